@@ -1,0 +1,76 @@
+"""The errors a person can meet, each saying what went wrong, where, what was expected and what to do next.
+
+    SteptraceError
+    |-- ConfigError        a YAML file, an override or a name in it
+    |-- TraceError         a trace file that cannot be read
+    |   `-- TruncatedTrace   ... because its end is missing
+    |-- RecordError        a run's files (run.json, steps.parquet, status.json)
+    |-- SchemaError        a table that does not fit its declaration in schema.py
+    `-- TrainError         a training that cannot start or go on
+
+The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
+"""
+
+from pathlib import Path
+
+
+class SteptraceError(Exception):
+    """Base of all errors that are addressed to a person.
+
+    Args:
+        what: what went wrong, one sentence without a full stop.
+        where: the file, key or table concerned.
+        expected: what would have been right.
+        next_step: what to do about it.
+    """
+
+    def __init__(
+        self, what: str, *, where: str | Path | None = None, expected: str | None = None, next_step: str | None = None
+    ) -> None:
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.expected = expected
+        self.next_step = next_step
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        parts = [self.what if self.where is None else f"{self.where}: {self.what}"]
+        if self.expected:
+            parts.append(f"expected: {self.expected}")
+        if self.next_step:
+            parts.append(f"next: {self.next_step}")
+        return "\n  ".join(parts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments survive the trip between processes only if they are named here.
+        return _rebuild, (type(self), self.what, self.where, self.expected, self.next_step)
+
+
+def _rebuild(
+    cls: type[SteptraceError], what: str, where: str | None, expected: str | None, next_step: str | None
+) -> SteptraceError:
+    return cls(what, where=where, expected=expected, next_step=next_step)
+
+
+class ConfigError(SteptraceError):
+    """A configuration file, an override or a name in it is wrong."""
+
+
+class TraceError(SteptraceError):
+    """A trace file cannot be read."""
+
+
+class TruncatedTrace(TraceError):
+    """A trace file ends before its JSON does."""
+
+
+class RecordError(SteptraceError):
+    """A run's files are missing or contradict each other."""
+
+
+class SchemaError(SteptraceError):
+    """A table does not fit its declaration in schema.py."""
+
+
+class TrainError(SteptraceError):
+    """A training cannot start or go on."""

@@ -1,0 +1,1 @@
+"""From comparison.json to one HTML page."""

@@ -1,0 +1,1 @@
+"""Training runs: the plain loop, the profiled window, the supervisor."""

@@ -1,0 +1,1 @@
+"""The studies' models, losses and data."""
