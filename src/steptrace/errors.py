@@ -3,7 +3,7 @@
     SteptraceError
     |-- ConfigError        a YAML file, an override or a name in it
     |-- TraceError         a trace file that cannot be read
-    |   `-- TruncatedTrace   ... because its end is missing
+    |   `-- TruncatedTraceError  ... because its end is missing
     |-- RecordError        a run's files (run.json, steps.parquet, status.json)
     |-- SchemaError        a table that does not fit its declaration in schema.py
     `-- TrainError         a training that cannot start or go on
@@ -60,7 +60,7 @@ class TraceError(SteptraceError):
     """A trace file cannot be read."""
 
 
-class TruncatedTrace(TraceError):
+class TruncatedTraceError(TraceError):
     """A trace file ends before its JSON does."""
 
 

@@ -5,6 +5,7 @@ are int64 nanoseconds. `validate` holds a DataFrame against its declaration; `em
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -64,7 +65,7 @@ def validate(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     return frame
 
 
-def _validate_column(values: "pd.Series[object]", column: Column, table: Table) -> None:
+def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> None:
     where = f"{table.name}.{column.name}"
     if not column.nullable and bool(values.isna().any()):
         raise SchemaError("column holds nulls", where=where, expected="a value in every row")

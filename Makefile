@@ -1,0 +1,60 @@
+# The short way in. `make report` and `make test` do all the set-up they need.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+CORES  ?= all
+
+.PHONY: report test lint bench gpu-evidence lock clean
+.DELETE_ON_ERROR:
+
+# Snakemake's own output is the progress; its exit code is make's.
+report: $(VENV)/.installed
+	$(BIN)/snakemake --cores $(CORES) $(ARGS)
+
+# Linters first, so that the test runner's own closing line is the last one printed.
+test: lint test-setup
+	$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --check .
+	$(BIN)/snakefmt --quiet --check Snakefile workflow
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+# The browser test needs Debian's Chromium. Without root or apt-get the test is skipped and says so.
+.PHONY: test-setup
+test-setup: $(VENV)/.installed-dev
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null || \
+	  echo "chromium could not be installed: the browser tests will be skipped"
+
+bench: $(VENV)/.installed-dev
+	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+# Everything that needs a GPU, and its small results into reports/reference/<gpu>/.
+gpu-evidence:
+	bash workflow/scripts/gpu_evidence.sh
+
+# The lock files name every package of a fresh environment; torch stays at the version named here.
+lock:
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install -q torch==2.13.0 && build/lock/bin/pip install -q .
+	build/lock/bin/pip freeze --exclude steptrace | sed 's/+cpu$$//' > requirements.lock
+	build/lock/bin/pip install -q -r requirements-dev.in
+	{ echo "-r requirements.lock"; build/lock/bin/pip freeze --exclude steptrace | sed 's/+cpu$$//' | grep -vxFf requirements.lock; } > requirements-dev.lock
+
+clean:
+	rm -rf results .snakemake reports/*.html build
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else "steptrace needs Python 3.11 to 3.13, found %d.%d: set PYTHON=/path/to/python3.11" % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	@touch $@
