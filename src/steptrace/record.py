@@ -2,10 +2,32 @@
 
 `status.json` is written by the supervisor whatever happens; `run.json` and `steps.parquet` by a training that got to
 its end. A run counts only if its status is `ok`.
+
+Every file is replaced in one step (written beside its place, then renamed), so that a killed process leaves the old
+file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
 """
 
+import json
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pandas as pd
+
+from steptrace.errors import RecordError, SchemaError
+from steptrace.schema import STEPS_OF_RUN, validate
+
+STATUS_FILE: Final = "status.json"
+RUN_FILE: Final = "run.json"
+STEPS_FILE: Final = "steps.parquet"
+
+#: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
+PHASES: Final = ("warmup", "timed", "profiled")
+
+_Record = TypeVar("_Record")
 
 #: How a run can end. `oom` is out of memory, `killed` a signal from outside (or the kernel).
 STATUSES = ("ok", "failed", "oom", "killed")
@@ -65,3 +87,113 @@ class RunRecord:
     nvml: dict[str, float] | None
     traces: tuple[str, ...]
     config: dict[str, Any] = field(repr=False)
+
+
+def write_status(run_dir: Path, status: Status) -> Path:
+    """Write `status.json` into `run_dir` (made if missing) and return its path."""
+    _known_status(status, run_dir / STATUS_FILE)
+    return write_json(run_dir / STATUS_FILE, msgspec.to_builtins(status))
+
+
+def read_status(run_dir: Path) -> Status:
+    """The `status.json` of `run_dir`; `RecordError` if it is missing, malformed or names an unknown status."""
+    status = _convert(run_dir / STATUS_FILE, Status)
+    _known_status(status, run_dir / STATUS_FILE)
+    return status
+
+
+def write_run(run_dir: Path, run: RunRecord) -> Path:
+    """Write `run.json` into `run_dir` (made if missing) and return its path."""
+    return write_json(run_dir / RUN_FILE, msgspec.to_builtins(run))
+
+
+def read_run(run_dir: Path) -> RunRecord:
+    """The `run.json` of `run_dir`; `RecordError` if it is missing or malformed."""
+    return _convert(run_dir / RUN_FILE, RunRecord)
+
+
+def write_steps(run_dir: Path, steps: pd.DataFrame) -> Path:
+    """Write `steps.parquet` (table `STEPS_OF_RUN`, one row a step) into `run_dir` and return its path."""
+    path = run_dir / STEPS_FILE
+    frame = _valid_steps(steps, path)
+    replace_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    return path
+
+
+def read_steps(run_dir: Path) -> pd.DataFrame:
+    """The `steps.parquet` of `run_dir` as a `STEPS_OF_RUN` table; `RecordError` if missing or malformed."""
+    path = run_dir / STEPS_FILE
+    try:
+        frame = pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        raise RecordError("file is not a readable parquet table", where=path, expected=STEPS_OF_RUN.doc) from error
+    return _valid_steps(frame, path)
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write `value` as indented UTF-8 JSON in one step: equal values give equal bytes, keys keep their order.
+
+    NaN and infinity are refused (`RecordError`): they are no JSON, and a thing not measured is None.
+    """
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"value cannot be written as JSON ({error})", where=path, expected="plain data") from error
+    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in `path`; `RecordError` if the file is missing or is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _missing(path) from error
+    except (OSError, ValueError) as error:
+        raise RecordError(f"file is not readable JSON ({error})", where=path) from error
+
+
+def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it to `path`. The folder is made if missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _convert(path: Path, kind: type[_Record]) -> _Record:
+    try:
+        return msgspec.convert(read_json(path), kind)
+    except msgspec.ValidationError as error:
+        raise RecordError(
+            f"file does not hold a {kind.__name__} ({error})",
+            where=path,
+            next_step="remove the run's folder and run the study again",
+        ) from error
+
+
+def _known_status(status: Status, path: Path) -> None:
+    if status.status not in STATUSES:
+        raise RecordError(f"unknown status {status.status!r}", where=path, expected=" | ".join(STATUSES))
+
+
+def _valid_steps(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    try:
+        frame = validate(frame, STEPS_OF_RUN)
+    except SchemaError as error:
+        raise RecordError(f"steps are malformed ({error.what})", where=path, expected=error.expected) from error
+    unknown = sorted(set(frame["phase"]) - set(PHASES))
+    if unknown:
+        raise RecordError(f"unknown phases {unknown}", where=path, expected=" | ".join(PHASES))
+    if bool((frame[["step_ns", "loader_wait_ns"]] < 0).any(axis=None)):
+        raise RecordError("a step has a negative time", where=path, expected="nanoseconds of at least 0")
+    return frame
+
+
+def _missing(path: Path) -> RecordError:
+    return RecordError("file is missing", where=path, next_step="run the study, or look at its status.json for why")

@@ -1,0 +1,150 @@
+"""A run's files come back as they were written, and a damaged one says which file and why."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from steptrace.errors import RecordError
+from steptrace.record import (
+    Environment,
+    RunRecord,
+    Status,
+    read_json,
+    read_run,
+    read_status,
+    read_steps,
+    replace_atomically,
+    write_json,
+    write_run,
+    write_status,
+    write_steps,
+)
+
+
+def make_status(**changes: object) -> Status:
+    fields: dict[str, object] = {
+        "status": "oom",
+        "exit_code": 1,
+        "signal": None,
+        "error": "CUDA out of memory",
+        "log_tail": ("step 3", "höher"),
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "wall_s": 1.5,
+        "attempt": 2,
+    }
+    return Status(**(fields | changes))  # type: ignore[arg-type]
+
+
+def make_run() -> RunRecord:
+    environment = Environment(
+        host="node",
+        os="Linux",
+        cpu="cpu",
+        cpu_count=2,
+        memory_bytes=2**34,
+        gpu=None,
+        gpu_count=0,
+        gpu_memory_bytes=None,
+        driver=None,
+        cuda=None,
+        python="3.11.2",
+        torch="2.13.0",
+        steptrace="0.1.0",
+        git_commit=None,
+        git_dirty=None,
+    )
+    return RunRecord(
+        study="s",
+        variant="v",
+        repeat=0,
+        seed=0,
+        world_size=1,
+        digest="d",
+        scale="cpu",
+        device="cpu",
+        clock="monotonic",
+        environment=environment,
+        peak_allocated_bytes=None,
+        peak_reserved_bytes=None,
+        nvml={"util_pct": 90.0},
+        traces=("trace.json.gz",),
+        config={"loss": {"_target_": "x.Y"}, "seeds": [0, 1]},
+    )
+
+
+def make_steps() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "phase": ["warmup", "timed", "profiled"],
+            "step": [0, 1, 2],
+            "step_ns": [30, 10, 20],
+            "loader_wait_ns": [3, 1, 2],
+            "loss": [1.0, None, 0.5],
+        }
+    )
+
+
+def test_records_come_back_as_written(tmp_path: Path) -> None:
+    write_status(tmp_path / "run0", make_status())
+    write_run(tmp_path / "run0", make_run())
+    write_steps(tmp_path / "run0", make_steps())
+    assert read_status(tmp_path / "run0") == make_status()
+    assert read_run(tmp_path / "run0") == make_run()
+    pd.testing.assert_frame_equal(read_steps(tmp_path / "run0"), make_steps())
+    assert sorted(path.name for path in (tmp_path / "run0").iterdir()) == ["run.json", "status.json", "steps.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("status.json", read_status), ("run.json", read_run), ("steps.parquet", read_steps)]
+)
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"status": "ok"', b"\xff\xfe"])
+def test_missing_and_damaged_files_are_named(tmp_path: Path, name: str, read: object, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(RecordError) as caught:
+        read(tmp_path)  # type: ignore[operator]
+    assert caught.value.where == str(tmp_path / name)
+
+
+def test_unknown_status_is_refused_on_both_sides(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="unknown status 'fine'"):
+        write_status(tmp_path, make_status(status="fine"))
+    path = write_status(tmp_path, make_status())
+    path.write_text(json.dumps(read_json(path) | {"status": "fine"}))
+    with pytest.raises(RecordError, match="unknown status 'fine'"):
+        read_status(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"phase": ["warmup", "timed", "tuned"]}, "unknown phases"),
+        ({"step_ns": [1, -1, 1]}, "negative time"),
+        ({"step": [0, 1, 1]}, "two rows have the key"),
+        ({"step_ns": [1.5, 1.0, 1.0]}, "dtype"),
+    ],
+)
+def test_malformed_steps_are_refused(tmp_path: Path, change: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        write_steps(tmp_path, make_steps().assign(**change))
+    assert not list(tmp_path.iterdir())
+
+
+def test_nan_is_no_json(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="cannot be written as JSON"):
+        write_json(tmp_path / "x.json", {"a": float("nan")})
+
+
+def test_a_failed_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "x.json", 1)
+
+    def fail_half_way(temporary: Path) -> None:
+        temporary.write_text("ha")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        replace_atomically(path, fail_half_way)
+    assert read_json(path) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
