@@ -87,6 +87,8 @@ class RunRecord:
     nvml: dict[str, float] | None
     traces: tuple[str, ...]
     config: dict[str, Any] = field(repr=False)
+    #: What could not be measured although it was asked for, one sentence each.
+    warnings: tuple[str, ...] = ()
 
 
 def write_status(run_dir: Path, status: Status) -> Path:
