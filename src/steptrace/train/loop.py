@@ -1,0 +1,161 @@
+"""The training loop: one plain step, and a way to run and time a block of them.
+
+Nothing in a timed block waits for the device. Step times come from marks between the steps (CUDA events on a GPU, the
+monotonic clock on a CPU), with one device synchronisation before the first mark and one after the last; losses stay on
+the device until the block is over.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.profiler import record_function
+
+from steptrace.train.precision import Precision
+
+#: What a loader yields: a batch of inputs and a batch of targets.
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything that one training step needs."""
+
+    model: nn.Module
+    loss: Callable[[Tensor, Tensor], Tensor]
+    optimizer: Optimizer
+    precision: Precision
+    scaler: torch.amp.GradScaler
+    batches: Iterator[Batch]
+    device: torch.device
+    non_blocking: bool
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """One step as measured: `step_ns` between two marks, `loader_wait_ns` in the loader's `__next__`, its loss."""
+
+    step_ns: int
+    loader_wait_ns: int
+    loss: float
+
+
+def train_step(training: Training) -> tuple[Tensor, int]:
+    """Train on the next batch; return the loss (still on the device) and the nanoseconds spent waiting for the loader.
+
+    The labels are those by which a trace's time is summed up. The loader is waited for on the host, so that is where
+    its wait is measured.
+    """
+    with record_function("data"):
+        asked_ns = time.perf_counter_ns()
+        inputs, targets = next(training.batches)
+        loader_wait_ns = time.perf_counter_ns() - asked_ns
+        inputs = inputs.to(training.device, non_blocking=training.non_blocking)
+        targets = targets.to(training.device, non_blocking=training.non_blocking)
+    with training.precision.autocast():
+        with record_function("forward"):
+            outputs = training.model(inputs)
+        with record_function("loss"):
+            loss = training.loss(outputs, targets)
+    with record_function("backward"):
+        training.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+    with record_function("optimizer"):
+        training.scaler.step(training.optimizer)
+        training.scaler.update()
+        training.optimizer.zero_grad(set_to_none=True)
+    return loss.detach(), loader_wait_ns
+
+
+def run_steps(training: Training, count: int, after_step: Callable[[int], None] | None = None) -> list[StepTiming]:
+    """Run and time `count` steps in one block.
+
+    `after_step(done)` is called on the host after each step, within the time of the next one: it must be quick.
+    """
+    losses: list[Tensor] = []
+    waits_ns: list[int] = []
+    clock = step_clock(training.device)
+    synchronize(training.device)
+    clock.mark()
+    for done in range(1, count + 1):
+        loss, wait_ns = train_step(training)
+        clock.mark()
+        losses.append(loss)
+        waits_ns.append(wait_ns)
+        if after_step is not None:
+            after_step(done)
+    synchronize(training.device)
+    return timings(clock.intervals_ns(), waits_ns, losses)
+
+
+def timings(steps_ns: list[int], waits_ns: list[int], losses: list[Tensor]) -> list[StepTiming]:
+    """Put the measurements of a block together, reading the losses from the device: only after its end."""
+    return [
+        StepTiming(step_ns, wait_ns, loss.item())
+        for step_ns, wait_ns, loss in zip(steps_ns, waits_ns, losses, strict=True)
+    ]
+
+
+class StepClock(Protocol):
+    """Marks moments of a block, and tells the time between them once the device has caught up."""
+
+    name: str
+
+    def mark(self) -> None:
+        """Mark this moment, without waiting for anything."""
+
+    def intervals_ns(self) -> list[int]:
+        """Nanoseconds between consecutive marks. The device must have been synchronised since the last one."""
+
+
+class MonotonicClock:
+    """The host's monotonic clock: right where operations run when they are called, which is on a CPU."""
+
+    name = "monotonic"
+
+    def __init__(self) -> None:
+        self._marks: list[int] = []
+
+    def mark(self) -> None:
+        """Mark this moment."""
+        self._marks.append(time.perf_counter_ns())
+
+    def intervals_ns(self) -> list[int]:
+        """Nanoseconds between consecutive marks."""
+        return [end - start for start, end in zip(self._marks, self._marks[1:], strict=False)]
+
+
+class CudaEventClock:
+    """CUDA events: moments of the device's current stream, marked from the host without waiting for it."""
+
+    name = "cuda_events"
+
+    def __init__(self) -> None:
+        self._marks: list[torch.cuda.Event] = []
+
+    def mark(self) -> None:
+        """Put an event on the current stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self._marks.append(event)
+
+    def intervals_ns(self) -> list[int]:
+        """Nanoseconds between consecutive events (CUDA's resolution is about 500 ns)."""
+        # elapsed_time() is float milliseconds.
+        return [
+            round(start.elapsed_time(end) * 1e6) for start, end in zip(self._marks, self._marks[1:], strict=False)
+        ]
+
+
+def step_clock(device: torch.device) -> StepClock:
+    """A fresh clock of the kind that fits `device`."""
+    return CudaEventClock() if device.type == "cuda" else MonotonicClock()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all its work; nothing to do on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,82 @@
+"""The profiled window: a few steps under torch.profiler, written as one Chrome trace per rank.
+
+These steps only explain. Their times are kept (phase `profiled`) for one purpose: to say how much slower a step is
+while it is being watched.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from steptrace.train.loop import StepTiming, Training, step_clock, synchronize, timings, train_step
+
+
+@dataclass(frozen=True)
+class ProfileSettings:
+    """The config's `profile` group: steps not recorded, recorded and discarded, kept; and what is recorded."""
+
+    wait: int
+    warmup: int
+    active: int
+    record_shapes: bool
+    profile_memory: bool
+    with_stack: bool
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole window."""
+        return self.wait + self.warmup + self.active
+
+
+def trace_name(rank: int) -> str:
+    """File name of a rank's trace: `trace.json.gz` for rank 0, `trace.rank1.json.gz` for rank 1, and so on."""
+    return "trace.json.gz" if rank == 0 else f"trace.rank{rank}.json.gz"
+
+
+def profile_steps(training: Training, settings: ProfileSettings, trace: Path) -> list[StepTiming]:
+    """Run the window, write its trace to `trace` (.json.gz), and return the timing of each active step."""
+    losses: list[torch.Tensor] = []
+    waits_ns: list[int] = []
+    clock = step_clock(training.device)
+    synchronize(training.device)
+    with _profiler(training.device, settings, trace) as profiler:
+        for index in range(settings.steps):
+            active = index >= settings.wait + settings.warmup
+            if active:
+                clock.mark()
+            loss, wait_ns = train_step(training)
+            if active:
+                clock.mark()
+                losses.append(loss)
+                waits_ns.append(wait_ns)
+            profiler.step()
+    synchronize(training.device)
+    # Every second interval is a step; those between belong to the profiler, which writes the trace in the last one.
+    return timings(clock.intervals_ns()[::2], waits_ns, losses)
+
+
+def _profiler(device: torch.device, settings: ProfileSettings, trace: Path) -> profile:
+    activities = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    return profile(
+        activities=activities,
+        schedule=schedule(wait=settings.wait, warmup=settings.warmup, active=settings.active, repeat=1),
+        on_trace_ready=lambda profiler: _export(profiler, trace),
+        record_shapes=settings.record_shapes,
+        profile_memory=settings.profile_memory,
+        with_stack=settings.with_stack,
+    )
+
+
+def _export(profiler: profile, trace: Path) -> None:
+    """Write the trace in one step; PyTorch compresses by the name, so the temporary one ends alike."""
+    temporary = trace.with_name(f".{os.getpid()}.{trace.name}")
+    try:
+        profiler.export_chrome_trace(str(temporary))
+        temporary.replace(trace)
+    finally:
+        temporary.unlink(missing_ok=True)
