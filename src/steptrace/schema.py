@@ -192,7 +192,6 @@ SYNCS = Table(
         Column("op", "int64", "Row of `ops`: the innermost operator around it.", nullable=True),
         _STEP,
         Column("counted", "bool", "Whether it counts: on a training thread, and in a step if the trace has any."),
-        Column("exposed_idle_ns", "int64", "GPU idle from its start to the next GPU work launched.", "ns", nullable=True),
     ),
 )
 
@@ -234,21 +233,6 @@ MEMORY = Table(
         Column("allocated", "int64", "Bytes allocated on the device after it.", "B", nullable=True),
         Column("reserved", "int64", "Bytes reserved from the device after it.", "B", nullable=True),
     ),
-)
-
-OP_LINES = Table(
-    name="op_lines",
-    doc="One operator dispatched in one step, in order, with the line that ran it (op_lines.parquet beside a trace).",
-    columns=(
-        Column("order", "int64", "Position in the step's dispatch order."),
-        Column("op", "string", "Operator name, such as `aten::index`."),
-        Column("label", "string", "Innermost `record_function` label around it.", nullable=True),
-        Column("phase", "string", "`forward` or `backward`."),
-        Column("file", "string", "File of the line."),
-        Column("line", "int64", "The line that was executing, not that of the function's `def`."),
-        Column("function", "string", "Function the line belongs to."),
-    ),
-    key=("order",),
 )
 
 OP_LINES = Table(

@@ -1,0 +1,163 @@
+"""Arithmetic on sets of half-open spans `[start, end)` of int64 nanoseconds.
+
+A set of spans is an int64 array of shape `(n, 2)`. `union` brings any set into *normal form*: sorted, disjoint,
+non-touching, without empty spans. The other functions take normal-form sets and return them, so that their measures
+add up exactly: `measure(a) == measure(intersect(a, b)) + measure(subtract(a, b))`.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Spans = NDArray[np.int64]
+Ints = NDArray[np.int64]
+
+
+def spans(starts: ArrayLike, ends: ArrayLike) -> Spans:
+    """The `(n, 2)` array of the spans from `starts` to `ends`, in the order given."""
+    return np.stack([np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)], axis=1).reshape(-1, 2)
+
+
+def empty() -> Spans:
+    """The set without spans."""
+    return np.empty((0, 2), dtype=np.int64)
+
+
+def union(*sets: Spans) -> Spans:
+    """The normal form of the union of any sets, overlapping, unsorted or with empty spans as they may be."""
+    every = np.concatenate(sets) if sets else empty()
+    every = every[every[:, 1] > every[:, 0]]
+    if len(every) == 0:
+        return empty()
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(every[:, 1])
+    first = np.ones(len(every), dtype=bool)
+    first[1:] = every[1:, 0] > reach[:-1]
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(every) - 1)
+    return spans(every[first, 0], reach[last])
+
+
+def measure(a: Spans) -> int:
+    """The total length of a normal-form set, in ns."""
+    return int((a[:, 1] - a[:, 0]).sum())
+
+
+def intersect(a: Spans, b: Spans) -> Spans:
+    """What lies in both normal-form sets."""
+    if len(a) == 0 or len(b) == 0:
+        return empty()
+    # Each span of `a` meets a contiguous run of spans of `b`; lay the runs out one after the other.
+    first = np.searchsorted(b[:, 1], a[:, 0], side="right")
+    stop = np.searchsorted(b[:, 0], a[:, 1], side="left")
+    counts = np.maximum(stop - first, 0)
+    owner = np.repeat(np.arange(len(a)), counts)
+    offset = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    partner = first[owner] + offset
+    return spans(np.maximum(a[owner, 0], b[partner, 0]), np.minimum(a[owner, 1], b[partner, 1]))
+
+
+def complement(a: Spans, start: int, end: int) -> Spans:
+    """What of `[start, end)` lies outside the normal-form set `a`."""
+    inside = clip(a, start, end)
+    edges_from = np.concatenate([[start], inside[:, 1]])
+    edges_to = np.concatenate([inside[:, 0], [end]])
+    holes = spans(edges_from, edges_to)
+    return holes[holes[:, 1] > holes[:, 0]]
+
+
+def subtract(a: Spans, b: Spans) -> Spans:
+    """What of the normal-form set `a` lies outside the normal-form set `b`."""
+    if len(a) == 0:
+        return empty()
+    return intersect(a, complement(b, int(a[0, 0]), int(a[-1, 1])))
+
+
+def clip(a: Spans, start: int, end: int) -> Spans:
+    """What of the normal-form set `a` lies in `[start, end)`."""
+    if end <= start or len(a) == 0:
+        return empty()
+    return intersect(a, spans([start], [end]))
+
+
+def measure_within(a: Spans, starts: ArrayLike, ends: ArrayLike) -> Ints:
+    """How much of the normal-form set `a` lies in each window `[starts[i], ends[i])`; the windows may overlap.
+
+    Returns an int64 array of ns, one per window; an inverted window measures 0.
+    """
+    lower: Ints = np.asarray(starts, dtype=np.int64)
+    upper: Ints = np.maximum(np.asarray(ends, dtype=np.int64), lower)
+    return _measure_before(a, upper) - _measure_before(a, lower)
+
+
+def _measure_before(a: Spans, times: Ints) -> Ints:
+    """How much of `a` lies before each time."""
+    if len(a) == 0:
+        return np.zeros(times.shape, dtype=np.int64)
+    total = np.concatenate([[0], np.cumsum(a[:, 1] - a[:, 0])])
+    begun = np.searchsorted(a[:, 0], times, side="left")
+    last = np.maximum(begun - 1, 0)
+    overhang = np.where(begun > 0, np.maximum(a[last, 1] - times, 0), 0)
+    result: Ints = (total[begun] - overhang).astype(np.int64)
+    return result
+
+
+def enclosing(group: Ints, starts: Ints, ends: Ints, query_group: Ints, times: Ints) -> Ints:
+    """The innermost span of a nesting (a call stack) around each queried instant.
+
+    Args:
+        group, starts, ends: the nesting's spans, sorted by `(group, start, -end)`; only spans of one group nest.
+        query_group, times: the instants.
+
+    Returns:
+        int64 indices into the nesting, -1 where no span of the group holds the instant. Of partly overlapping spans
+        (Kineto rounds starts and lengths apart) the later start counts as the inner one.
+    """
+    parent = nesting_parents(group, starts, ends)
+    order = np.lexsort((times, query_group))
+    position = _last_start_at_or_before(group, starts, query_group[order], times[order])
+    found = np.empty(len(times), dtype=np.int64)
+    found[order] = _climb(position, ends, parent, times[order])
+    return found
+
+
+def nesting_parents(group: Ints, starts: Ints, ends: Ints) -> Ints:
+    """The parent of each span of a nesting sorted by `(group, start, -end)`: the latest earlier one still open.
+
+    Returns int64 indices, -1 for a span without parent.
+
+    Pointer jumping: the first candidate is the row before. A candidate that has ended is replaced by that one's own
+    candidate; everything skipped had ended before the candidate began, hence before this span did.
+    """
+    count = len(starts)
+    candidate = np.arange(-1, count - 1, dtype=np.int64)
+    if count:
+        new_group = np.ones(count, dtype=bool)
+        new_group[1:] = group[1:] != group[:-1]
+        candidate[new_group] = -1
+    active = np.flatnonzero(candidate >= 0)
+    while len(active):
+        active = active[ends[candidate[active]] <= starts[active]]
+        candidate[active] = candidate[candidate[active]]
+        active = active[candidate[active] >= 0]
+    return candidate
+
+
+def _last_start_at_or_before(group: Ints, starts: Ints, query_group: Ints, times: Ints) -> Ints:
+    """Row of the last span of the query's group that starts at or before the query, -1 if none; both sorted."""
+    found = np.full(len(times), -1, dtype=np.int64)
+    for value in np.unique(query_group):
+        low, high = np.searchsorted(group, [value, value + 1])
+        rows = slice(*np.searchsorted(query_group, [value, value + 1]))
+        position = low + np.searchsorted(starts[low:high], times[rows], side="right") - 1
+        found[rows] = np.where(position >= low, position, -1)
+    return found
+
+
+def _climb(position: Ints, ends: Ints, parent: Ints, times: Ints) -> Ints:
+    """Replace each row that has ended at its time by its nearest ancestor that has not."""
+    position = position.copy()
+    active = np.flatnonzero(position >= 0)
+    while len(active):
+        active = active[ends[position[active]] <= times[active]]
+        position[active] = parent[position[active]]
+        active = active[position[active] >= 0]
+    return position

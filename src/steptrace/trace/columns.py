@@ -1,0 +1,91 @@
+"""Sorted columns and the small tools that links between tables are made with."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace import intervals
+from steptrace.trace.read import MISSING, RawTrace
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Columns = dict[str, NDArray[Any]]
+
+
+def references(rows: Ints) -> Any:
+    """A nullable column of row numbers from an array that marks none by -1."""
+    return pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0)
+
+
+def optional(values: Ints) -> Any:
+    """A nullable integer column from an array that marks none by `MISSING`."""
+    missing = values == MISSING
+    return pd.arrays.IntegerArray(np.where(missing, 0, values), missing)
+
+
+def row_numbers(column: "pd.Series[Any]") -> Ints:
+    """The inverse of `references`: a nullable column as an array that marks null by -1."""
+    return column.to_numpy(dtype=np.int64, na_value=-1)
+
+
+def text(codes: NDArray[Any], names: pd.Index) -> Any:
+    """A string column that stores each distinct string once."""
+    return pd.Categorical.from_codes(codes.astype(np.int32), categories=names)
+
+
+def by_name(codes: NDArray[Any], names: pd.Index, judge: Any, dtype: Any = bool) -> NDArray[Any]:
+    """`judge(name)` for each row, evaluated once per distinct name that occurs."""
+    verdicts = np.zeros(len(names), dtype=dtype)
+    for code in np.unique(codes):
+        verdicts[code] = judge(names[code])
+    result: NDArray[Any] = verdicts[codes]
+    return result
+
+
+def sort_nesting(columns: Columns, tie_break: str) -> Columns:
+    """Rows by thread, then start, then the longer first: each parent stands before its children.
+
+    Events that start and end together are told apart by `tie_break`, the profiler's own numbering, so that the order
+    of events in the file means nothing.
+    """
+    end = columns["ts"] + columns["dur"]
+    order = np.lexsort((columns[tie_break], -end, columns["ts"], columns["thread"]))
+    return {name: values[order] for name, values in {**columns, "end": end}.items()}
+
+
+def parents(nested: Columns) -> Ints:
+    """Row of the innermost event around each event of the same table, -1 for none."""
+    return intervals.nesting_parents(nested["thread"], nested["ts"], nested["end"])
+
+
+def around(nested: Columns, inner: Columns) -> Ints:
+    """Row of the innermost event of `nested` that holds the start of each event of `inner`, -1 for none."""
+    return intervals.enclosing(nested["thread"], nested["ts"], nested["end"], inner["thread"], inner["ts"])
+
+
+def nearest(parent: Ints, wanted: Mask) -> Ints:
+    """For each row of a nesting, itself or its nearest ancestor that is wanted, -1 if there is none."""
+    rows = np.arange(len(parent), dtype=np.int64)
+    active = np.flatnonzero(~wanted)
+    while len(active):
+        rows[active] = parent[rows[active]]
+        active = active[rows[active] >= 0]
+        active = active[~wanted[rows[active]]]
+    return rows
+
+
+def number_threads(raw: RawTrace) -> tuple[Ints, list[tuple[Any, Any]]]:
+    """The host threads in a fixed order, and for each of the reader's thread numbers its place in it."""
+    host = [c["thread"] for kind, c in raw.columns.items() if kind != "gpu"]
+    used = np.unique(np.concatenate(host)).astype(np.int64)
+    keys = [raw.threads[code] for code in used]
+    order = sorted(range(len(used)), key=lambda i: [_sort_key(part) for part in keys[i]])
+    place = np.full(len(raw.threads), -1, dtype=np.int64)
+    place[used[order]] = np.arange(len(used))
+    return place, [keys[i] for i in order]
+
+
+def _sort_key(part: Any) -> tuple[int, int, str]:
+    return (0, part, "") if isinstance(part, int) else (1, 0, str(part))

@@ -1,0 +1,331 @@
+"""Columns to linked tables: GPU work <- launch <- operator <- label, step and Python frame.
+
+GPU work is joined to its launch on `correlation`, never on the trace's `ac2g` arrows, which hold stray ends. A launch
+belongs to the operator whose id it repeats, or else to the innermost one around it on its thread. A backward operator
+belongs to the forward one with its sequence number.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace import schema
+from steptrace.trace import names as naming
+from steptrace.trace.columns import (
+    Columns,
+    Ints,
+    Mask,
+    around,
+    by_name,
+    nearest,
+    number_threads,
+    optional,
+    parents,
+    references,
+    sort_nesting,
+    text,
+)
+from steptrace.trace.model import Trace, TraceMeta, check
+from steptrace.trace.read import MISSING, RawTrace, read_raw
+from steptrace.trace.stream import CHUNK
+from steptrace.trace.syncs import find_syncs
+
+_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_PIN_THREAD = re.compile(r"pt_data_pin|pin_memory", re.IGNORECASE)
+_ENGINE = "autograd::engine::evaluate_function"
+
+
+def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
+    """Read one Kineto trace (`.json` or `.json.gz`, any size) into linked tables.
+
+    Raises:
+        TraceError: the file is missing, empty, damaged, no JSON, or no trace; `TruncatedTraceError` if its end is
+            missing. A file that is cut off is refused whole: its last steps would look faster than they were.
+    """
+    return link(read_raw(Path(path), chunk=chunk))
+
+
+def link(raw: RawTrace) -> Trace:
+    """Make the tables of a trace and fill in every link between them."""
+    names = pd.Index(raw.names, dtype=object)
+    place, keys = number_threads(raw)
+    for kind, columns in raw.columns.items():
+        if kind != "gpu":
+            columns["thread"] = place[columns["thread"]]
+    labels = sort_nesting(raw.columns["label"], "external_id")
+    ops = sort_nesting(raw.columns["op"], "external_id")
+    frames = sort_nesting(raw.columns["frame"], "python_id")
+    calls = sort_nesting(raw.columns["call"], "correlation")
+    gpu = _sort_gpu(raw, names)
+
+    steps = _steps(labels, names)
+    call_step = step_of(calls["ts"], steps)
+    launch = _launches_of(gpu, calls)
+    linked = launch >= 0
+    gpu_step = step_of(gpu["ts"], steps)
+    gpu_step[linked] = call_step[launch[linked]]
+    _extend_to_gpu(steps, gpu_step[linked], gpu["end"][linked])
+
+    op_parent = parents(ops)
+    backward = nearest(op_parent, (ops["forward_thread"] > 0) | _starts(ops, names, _ENGINE)) >= 0
+    threads = _threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
+    launches = _launches_table(calls, names, _op_of_calls(calls, ops), call_step)
+    kernels = _kernels_table(gpu, names, launch, gpu_step)
+    meta, rank = _meta(raw)
+    trace = Trace(
+        rank=rank,
+        window=(0, max(int(c["end"].max()) for c in (labels, ops, frames, calls, gpu) if len(c["end"]))),
+        meta=meta,
+        threads=threads,
+        steps=steps,
+        ops=_ops_table(
+            ops,
+            names,
+            parent=references(op_parent),
+            backward=backward,
+            forward=references(_forward_ops(ops, op_parent)),
+            annotation=references(around(labels, ops)),
+            frame=references(around(frames, ops)),
+            step=references(step_of(ops["ts"], steps)),
+        ),
+        launches=launches,
+        kernels=kernels,
+        syncs=find_syncs(launches, kernels, steps, threads),
+        frames=_table(schema.FRAMES, frames, names, parent=references(parents(frames))),
+        annotations=_table(
+            schema.ANNOTATIONS,
+            labels,
+            names,
+            parent=references(parents(labels)),
+            step=references(step_of(labels["ts"], steps)),
+        ),
+        memory=_memory_table(raw.columns["memory"]),
+    )
+    return check(trace)
+
+
+def step_of(times: Ints, steps: pd.DataFrame) -> Ints:
+    """Row of the step whose host annotation holds each instant, -1 outside the steps."""
+    starts, ends = steps["ts"].to_numpy(), (steps["ts"] + steps["host_dur"]).to_numpy()
+    if len(starts) == 0:
+        return np.full(len(times), -1, dtype=np.int64)
+    row = np.searchsorted(starts, times, side="right").astype(np.int64) - 1
+    return np.where((row >= 0) & (times < ends[np.maximum(row, 0)]), row, -1)
+
+
+def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
+    """The steps in order of time. A step marked on several threads is taken from the first to mark it."""
+    index = by_name(labels["name"], names, lambda name: -1 if (n := naming.step_index(name)) is None else n, np.int64)
+    rows = np.flatnonzero(index >= 0)
+    rows = rows[np.lexsort((labels["thread"][rows], labels["ts"][rows]))]
+    marks = pd.DataFrame(
+        {
+            "index": index[rows],
+            "ts": labels["ts"][rows],
+            "dur": labels["dur"][rows],
+            "host_dur": labels["dur"][rows],
+            "thread": labels["thread"][rows],
+        }
+    )
+    # Two windows of one profiler may number their steps alike; marks that overlap are one step on several threads.
+    again = marks["ts"] < (marks["ts"] + marks["dur"]).shift().groupby(marks["index"]).cummax().fillna(0)
+    return marks[~(again & marks["index"].duplicated())].reset_index(drop=True).astype("int64")
+
+
+def _extend_to_gpu(steps: pd.DataFrame, gpu_step: Ints, gpu_end: Ints) -> None:
+    """Lengthen each step to the end of the last GPU work that was launched in it."""
+    ends = (steps["ts"] + steps["host_dur"]).to_numpy().copy()
+    inside = gpu_step >= 0
+    np.maximum.at(ends, gpu_step[inside], gpu_end[inside])
+    steps["dur"] = ends - steps["ts"].to_numpy()
+
+
+def _sort_gpu(raw: RawTrace, names: pd.Index) -> Columns:
+    """GPU activities by start. Where device or stream is not given, the row's pid and tid stand for them."""
+    gpu = dict(raw.columns["gpu"])
+    for column, part in (("device", 0), ("stream", 1)):
+        values = gpu[column]
+        written = np.array([key[part] if isinstance(key[part], int) else 0 for key in raw.threads], dtype=np.int64)
+        gpu[column] = np.where(values == MISSING, written[gpu["thread"]], values)
+    gpu["end"] = gpu["ts"] + gpu["dur"]
+    alphabetical = np.argsort(np.argsort(names.to_numpy().astype(str), kind="stable"), kind="stable")
+    order = np.lexsort(
+        (alphabetical[gpu["name"]], gpu["correlation"], gpu["end"], gpu["stream"], gpu["device"], gpu["ts"])
+    )
+    return {name: values[order] for name, values in gpu.items()}
+
+
+def _launches_of(gpu: Columns, calls: Columns) -> Ints:
+    """Row of the call that caused each GPU activity, -1 where the trace holds none. 0 is no correlation."""
+    rows = np.flatnonzero(calls["correlation"] > 0)
+    rows = rows[np.argsort(calls["correlation"][rows], kind="stable")]
+    known = calls["correlation"][rows]
+    return _lookup(known, rows, gpu["correlation"])
+
+
+def _lookup(sorted_keys: Ints, rows: Ints, wanted: Ints) -> Ints:
+    """`rows[i]` where `sorted_keys[i]` is the wanted key, -1 where there is none."""
+    if len(sorted_keys) == 0:
+        return np.full(len(wanted), -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(sorted_keys, wanted), len(sorted_keys) - 1)
+    return np.where(sorted_keys[place] == wanted, rows[place], -1)
+
+
+def _op_of_calls(calls: Columns, ops: Columns) -> Ints:
+    """Row of the operator each call was made under: by id if that operator is then running, else by containment."""
+    rows = np.flatnonzero(ops["external_id"] > 0)
+    rows = rows[np.argsort(ops["external_id"][rows], kind="stable")]
+    by_id = _lookup(ops["external_id"][rows], rows, calls["external_id"])
+    contained = around(ops, calls)
+    op = np.maximum(by_id, 0)
+    if len(ops["ts"]) == 0:
+        return contained
+    # Traces up to 2023 repeat ids of other operators: believe an id only if its operator is running on that thread.
+    running = (by_id >= 0) & (ops["thread"][op] == calls["thread"])
+    running &= (ops["ts"][op] <= calls["ts"]) & (calls["ts"] < ops["end"][op])
+    return np.where(running, by_id, contained)
+
+
+def _forward_ops(ops: Columns, parent: Ints) -> Ints:
+    """Row of the forward operator of each operator run by the backward pass, -1 elsewhere.
+
+    Forward operators carry the number of the autograd node about to be made, so several in a row can share it: the
+    last to start before the backward one is the one that made the node. What a backward operator calls inherits it.
+    """
+    numbered = np.flatnonzero((ops["sequence"] >= 0) & (ops["sequence"] != MISSING))
+    is_backward = ops["forward_thread"][numbered] > 0
+    order = np.lexsort((is_backward, ops["ts"][numbered], ops["sequence"][numbered]))
+    numbered, is_backward = numbered[order], is_backward[order]
+    last_forward = np.maximum.accumulate(np.where(is_backward, -1, np.arange(len(numbered)))) if len(order) else order
+    found = last_forward >= 0
+    found[found] = ops["sequence"][numbered[found]] == ops["sequence"][numbered[last_forward[found]]]
+    forward = np.full(len(parent), -1, dtype=np.int64)
+    matched = is_backward & found
+    forward[numbered[matched]] = numbered[last_forward[matched]]
+    source = nearest(parent, forward >= 0)
+    return np.where(source >= 0, forward[source], -1)
+
+
+def _starts(rows: Columns, names: pd.Index, prefix: str) -> Mask:
+    return by_name(rows["name"], names, lambda name: name.startswith(prefix))
+
+
+def _training(ops: Columns, calls: Columns, backward: Mask, steps: pd.DataFrame, count: int) -> Mask:
+    """Which threads do training work: those that carry the steps, and those that run a backward pass.
+
+    Without steps, or if the thread that marks them does nothing else, every thread that runs operators counts, or, if
+    none does, every one that calls the GPU's runtime.
+    """
+    working = np.zeros(count, dtype=bool)
+    working[ops["thread"] if len(ops["thread"]) else calls["thread"]] = True
+    training = np.zeros(count, dtype=bool)
+    training[steps["thread"].to_numpy()] = True
+    if not (training & working).any():
+        return working
+    training[ops["thread"][backward]] = True
+    return training
+
+
+def _threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) -> pd.DataFrame:
+    thread_names = [raw.thread_names.get(key) for key in keys]
+    pinning = np.array([bool(name and _PIN_THREAD.search(name)) for name in thread_names], dtype=bool)
+    return pd.DataFrame(
+        {
+            "pid": pd.Series([str(pid) for pid, _ in keys], dtype=object),
+            "tid": pd.Series([str(tid) for _, tid in keys], dtype=object),
+            "name": pd.Series(thread_names, dtype=object),
+            "training": training & ~pinning,
+        }
+    )
+
+
+def _table(table: schema.Table, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
+    """A table of a kind of host event: its own columns under the declared names, plus the links."""
+    columns = {"ts": rows["ts"], "dur": rows["dur"], "thread": rows["thread"], "name": text(rows["name"], names)}
+    return pd.DataFrame({**columns, **links})[table.names]
+
+
+def _ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
+    ids = {"external_id": optional(ops["external_id"]), "sequence": optional(ops["sequence"])}
+    return _table(schema.OPS, ops, names, **ids, **links)
+
+
+def _launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.DataFrame:
+    plain = pd.Index(list(dict.fromkeys(naming.call_name(name) for name in names)), dtype=object)
+    codes = plain.get_indexer(pd.Index([naming.call_name(name) for name in names], dtype=object))
+    return _table(
+        schema.LAUNCHES,
+        {**calls, "name": codes[calls["name"]] if len(codes) else calls["name"]},
+        plain,
+        correlation=optional(calls["correlation"]),
+        external_id=optional(calls["external_id"]),
+        op=references(op),
+        step=references(step),
+    )
+
+
+def _kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints) -> pd.DataFrame:
+    kinds = pd.Index(["compute", "comm", "memory"], dtype=object)
+    is_kernel = names.to_numpy()[gpu["category"]] == "kernel" if len(gpu["ts"]) else np.empty(0, dtype=bool)
+    kind = by_name(gpu["name"], names, lambda name: kinds.get_loc(naming.kernel_kind(name, "kernel")), np.int64)
+    return pd.DataFrame(
+        {
+            "ts": gpu["ts"],
+            "dur": gpu["dur"],
+            "device": gpu["device"],
+            "stream": gpu["stream"],
+            "name": text(gpu["name"], names),
+            "category": text(gpu["category"], names),
+            "kind": text(np.where(is_kernel, kind, 2), kinds),
+            "correlation": optional(gpu["correlation"]),
+            "launch": references(launch),
+            "step": references(step),
+            "bytes": optional(gpu["bytes"]),
+            "blocks_per_sm": gpu["blocks_per_sm"],
+        }
+    )
+
+
+def _memory_table(rows: Columns) -> pd.DataFrame:
+    order = np.lexsort((rows["address"], rows["ts"]))
+    c = {name: values[order] for name, values in rows.items()}
+    device = np.where(c["device_id"] < 0, MISSING, c["device_id"])
+    return pd.DataFrame(
+        {
+            "ts": c["ts"],
+            "thread": c["thread"],
+            "device_type": c["device_type"],
+            "device": optional(device),
+            "address": optional(c["address"]),
+            "bytes": c["size"],
+            "allocated": optional(c["allocated"]),
+            "reserved": optional(c["reserved"]),
+        }
+    )
+
+
+def _meta(raw: RawTrace) -> tuple[TraceMeta, int | None]:
+    job = raw.metadata.get("distributedInfo")
+    job = job if isinstance(job, dict) else {}
+    rank = job.get("rank")
+    if not isinstance(rank, int):
+        match = _RANK_IN_NAME.search(raw.path.name)
+        rank = int(match[1]) if match else None
+    devices = raw.metadata.get("deviceProperties")
+    base = raw.metadata.get("baseTimeNanoseconds")
+    known = {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"}
+    meta = TraceMeta(
+        path=raw.path,
+        # Without an own base the times are either epoch times already, or from an unknown start.
+        base_ns=raw.base_ns + base if isinstance(base, int) else raw.base_ns if raw.base_ns > 10**18 else None,
+        world_size=job["world_size"] if isinstance(job.get("world_size"), int) else None,
+        backend=job["backend"] if isinstance(job.get("backend"), str) else None,
+        devices=tuple(d for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
+        events=raw.events,
+        notes=tuple(raw.notes),
+        metadata={key: value for key, value in raw.metadata.items() if key not in known},
+    )
+    return meta, rank

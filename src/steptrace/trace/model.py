@@ -1,0 +1,87 @@
+"""A trace as tables: what the reader and the linker make, and every metric takes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from steptrace import schema
+
+
+@dataclass(frozen=True)
+class TraceMeta:
+    """What a trace says about itself. What it does not say is None.
+
+    `base_ns` is the absolute time (Unix epoch) that the tables' time 0 stands for, if the trace gives one.
+    `events` counts the file's events by phase and category, the unused ones included.
+    """
+
+    path: Path | None
+    base_ns: int | None
+    world_size: int | None
+    backend: str | None
+    devices: tuple[dict[str, Any], ...]
+    events: dict[str, int]
+    notes: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def device_name(self, device: int | None) -> str | None:
+        """The name of a GPU by its index, if the trace gives one."""
+        return next((str(d["name"]) for d in self.devices if d.get("id") == device and d.get("name")), None)
+
+    def multiprocessors(self, device: int) -> int | None:
+        """The number of multiprocessors (SMs, compute units) of a GPU, if the trace gives it."""
+        count = next((d.get("numSms") for d in self.devices if d.get("id") == device), None)
+        return count if isinstance(count, int) and count > 0 else None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One rank's trace as tables, declared in `steptrace.schema`; times are ns since the trace's first event.
+
+    `kernels` holds every GPU activity, copies and sets included. `window` is the span of all events used.
+    """
+
+    rank: int | None
+    window: tuple[int, int]
+    meta: TraceMeta
+    threads: pd.DataFrame
+    steps: pd.DataFrame
+    ops: pd.DataFrame
+    launches: pd.DataFrame
+    kernels: pd.DataFrame
+    syncs: pd.DataFrame
+    frames: pd.DataFrame
+    annotations: pd.DataFrame
+    memory: pd.DataFrame
+
+    @property
+    def devices(self) -> list[int]:
+        """The GPUs with activities, the one with the most busy time first."""
+        time = self.kernels.groupby("device")["dur"].sum()
+        return [int(device) for device in time.sort_index().sort_values(ascending=False, kind="stable").index]
+
+
+#: The declaration of each table of a `Trace`, by its attribute.
+TABLES: dict[str, schema.Table] = {
+    table.name: table
+    for table in (
+        schema.THREADS,
+        schema.STEPS,
+        schema.OPS,
+        schema.LAUNCHES,
+        schema.KERNELS,
+        schema.SYNCS,
+        schema.FRAMES,
+        schema.ANNOTATIONS,
+        schema.MEMORY,
+    )
+}
+
+
+def check(trace: Trace) -> Trace:
+    """Return `trace` if every table fits its declaration, else raise `SchemaError`."""
+    for name, table in TABLES.items():
+        schema.validate(getattr(trace, name), table)
+    return trace

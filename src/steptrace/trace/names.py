@@ -1,0 +1,85 @@
+"""What the names in a trace stand for: kinds of GPU activities and of calls into the runtime."""
+
+import re
+
+#: Kineto's categories of GPU activities, old spellings included.
+GPU_CATEGORIES = {
+    "kernel": "kernel",
+    "Kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "Memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "Memset": "memset",
+}
+
+#: Kernels of collectives: NCCL and RCCL, NVSHMEM and what is built on it, symmetric-memory and custom all-reduces.
+_COMM = re.compile(
+    r"""
+    ^(?:void\s+)?(?:\w+::)*(?:
+        nccl | rccl | msccl | nvshmem | deep_ep
+    )
+    | nccl(?:Dev)?Kernel | nvshmem | deep_ep:: | multimem
+    | (?:one|two)_?shot_?(?:all|reduce) | cross_device_reduce | lamport
+    | all_?reduce | all_?gather | reduce_?scatter | all_?to_?all
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+_VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+$")
+
+#: Calls that return only once queued GPU work of a stream, an event or the device is complete.
+WAITS = frozenset(
+    f"{prefix}{what}Synchronize"
+    for prefix, kinds in {
+        "cuda": ("Stream", "Device", "Event", "Thread"),
+        "cu": ("Stream", "Ctx", "Event"),
+        "hip": ("Stream", "Device", "Event", "Ctx"),
+    }.items()
+    for what in kinds
+)
+STREAM_WAITS = frozenset({"cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize"})
+
+_ASYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy\w*Async$")
+_SYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!\w*Async$)\w*$")
+
+#: Calls that make one stream wait for an event of another, without holding up the host.
+STREAM_WAIT_EVENTS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
+
+_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)$")
+_COPY_DIRECTION = re.compile(r"^(?:Memcpy\s+|Copy)?(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost)\b")
+
+
+def kernel_kind(name: str, category: str) -> str:
+    """`memory` for memcpy and memset, `comm` for a collective's kernel, else `compute`."""
+    if category != "kernel":
+        return "memory"
+    return "comm" if _COMM.search(name) else "compute"
+
+
+def call_name(name: str) -> str:
+    """A runtime call's name without its version suffix: `cuMemcpyDtoH_v2` becomes `cuMemcpyDtoH`."""
+    return _VERSION_SUFFIX.sub("", name)
+
+
+def is_async_copy(name: str) -> bool:
+    """Whether the call queues a copy and returns: `cudaMemcpyAsync` and its like."""
+    return bool(_ASYNC_COPY.match(name))
+
+
+def is_sync_copy(name: str) -> bool:
+    """Whether the call copies and waits for the copy: `cudaMemcpy`, `hipMemcpyWithStream` and their like."""
+    return bool(_SYNC_COPY.match(name))
+
+
+def copy_direction(name: str) -> str | None:
+    """`HtoD`, `DtoH`, `DtoD`, `PtoP` or `HtoH` of a GPU copy's name (`Memcpy DtoH (Device -> Pageable)`), or None."""
+    match = _COPY_DIRECTION.match(name)
+    if match is None:
+        return None
+    return {"HostToDevice": "HtoD", "DeviceToHost": "DtoH"}.get(match[1], match[1])
+
+
+def step_index(name: str) -> int | None:
+    """The N of `ProfilerStep#N`, None for any other label."""
+    match = _STEP.match(name)
+    return int(match[1]) if match else None

@@ -1,0 +1,78 @@
+"""Which host calls are synchronisations, and which calls together are one.
+
+One synchronisation is one host operation after which the host goes on only once queued GPU work is complete: a call
+that waits, a copy to pageable host memory, or a synchronous copy. A copy followed directly on its thread by a stream
+synchronisation is one. Waits of one stream for another, queries, records and device-to-device copies are none.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace.trace import names as naming
+from steptrace.trace.columns import Ints, Mask, references, row_numbers
+
+_TO_PAGEABLE = "-> Pageable)"
+
+
+def find_syncs(
+    launches: pd.DataFrame, kernels: pd.DataFrame, steps: pd.DataFrame, threads: pd.DataFrame
+) -> pd.DataFrame:
+    """The `syncs` table of a trace, in order of time; `launches` must be in order of thread and time."""
+    direction, to_pageable = _copies(launches, kernels)
+    waits = _judge(launches["name"], naming.WAITS.__contains__)
+    stream_waits = _judge(launches["name"], naming.STREAM_WAITS.__contains__)
+    queued_copy = _judge(launches["name"], naming.is_async_copy)
+    across = (direction == "HtoD") | (direction == "DtoH")
+
+    thread = launches["thread"].to_numpy()
+    follows = np.zeros(len(launches), dtype=bool)  # whether the next call waits for the stream, on the same thread
+    follows[:-1] = stream_waits[1:] & (thread[1:] == thread[:-1])
+    merged = queued_copy & across & follows
+    absorbed = np.zeros(len(launches), dtype=bool)
+    absorbed[1:] = merged[:-1]
+
+    copies = merged | (queued_copy & to_pageable)
+    sync_copies = _judge(launches["name"], naming.is_sync_copy) & (across | (direction == ""))
+    first = np.flatnonzero(copies | sync_copies | (waits & ~absorbed))
+    last = first + merged[first]
+
+    start = launches["ts"].to_numpy()
+    length = launches["dur"].to_numpy()
+    by_direction = np.where(direction[first] == "DtoH", "d2h_copy", "h2d_copy")
+    kind = np.where(copies[first], by_direction, launches["name"].to_numpy(dtype=object)[first])
+    step = row_numbers(launches["step"])[first]
+    table = pd.DataFrame(
+        {
+            "ts": start[first],
+            "dur": start[last] + length[last] - start[first],
+            "thread": thread[first],
+            "kind": pd.Series(kind, dtype=object),
+            "blocked_ns": length[first] + np.where(merged[first], length[last], 0),
+            "launch": first.astype(np.int64),
+            "op": references(row_numbers(launches["op"])[first]),
+            "step": references(step),
+            "counted": threads["training"].to_numpy()[thread[first]] & ((step >= 0) | (len(steps) == 0)),
+        }
+    )
+    return table.sort_values(["ts", "launch"], kind="stable").reset_index(drop=True)
+
+
+def _judge(column: "pd.Series[Any]", judge: Any) -> Mask:
+    """`judge(name)` for each row of a categorical column, evaluated once per name."""
+    verdicts = np.array([bool(judge(name)) for name in column.cat.categories], dtype=bool)
+    codes = column.cat.codes.to_numpy()
+    return verdicts[codes] if len(verdicts) else np.zeros(len(codes), dtype=bool)
+
+
+def _copies(launches: pd.DataFrame, kernels: pd.DataFrame) -> tuple[Any, Mask]:
+    """For each call the direction of the copy it caused ("" if none), and whether that went to pageable memory."""
+    direction = np.full(len(launches), "", dtype=object)
+    to_pageable = np.zeros(len(launches), dtype=bool)
+    copies = kernels[(kernels["category"] == "memcpy").to_numpy() & kernels["launch"].notna().to_numpy()]
+    owner: Ints = copies["launch"].to_numpy(dtype=np.int64)
+    recorded = copies["name"].to_numpy(dtype=object)
+    direction[owner] = [naming.copy_direction(name) or "?" for name in recorded]
+    to_pageable[owner] = [name.endswith(_TO_PAGEABLE) for name in recorded]
+    return direction, to_pageable
