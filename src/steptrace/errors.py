@@ -6,7 +6,8 @@
     |   `-- TruncatedTraceError  ... because its end is missing
     |-- RecordError        a run's files (run.json, steps.parquet, status.json)
     |-- SchemaError        a table that does not fit its declaration in schema.py
-    `-- TrainError         a training that cannot start or go on
+    |-- TrainError         a training that cannot start or go on
+    `-- ReportError        a notebook of the report that cannot be executed
 
 The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
 """
@@ -74,3 +75,7 @@ class SchemaError(SteptraceError):
 
 class TrainError(SteptraceError):
     """A training cannot start or go on."""
+
+
+class ReportError(SteptraceError):
+    """A notebook of the report cannot be executed."""

@@ -1,0 +1,119 @@
+"""What the figures of a page mean, in short: the page prints these words beside the figures.
+
+`DEFINITIONS` maps a key to a term and its meaning; the `*_TERMS` tuples say which of them a section explains.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A term as the page shows it and one or two sentences on what it means."""
+
+    term: str
+    meaning: str
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "step_time": Definition(
+        "Step time",
+        "Median over unprofiled steps: CUDA events on a GPU, the monotonic clock on a CPU. The only source of a claim "
+        "about speed. p95 is the time that 95 % of the steps stay under.",
+    ),
+    "ratio": Definition(
+        "Ratio",
+        "Median of the baseline divided by the median of the variant: above 1 is faster. The interval carries the "
+        "variance between runs as well as within them.",
+    ),
+    "verdict": Definition(
+        "Verdict",
+        "Faster or slower only if the interval excludes 1 and the effect exceeds the noise floor; same only if the "
+        "whole interval lies within the floor; otherwise undecided. One run gives no verdict.",
+    ),
+    "noise_floor": Definition(
+        "Noise floor",
+        "The smallest effect that counts: the difference seen between two sets of runs of the same baseline, or 1 %.",
+    ),
+    "syncs": Definition(
+        "Syncs per step",
+        "Host operations inside a step after which the host goes on only once queued GPU work is complete. Measured "
+        "in the trace of a GPU run; predicted without a GPU by following the step on a virtual device.",
+    ),
+    "gpu_busy": Definition(
+        "GPU busy",
+        "Share of the profiled step during which at least one kernel, copy or memset ran on the GPU.",
+    ),
+    "nvml": Definition(
+        "NVML utilisation",
+        "The figure that nvidia-smi shows, sampled during the unprofiled steps: the share of sampling periods with "
+        "any kernel running. High does not mean well used.",
+    ),
+    "sm_weighted": Definition(
+        "SM-weighted",
+        "GPU busy, each kernel weighted by the share of multiprocessors that its blocks can occupy.",
+    ),
+    "equivalence": Definition(
+        "Equivalence",
+        "Loss and gradient on fixed seeds, held against a float64 reference of the study. A variant outside the "
+        "tolerance of its precision differs: it computes something else.",
+    ),
+    "profiled": Definition(
+        "Profiled / unprofiled",
+        "Step time in the profiled window over the unprofiled one. Above 1.10 the trace figures describe a step that "
+        "the profiler has changed.",
+    ),
+    "parts_gpu": Definition(
+        "Compute, exposed, idle",
+        "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; idle "
+        "is the rest. Together they are the step's span on the GPU.",
+    ),
+    "parts_host": Definition(
+        "Data to optimizer",
+        "Host time between the labels that the training loop sets around the parts of a step.",
+    ),
+    "blocked": Definition("Host blocked", "Time the host spends inside the waiting call, per step."),
+    "exposed": Definition(
+        "Exposed GPU idle",
+        "GPU idle time from the start of the sync to the first GPU work launched after it, per step. A long block "
+        "with none of it costs nothing.",
+    ),
+    "site": Definition(
+        "Site",
+        "First Python frame that belongs neither to PyTorch nor to the pipeline, with the innermost operator and "
+        "label. A sync in backward points to the forward line it stems from.",
+    ),
+    "loader_wait": Definition("Loader wait", "Host time in the loader's next batch, per step (median)."),
+    "idle_cause": Definition(
+        "Cause of idle",
+        "Each idle gap of a device has one: host blocked in a sync, waiting for the loader, host busy launching, a "
+        "stream or event dependency, or unknown; tested in this order.",
+    ),
+    "idle_stream": Definition(
+        "Idle by stream",
+        "The gap before an activity is host wait if it was launched after the previous one ended, kernel wait if the "
+        "gap is under 30 µs, else other.",
+    ),
+    "overlap": Definition("Overlap", "Share of communication time during which compute kernels run too."),
+    "coverage": Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
+}
+
+TABLE_TERMS = (
+    "step_time",
+    "ratio",
+    "verdict",
+    "noise_floor",
+    "syncs",
+    "gpu_busy",
+    "nvml",
+    "equivalence",
+    "profiled",
+)
+PARTS_TERMS = {"gpu": ("parts_gpu", "sm_weighted"), "host": ("parts_host", "loader_wait"), None: ()}
+SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
+TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
+IDLE_TERMS = ("idle_cause", "idle_stream")
+
+
+def definitions(keys: tuple[str, ...]) -> tuple[Definition, ...]:
+    """The definitions of these keys in their order."""
+    return tuple(DEFINITIONS[key] for key in keys)

@@ -1,0 +1,284 @@
+"""The charts of a study's page: step times run by run, ratios with their intervals, where a step's time goes.
+
+Every function takes the plain data of model.py and returns an inline SVG with an alternative text. Names stand above
+their row, never beside it, so that long names and narrow screens do no harm.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from steptrace.report import format as fmt
+from steptrace.report.model import Part, Ratio, RunSteps, Study, Variant
+from steptrace.report.svg import BAND, COLOURS, GREY, INK, MUTED, RULE, WIDTH, InlineSvg, canvas, inline, row_label
+from steptrace.report.svg import rows_axes, style
+
+#: Colour and marker of a verdict: told apart by shape as well.
+VERDICT_MARKS: dict[str | None, tuple[str, str]] = {
+    "faster": (COLOURS["blue"], "^"),
+    "slower": (COLOURS["vermillion"], "v"),
+    "same": (COLOURS["green"], "s"),
+    "undecided": (GREY, "o"),
+    None: (GREY, "o"),
+}
+PART_COLOURS: dict[str, str] = {
+    "compute": COLOURS["blue"],
+    "exposed_comm": COLOURS["orange"],
+    "exposed_memory": COLOURS["purple"],
+    "idle": RULE,
+    "data": COLOURS["orange"],
+    "forward": COLOURS["sky"],
+    "loss": COLOURS["vermillion"],
+    "backward": COLOURS["blue"],
+    "optimizer": COLOURS["green"],
+}
+PART_NAMES = {"exposed_comm": "exposed communication", "exposed_memory": "exposed memory"}
+
+#: Medians that lie further apart than this need a logarithmic axis.
+_LOG_FROM = 6.0
+#: From this many steps on, a run's density is worth drawing.
+_DENSITY_FROM = 60
+_LABEL, _RUN, _GAP = 19.0, 13.0, 11.0
+_RATIO_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98, 1, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5)
+_RATIO_TICKS += (10, 20, 50, 100, 200, 500, 1000)
+
+
+def step_times(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
+    """Every step of every run: one row a run, the median marked, warm-up hollow and left out."""
+    by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
+    shown = [v for v in study.variants if by_variant[v.name]]
+    height = sum(_LABEL + _RUN * len(by_variant[v.name]) + _GAP for v in shown)
+    with style():
+        figure = canvas(height + 46)
+        axes = rows_axes(figure, height)
+        left, right = _time_limits(axes, [s for v in shown for s in by_variant[v.name]])
+        axes.grid(axis="x", color=RULE, linewidth=0.8)
+        axes.set_axisbelow(True)
+        y = 0.0
+        for variant in shown:
+            runs = by_variant[variant.name]
+            row_label(axes, y + _LABEL / 2, variant.name, _left_out_note(runs, right))
+            y += _LABEL
+            if variant.step is not None and variant.step.low is not None and variant.step.high is not None:
+                low, high = variant.step.low, variant.step.high
+                axes.add_patch(Rectangle((low, y - 1), high - low, _RUN * len(runs) + 1, color=BAND, zorder=0.5))
+            for run in runs:
+                _draw_run(axes, run, y, (left, right))
+                y += _RUN
+            y += _GAP
+        alt = "Step times by run. " + " ".join(
+            f"{v.name}: median {fmt.duration_ms(v.step.median)}." for v in shown if v.step is not None
+        )
+        return inline(figure, "step-times", alt)
+
+
+def _time_limits(axes: Axes, runs: Sequence[RunSteps]) -> tuple[float, float]:
+    """Set the axis so that the bulk of all runs shows; what lies beyond is marked at the edge."""
+    timed = np.concatenate([run.timed for run in runs])
+    bulk = max(float(np.percentile(run.timed, 97)) for run in runs)
+    right = float(timed.max()) if timed.max() <= 1.6 * bulk else 1.15 * bulk
+    left = float(timed.min())
+    medians = [float(np.median(run.timed)) for run in runs]
+    if max(medians) > _LOG_FROM * min(medians):
+        axes.set_xscale("log")
+        left, right = left / 1.15, right * 1.15
+        axes.minorticks_off()
+    else:
+        margin = 0.04 * (right - left) or 0.02 * right
+        left, right = left - margin, right + margin
+    axes.set_xlim(left, right)
+    unit, size = next(((u, s) for u, s in (("s", 1e3), ("ms", 1.0), ("µs", 1e-3)) if right >= s), ("µs", 1e-3))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:g}")
+    axes.set_xlabel(f"step time, {unit}")
+    return left, right
+
+
+def _left_out_note(runs: Sequence[RunSteps], right: float) -> str:
+    count = sum(run.warmup.size for run in runs)
+    if not count:
+        return "no warm-up left out"
+    longest = max(float(run.warmup.max()) for run in runs if run.warmup.size)
+    beyond = f", up to {fmt.duration_ms(longest)}" if longest > right else ""
+    return f"{count} warm-up left out{beyond}"
+
+
+def _draw_run(axes: Axes, run: RunSteps, top: float, limits: tuple[float, float]) -> None:
+    left, right = limits
+    foot = top + _RUN - 2
+    colour = COLOURS["blue"]
+    inside = run.timed[run.timed <= right]
+    tick = 9.0
+    if run.timed.size >= _DENSITY_FROM:
+        tick = 3.5
+        counts, edges = np.histogram(inside, bins=60)
+        tall = foot - counts / counts.max() * (_RUN - 3)
+        axes.fill_between(np.repeat(edges, 2)[1:-1], foot, np.repeat(tall, 2), color=colour, alpha=0.45, linewidth=0)
+    axes.plot(*_ticks(inside, foot, foot - tick), color=colour, alpha=0.75, linewidth=0.9)
+    warm = run.warmup[(run.warmup <= right) & (run.warmup >= left)]
+    axes.plot(
+        warm, np.full(warm.size, foot - 4.5), "o", markerfacecolor="none", markeredgecolor=GREY, markersize=5, clip_on=False
+    )
+    median = float(np.median(run.timed))
+    axes.plot([median, median], [foot + 0.5, top], color=INK, linewidth=2.2, solid_capstyle="butt")
+    beyond = run.timed[run.timed > right]
+    if beyond.size:
+        text = f"{beyond.size} to {fmt.duration_ms(float(beyond.max()))} ▸"
+        axes.text(right, top + 5, text, ha="right", va="center", fontsize=9.5, color=MUTED)
+
+
+def _ticks(x: npt.NDArray[np.float64], low: float, high: float) -> tuple[npt.NDArray[np.float64], ...]:
+    """One path of vertical ticks: a single path keeps the page small."""
+    nan = np.full(x.size, np.nan)
+    ys = np.stack([np.full(x.size, low), np.full(x.size, high), nan], axis=1)
+    return np.stack([x, x, nan], axis=1).ravel(), ys.ravel()
+
+
+def ratios(study: Study) -> InlineSvg:
+    """Each variant's ratio with its interval on a logarithmic axis, over the band of the noise floor."""
+    rows = [(v, v.ratio) for v in study.variants if v.ratio is not None and v.ratio.value is not None and not v.is_baseline]
+    row = _LABEL + 22.0
+    with style():
+        figure = canvas(row * len(rows) + 50)
+        axes = rows_axes(figure, row * len(rows) + 4)
+        axes.set_xscale("log")
+        low, high = _ratio_limits([ratio for _, ratio in rows])
+        axes.set_xlim(low, high)
+        ticks = _ratio_ticks(low, high)
+        axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+        axes.minorticks_off()
+        floor = study.method.noise_floor
+        if floor:
+            axes.axvspan(1 / (1 + floor), 1 + floor, color=BAND, zorder=0.4, linewidth=0)
+        axes.axvline(1, color=GREY, linewidth=1.2, zorder=0.6)
+        for index, (variant, ratio) in enumerate(rows):
+            _draw_ratio(axes, variant, ratio, index * row)
+        axes.set_xlabel("slower   ◂   baseline / variant   ▸   faster")
+        alt = "Ratio of medians, above 1 is faster. " + " ".join(_ratio_words(v, ratio) for v, ratio in rows)
+        return inline(figure, "ratios", alt)
+
+
+def _ratio_words(variant: Variant, ratio: Ratio) -> str:
+    interval = "" if ratio.low is None else f" ({fmt.ratio_interval(ratio.low, ratio.high)})"
+    return f"{variant.name}: {fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval}, {ratio.verdict or 'no verdict'}."
+
+
+def _draw_ratio(axes: Axes, variant: Variant, ratio: Ratio, top: float) -> None:
+    colour, marker = VERDICT_MARKS.get(ratio.verdict, VERDICT_MARKS[None])
+    interval = "" if ratio.low is None else f"  {fmt.ratio_interval(ratio.low, ratio.high)}"
+    row_label(
+        axes, top + _LABEL / 2, variant.name, f"{fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval}  {ratio.verdict or 'no verdict'}"
+    )
+    y = top + _LABEL + 8
+    if ratio.low is not None and ratio.high is not None:
+        axes.plot([ratio.low, ratio.high], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
+        for end in (ratio.low, ratio.high):
+            axes.plot([end, end], [y - 5, y + 5], color=colour, linewidth=1.6)
+    if ratio.value is not None:
+        hollow = ratio.verdict in ("undecided", None)
+        face = "none" if hollow else colour
+        axes.plot([ratio.value], [y], marker, color=colour, markerfacecolor=face, markersize=9, markeredgewidth=1.8)
+
+
+def _ratio_limits(rows: Sequence[Ratio]) -> tuple[float, float]:
+    values = [1.0] + [v for ratio in rows for v in (ratio.low, ratio.high, ratio.value) if v is not None and v > 0]
+    low, high = math.log(min(values)), math.log(max(values))
+    margin = max(0.06 * (high - low), 0.015)
+    return math.exp(low - margin), math.exp(high + margin)
+
+
+def _ratio_ticks(low: float, high: float) -> list[float]:
+    """Familiar ratios within the limits, none closer to its neighbour than its text is wide."""
+    span = math.log(high / low)
+    ticks: list[float] = [1.0]
+    for tick in sorted((t for t in _RATIO_TICKS if low <= t <= high), key=lambda t: abs(math.log(t))):
+        if all(abs(math.log(tick / other)) > 0.11 * span for other in ticks):
+            ticks.append(float(tick))
+    return sorted(ticks)
+
+
+def step_parts(study: Study) -> InlineSvg:
+    """Where a profiled step's time goes: one stacked bar a variant."""
+    rows = [(variant.name, variant.step_parts) for variant in study.variants if variant.step_parts]
+    return stacked_bars(rows, "step-parts", "ms per profiled step")
+
+
+def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: str) -> InlineSvg:
+    """Stacked horizontal bars of parts in milliseconds, with a legend above and the sum at the right of each name."""
+    row, bar = _LABEL + 16.0 + _GAP, 16.0
+    labels = list(dict.fromkeys(part.label for _, parts in rows for part in parts))
+    longest = max((sum(part.ms for part in parts) for _, parts in rows), default=0.0) or 1.0
+    with style():
+        legend_lines = _legend_lines(labels)
+        top = 6 + 19 * len(legend_lines)
+        figure = canvas(row * len(rows) + top + 46)
+        axes = rows_axes(figure, row * len(rows), top=top)
+        axes.set_xlim(0, longest)
+        axes.grid(axis="x", color=RULE, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.set_xlabel(unit)
+        for index, (label, parts) in enumerate(rows):
+            y, left = index * row, 0.0
+            row_label(axes, y + _LABEL / 2, label, fmt.duration_ms(sum(part.ms for part in parts)))
+            for part in parts:
+                axes.barh(y + _LABEL + bar / 2, part.ms, bar, left, color=PART_COLOURS.get(part.label, GREY), linewidth=0)
+                left += part.ms
+        for line, entries in enumerate(legend_lines):
+            for x, label in entries:
+                y = 1 - (9 + 19 * line) / (figure.get_figheight() * 72)
+                figure.text(x / WIDTH, y, "■", color=PART_COLOURS.get(label, GREY), va="center_baseline", fontsize=13)
+                figure.text((x + 15) / WIDTH, y, PART_NAMES.get(label, label), va="center_baseline", fontsize=11.5)
+        alt = " ".join(
+            f"{label}: " + ", ".join(f"{PART_NAMES.get(p.label, p.label)} {fmt.duration_ms(p.ms)}" for p in parts) + "."
+            for label, parts in rows
+        )
+        return inline(figure, name, alt)
+
+
+def _legend_lines(labels: Sequence[str]) -> list[list[tuple[float, str]]]:
+    lines: list[list[tuple[float, str]]] = [[]]
+    x = 4.0
+    for label in labels:
+        width = 15 + 7.3 * len(PART_NAMES.get(label, label)) + 14
+        if x + width > WIDTH and lines[-1]:
+            lines.append([])
+            x = 4.0
+        lines[-1].append((x, label))
+        x += width
+    return lines
+
+
+def steps_in_order(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
+    """Step times in the order the steps ran, one line a run: shows warm-up, drift and outliers."""
+    shown = [(v.name, [s for s in steps if s.variant == v.name and s.timed.size]) for v in study.variants]
+    shown = [(name, runs) for name, runs in shown if runs]
+    block, plot = 118.0, 78.0
+    with style():
+        height = block * len(shown) + 24
+        figure = canvas(height)
+        for index, (name, runs) in enumerate(shown):
+            bottom = height - block * index - _LABEL - 4 - plot
+            axes = figure.add_axes((44 / WIDTH, bottom / height, 1 - 48 / WIDTH, plot / height))
+            for side in ("right", "top"):
+                axes.spines[side].set_visible(False)
+            figure.text(4 / WIDTH, (bottom + plot + 10) / height, name, fontweight="bold", parse_math=False)
+            _draw_order(axes, runs)
+            if index == len(shown) - 1:
+                axes.set_xlabel("step (warm-up shaded)")
+        return inline(figure, "steps-in-order", "Step times in the order the steps ran, one line a run, per variant.")
+
+
+def _draw_order(axes: Axes, runs: Sequence[RunSteps]) -> None:
+    colours = [COLOURS[name] for name in ("blue", "orange", "green", "purple", "vermillion", "sky")]
+    left_out = max(run.warmup.size for run in runs)
+    if left_out:
+        axes.axvspan(-0.5, left_out - 0.5, color=BAND, linewidth=0, zorder=0.4)
+    for index, run in enumerate(runs):
+        axes.plot(np.arange(run.ms.size), run.ms, color=colours[index % len(colours)], linewidth=1.1)
+    axes.set_xlim(-0.5, max(run.ms.size for run in runs) - 0.5)
+    axes.set_ylim(bottom=0)
+    axes.locator_params(axis="y", nbins=3)
+    axes.yaxis.set_major_formatter(lambda value, _: fmt.duration_ms(value, 2) if value else "0")

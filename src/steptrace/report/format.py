@@ -1,0 +1,167 @@
+"""Numbers as words: nanoseconds to "1.23 ms", intervals with the digits they deserve, "not measured" for null.
+
+Every function takes None for a thing that was not measured. Nothing else in steptrace turns a number into text for a
+page, so a unit or a rounding rule is changed here and nowhere else.
+"""
+
+import math
+
+NOT_MEASURED = "not measured"
+
+#: Units of time with their length in nanoseconds, longest first.
+_TIME_UNITS: tuple[tuple[str, float], ...] = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+_BYTE_UNITS: tuple[str, ...] = ("B", "KiB", "MiB", "GiB", "TiB")
+
+NS_PER_MS = 1e6
+
+
+def is_measured(value: float | None) -> bool:
+    """Whether `value` is a measurement: neither None nor NaN."""
+    return value is not None and not math.isnan(value)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` rounded to `digits` significant digits, without an exponent and without a sign on zero."""
+    if math.isinf(value):
+        return "infinite" if value > 0 else "minus infinite"
+    if value == 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, decimals)
+    if rounded != 0 and math.floor(math.log10(abs(rounded))) > math.floor(math.log10(abs(value))):
+        decimals -= 1  # 9.996 became 10.0: one digit fewer stands behind the point
+    return f"{rounded:.{max(decimals, 0)}f}"
+
+
+def duration_ns(value: float | None, digits: int = 3) -> str:
+    """A time given in nanoseconds, in the unit that keeps the figure between 1 and 1000."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    if value == 0:
+        return "0 ns"
+    for unit, size in _TIME_UNITS:
+        # The unit is chosen after rounding, so that 999.9 µs reads "1.00 ms".
+        text = significant(value / size, digits)
+        if abs(float(text) if not math.isinf(value) else math.inf) >= 1 or unit == "ns":
+            return f"{text} {unit}"
+    raise AssertionError("the last unit always returns")
+
+
+def duration_ms(value: float | None, digits: int = 3) -> str:
+    """A time given in milliseconds, in the unit that suits it."""
+    return duration_ns(None if value is None else value * NS_PER_MS, digits)
+
+
+def decimals_for_width(width: float, *, least: int = 0, most: int = 6) -> int:
+    """Digits behind the point that show an interval of this width to two significant digits."""
+    if width <= 0 or not math.isfinite(width):
+        return most if width == 0 else least
+    return min(max(1 - math.floor(math.log10(width)), least), most)
+
+
+def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A ratio of medians, "1.18×"; the digits follow the width of its interval where there is one."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    return f"{_fixed(value, _ratio_decimals(low, high))}×"
+
+
+def ratio_interval(low: float | None, high: float | None) -> str:
+    """The interval of a ratio, "1.12 to 1.25"."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return NOT_MEASURED
+    decimals = _ratio_decimals(low, high)
+    return f"{_fixed(low, decimals)} to {_fixed(high, decimals)}"
+
+
+def _ratio_decimals(low: float | None, high: float | None) -> int:
+    if low is None or high is None or math.isnan(high - low):
+        return 2
+    return decimals_for_width(high - low, least=2, most=4)
+
+
+def step_time(median: float | None, low: float | None, high: float | None) -> tuple[str, str | None]:
+    """A median step time in milliseconds and its interval, in one unit: ("12.34 ms", "12.30 to 12.41 ms").
+
+    The second is None where there is no interval (one run).
+    """
+    if median is None or math.isnan(median):
+        return NOT_MEASURED, None
+    if low is None or high is None or math.isnan(high - low):
+        return duration_ms(median, 4), None
+    unit, size = next((u for u in _TIME_UNITS if abs(median) * NS_PER_MS >= u[1]), _TIME_UNITS[-1])
+    scale = NS_PER_MS / size
+    decimals = decimals_for_width((high - low) * scale, most=_most_decimals(median * scale))
+    parts = [_fixed(value * scale, decimals) for value in (median, low, high)]
+    return f"{parts[0]} {unit}", f"{parts[1]} to {parts[2]} {unit}"
+
+
+def _most_decimals(value: float) -> int:
+    """At most five significant digits: no clock here deserves more."""
+    magnitude = 0 if value == 0 else math.floor(math.log10(abs(value)))
+    return max(4 - magnitude, 0)
+
+
+def _fixed(value: float, decimals: int) -> str:
+    if math.isinf(value):
+        return "infinite"
+    text = f"{value:.{decimals}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def percent(value: float | None) -> str:
+    """A percentage given as 0 to 100, without decimals from 10 on."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    return f"{_fixed(value, 0 if abs(value) >= 9.95 else 1)} %"
+
+
+def share(value: float | None) -> str:
+    """A share given as 0 to 1, as a percentage."""
+    return percent(None if value is None else value * 100)
+
+
+def count(value: float | None) -> str:
+    """A count or a count per step: whole where it is whole, else two decimals; thousands are set apart."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    if math.isinf(value):
+        return "infinite"
+    return f"{round(value):,}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def multiple(value: float | None) -> str:
+    """A plain multiple such as profiled/unprofiled, "1.04×"."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    return f"{_fixed(value, 2)}×"
+
+
+def size_bytes(value: float | None) -> str:
+    """A number of bytes in the binary unit that suits it."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    for unit in _BYTE_UNITS:
+        if abs(value) < 1024 or unit == _BYTE_UNITS[-1]:
+            return f"{round(value)} B" if unit == "B" else f"{significant(value)} {unit}"
+        value /= 1024
+    raise AssertionError("the last unit always returns")
+
+
+def relative_error(value: float | None) -> str:
+    """A relative error: "1.2e-07", "0" if exact, "infinite" if the reference is 0 or the value not finite."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    if math.isinf(value):
+        return "infinite"
+    return "0" if value == 0 else f"{value:.1e}"
+
+
+def plural(number: int, noun: str, nouns: str | None = None) -> str:
+    """A number with its noun: "1 run", "3 runs"."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def enumeration(names: list[str]) -> str:
+    """Names as a sentence holds them: "a", "a and b", "a, b and c"."""
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1] if names else ""

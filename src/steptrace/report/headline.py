@@ -1,0 +1,140 @@
+"""What a study found, in one sentence made from its data.
+
+Names stand in backticks; the page shows them as code.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from steptrace.report import format as fmt
+from steptrace.report.model import Study, Variant
+
+#: How many names a sentence lists before it only counts them.
+_MOST_NAMES = 3
+
+#: A status as a sentence says it.
+_ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
+
+
+def headline(study: Study) -> str:
+    """The study's result: who is faster by how much and how sure, who is not, and what is missing."""
+    if not study.measured:
+        return _nothing_measured(study)
+    candidates = [variant for variant in study.variants if not variant.is_baseline]
+    if not any(_verdict(variant) for variant in candidates):
+        return _without_verdict(study, candidates)
+    faster = sorted(_with_verdict(candidates, "faster"), key=_ratio_value, reverse=True)
+    slower = sorted(_with_verdict(candidates, "slower"), key=_ratio_value)
+    clauses = []
+    if faster:
+        clauses += [_effect(faster[0], study, "faster"), *_others(faster[1:], "also faster")]
+        clauses += _others(slower, "slower")
+    elif slower:
+        clauses += [_effect(slower[0], study, "slower"), *_others(slower[1:], "also slower")]
+    else:
+        clauses.append(f"No variant is shown to be faster or slower than {_code(study.baseline)}")
+    floor = study.method.noise_floor
+    within = "" if floor is None else f" (within {fmt.share(floor)})"
+    clauses += _listed(_with_verdict(candidates, "same"), f"the same{within}")
+    clauses += _listed(_with_verdict(candidates, "undecided"), "undecided")
+    clauses += _listed([v for v in candidates if v.step is not None and not _verdict(v)], "no verdict")
+    return "; ".join([*clauses, *_missing(study.variants)]) + "."
+
+
+def tone(study: Study) -> str:
+    """`good` if a variant is faster, `bad` if nothing could be measured, else `neutral`."""
+    if not study.measured:
+        return "bad"
+    return "good" if any(_verdict(variant) == "faster" for variant in study.variants) else "neutral"
+
+
+def _verdict(variant: Variant) -> str | None:
+    return None if variant.ratio is None or variant.step is None else variant.ratio.verdict
+
+
+def _with_verdict(variants: Iterable[Variant], verdict: str) -> list[Variant]:
+    return [variant for variant in variants if _verdict(variant) == verdict]
+
+
+def _ratio_value(variant: Variant) -> float:
+    return variant.ratio.value if variant.ratio is not None and variant.ratio.value is not None else 1.0
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _effect(variant: Variant, study: Study, word: str) -> str:
+    """ "`a` is 1.18× faster than `b` (95 % interval 1.12 to 1.25, 3 runs)", marked if its answer differs."""
+    ratio = variant.ratio
+    assert ratio is not None
+    numbers = [ratio.value, ratio.low, ratio.high]
+    if word == "slower":
+        numbers = [None if n is None or n == 0 else 1 / n for n in (ratio.value, ratio.high, ratio.low)]
+    value, low, high = numbers
+    details = []
+    if low is not None and high is not None:
+        details.append(f"{fmt.share(study.method.confidence)} interval {fmt.ratio_interval(low, high)}")
+    details.append(fmt.plural(variant.runs_ok, "run"))
+    differs = variant.equivalence.status == "differs"
+    return (
+        f"{_code(variant.name)} is {fmt.ratio(value, low, high)} {word} than {_code(variant.baseline or study.baseline)}"
+        f" ({', '.join(details)}){', but its loss or gradient differs from the reference' if differs else ''}"
+    )
+
+
+def _others(variants: Sequence[Variant], word: str) -> list[str]:
+    if not variants:
+        return []
+    if len(variants) > _MOST_NAMES:
+        return [f"{len(variants)} {'more are' if word.startswith('also') else 'are'} {word.removeprefix('also ')}"]
+    names = []
+    for variant in variants:
+        ratio = variant.ratio
+        text = "" if ratio is None else f" ({fmt.ratio(ratio.value, ratio.low, ratio.high)})"
+        names.append(_code(variant.name) + text)
+    return [f"{word}: {fmt.enumeration(names)}"]
+
+
+def _listed(variants: Sequence[Variant], word: str) -> list[str]:
+    if not variants:
+        return []
+    if len(variants) > _MOST_NAMES:
+        return [f"{len(variants)} {word}"]
+    return [f"{fmt.enumeration([_code(variant.name) for variant in variants])}: {word}"]
+
+
+def _missing(variants: Iterable[Variant]) -> list[str]:
+    """One clause for each way in which variants ended without a step time."""
+    ended: dict[str, list[str]] = {}
+    for variant in variants:
+        if variant.step is None:
+            word = _ENDED.get(variant.status, "was not measured")
+            ended.setdefault(word, []).append(_code(variant.name))
+    clauses = []
+    for word, names in ended.items():
+        word = word.replace("was", "were", 1) if len(names) > 1 and word.startswith("was") else word
+        clauses.append(f"{fmt.enumeration(names) if len(names) <= _MOST_NAMES else len(names)} {word}")
+    return clauses
+
+
+def _nothing_measured(study: Study) -> str:
+    missing = _missing(study.variants)
+    return "No step time was measured" + (": " + "; ".join(missing) if missing else "") + "."
+
+
+def _without_verdict(study: Study, candidates: Sequence[Variant]) -> str:
+    """Something was measured, but nothing may be claimed: say why, and give the medians that there are."""
+    baseline = next((v for v in study.variants if v.name == study.baseline), None)
+    measured = sorted(study.measured, key=lambda v: v.step.median if v.step is not None else 0.0)
+    if baseline is not None and baseline.step is None:
+        reason = f"The baseline {_code(study.baseline)} has no step time, so nothing is compared"
+    elif not any(v.step is not None for v in candidates):
+        reason = f"Only the baseline {_code(study.baseline)} was measured, so there is nothing to compare"
+    elif all(v.runs_ok <= 1 for v in measured):
+        reason = "One run each, so no verdict"
+    else:
+        reason = "No verdict"
+    spans = [f"{_code(v.name)} {fmt.duration_ms(v.step.median, 4)}" for v in measured if v.step is not None]
+    if len(spans) > _MOST_NAMES + 1:
+        spans = [spans[0], "…", spans[-1]]
+    return f"{reason}; median step times: {', '.join(spans)}" + "".join(f"; {m}" for m in _missing(study.variants)) + "."

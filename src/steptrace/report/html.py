@@ -1,0 +1,278 @@
+"""The parts of a page as HTML: plain data in, an `Html` out that a notebook shows and a page embeds.
+
+Markup lives in templates/components with autoescape on: whatever comes from data (names, log lines, paths) is escaped.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup, escape
+
+from steptrace.report import definitions as defs
+from steptrace.report import figures, headline
+from steptrace.report import format as fmt
+from steptrace.report.build import load_steps
+from steptrace.report.model import Finding, IndexEntry, RunSteps, Site, Study, Variant
+from steptrace.report.svg import InlineSvg
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+#: Above this, the trace figures describe a step that the profiler has changed.
+PROFILED_WARNING = 1.10
+
+_BACKTICKS = re.compile(r"`([^`]+)`")
+_ENVIRONMENT_NAMES = {
+    "cpu": "CPU",
+    "cpu_count": "CPU cores",
+    "memory_bytes": "Memory",
+    "gpu": "GPU",
+    "gpu_count": "GPUs",
+    "gpu_memory_bytes": "GPU memory",
+    "cuda": "CUDA",
+    "os": "Operating system",
+    "torch": "PyTorch",
+    "git_commit": "Commit",
+    "git_dirty": "Uncommitted changes",
+}
+_SEVERITIES = {"high": 0, "warning": 1, "info": 2}
+
+
+class Html(Markup):
+    """A piece of HTML that is safe to embed as it is."""
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+def inline_code(text: str) -> Markup:
+    """Escaped text with `backticks` turned into code."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        bytes=fmt.size_bytes,
+        code=inline_code,
+        count=fmt.count,
+        error=fmt.relative_error,
+        ms=fmt.duration_ms,
+        multiple=fmt.multiple,
+        ns=fmt.duration_ns,
+        pct=fmt.percent,
+        share=fmt.share,
+        shell=shlex.quote,
+    )
+    environment.globals.update(fmt=fmt, not_measured=Markup('<span class="null">not measured</span>'))
+    return environment
+
+
+def render(template: str, **data: object) -> Html:
+    """One component of templates/components with its data."""
+    return Html(_environment().get_template(f"components/{template}.html.j2").render(**data))
+
+
+def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:
+    """A whole page around `body`; `toc` holds (id, heading) of its sections, `home` the way back to the index."""
+    resources = {"title": title, "toc": toc, "home": home}
+    return _environment().get_template("components/page.html.j2").render(resources=resources, body=Markup(body))
+
+
+def intro(study: Study) -> Html:
+    """Title, question, the result in one sentence, what and where in a few facts, and the study's text."""
+    runs = [variant.runs_ok for variant in study.measured]
+    steps = {variant.step.steps for variant in study.measured if variant.step is not None}
+    facts = [
+        ("Scale", study.scale),
+        ("Machine", machine(study)),
+        ("Variants", fmt.count(len(study.variants))),
+        ("Runs per variant", _span(runs) if runs else fmt.NOT_MEASURED),
+        ("Timed steps per variant", _span([step for step in steps if step is not None]) or fmt.NOT_MEASURED),
+        ("PyTorch", study.fact("torch")),
+        ("Commit", commit(study)),
+    ]
+    return render(
+        "intro",
+        study=study,
+        headline=headline.headline(study),
+        tone=headline.tone(study),
+        facts=[(name, value) for name, value in facts if value],
+    )
+
+
+def machine(study: Study) -> str | None:
+    """The GPU, or the CPU where there is none."""
+    gpu, cpu = study.fact("gpu"), study.fact("cpu")
+    if gpu:
+        gpus = study.fact("gpu_count")
+        return f"{gpus} × {gpu}" if isinstance(gpus, int) and gpus > 1 else str(gpu)
+    return f"{cpu}, no GPU" if cpu else None
+
+
+def commit(study: Study) -> str | None:
+    """The commit in short, with a word on uncommitted changes."""
+    full = study.fact("git_commit")
+    if not isinstance(full, str):
+        return None
+    return full[:10] + (" with uncommitted changes" if study.fact("git_dirty") else "")
+
+
+def _span(values: Sequence[int]) -> str:
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    return fmt.count(low) if low == high else f"{fmt.count(low)} to {fmt.count(high)}"
+
+
+def variants_table(study: Study) -> Html:
+    """All variants side by side, what to read with care, the runs that failed, and the terms."""
+    groups: dict[str, list[Variant]] = {}
+    for variant in study.variants:
+        groups.setdefault(variant.baseline or study.baseline, []).append(variant)
+    return render(
+        "variants",
+        study=study,
+        groups=list(groups.items()),
+        warnings=warnings(study),
+        failures=[variant for variant in study.variants if variant.first_error is not None],
+        terms=defs.definitions(defs.TABLE_TERMS),
+    )
+
+
+def warnings(study: Study) -> list[str]:
+    """What a reader should know before trusting the table."""
+    found = [f"`{variant.name}`: {text}" for variant in study.variants for text in variant.warnings]
+    for variant in study.variants:
+        times = variant.profiled_over_unprofiled
+        if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in variant.warnings):
+            found.append(
+                f"`{variant.name}`: a profiled step took {fmt.multiple(times)} the time of an unprofiled one; its trace "
+                "figures describe a slower step."
+            )
+    if study.environments_differ:
+        names = [environment_name(key) for key in study.environments_differ]
+        found.append(f"The runs did not all take place in the same environment; they differ in: {', '.join(names)}.")
+    return found
+
+
+def environment_name(key: str) -> str:
+    """A key of the environment as a page says it."""
+    return _ENVIRONMENT_NAMES.get(key, key.replace("_", " ").capitalize())
+
+
+def comparison_charts(study: Study) -> Html:
+    """Step times run by run beside the ratios with their intervals."""
+    steps = load_steps(study)
+    has_ratio = any(v.ratio is not None and v.ratio.value is not None and not v.is_baseline for v in study.variants)
+    return render(
+        "comparison_charts",
+        study=study,
+        distribution=figures.step_times(study, steps) if any(run.timed.size for run in steps) else None,
+        ratios=figures.ratios(study) if has_ratio else None,
+        in_order=figures.steps_in_order(study, steps) if any(run.timed.size for run in steps) else None,
+        without_steps=_runs_without_steps(study, steps),
+    )
+
+
+def _runs_without_steps(study: Study, steps: Sequence[RunSteps]) -> int:
+    return sum(variant.runs_ok for variant in study.variants) - len(steps)
+
+
+def step_parts(study: Study) -> Html:
+    """Where the time of a profiled step goes."""
+    labels = list(dict.fromkeys(part.label for variant in study.variants for part in variant.step_parts))
+    return render(
+        "step_parts",
+        study=study,
+        chart=figures.step_parts(study) if labels else None,
+        labels=labels,
+        names=figures.PART_NAMES,
+        cells={variant.name: {part.label: part.ms for part in variant.step_parts} for variant in study.variants},
+        terms=defs.definitions(defs.PARTS_TERMS[study.parts_kind]),
+    )
+
+
+def loss_sections(study: Study) -> Html:
+    """The labelled sections inside the loss, variant by variant."""
+    labels = list(dict.fromkeys(part.label for variant in study.variants for part in variant.loss_sections))
+    longest = max((part.ms for variant in study.variants for part in variant.loss_sections), default=0.0)
+    cells = {variant.name: {part.label: part.ms for part in variant.loss_sections} for variant in study.variants}
+    return render("loss_sections", study=study, labels=labels, cells=cells, longest=longest)
+
+
+def sync_sites(study: Study) -> Html:
+    """Where the host waits for the device: measured sites, or predicted ones, called so."""
+    return render("sync_sites", study=study, rank=rank_sites, terms=defs.definitions(defs.SYNC_TERMS))
+
+
+def rank_sites(sites: Sequence[Site]) -> list[Site]:
+    """The costliest first: by exposed idle, then blocked time, then count."""
+    return sorted(
+        sites,
+        key=lambda s: (-(s.exposed_idle_ns_per_step or 0), -(s.blocked_ns_per_step or 0), -(s.count_per_step or 0)),
+    )
+
+
+def findings(items: Sequence[Finding]) -> Html:
+    """Findings by severity, then by cost, each with its evidence, advice and counter-check."""
+    ranked = sorted(items, key=lambda f: (_SEVERITIES.get(f.severity, 3), -(f.cost_ns_per_step or 0)))
+    return render("findings", findings=ranked)
+
+
+def method(study: Study) -> Html:
+    """How the comparison was made."""
+    return render("method", study=study, method=study.method)
+
+
+def provenance(study: Study) -> Html:
+    """Environment, runs, digests, and the exact commands that make this again."""
+    environment = [
+        (environment_name(key), _environment_value(key, value), key in study.environments_differ)
+        for key, value in study.environment
+    ]
+    return render(
+        "provenance",
+        study=study,
+        environment=environment,
+        study_command=f"snakemake --cores all --config 'studies=[{study.name}]' scale={study.scale}",
+        commands={variant.name: variant_command(study, variant) for variant in study.variants},
+    )
+
+
+def _environment_value(key: str, value: object) -> str | None:
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return fmt.size_bytes(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(value)
+
+
+def variant_command(study: Study, variant: Variant) -> str:
+    """The command that trains this variant once more, from the folder that holds results/."""
+    folder = f"results/{study.name}/{variant.name}"
+    path = next((run.path for run in variant.runs if run.path is not None), None)
+    if path is not None:
+        folder = str(Path(path).parent)
+    config, out = shlex.quote(f"{folder}/config.yaml"), shlex.quote(f"out/{variant.name}")
+    return f"python -m steptrace.train.main --config {config} --out {out} --repeat 0"
+
+
+def chart(svg: InlineSvg | None, caption: str, title: str = "") -> Html:
+    """A figure with its caption."""
+    return render("chart", svg=svg, caption=caption, title=title)
+
+
+def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry]) -> Html:
+    """All studies and imported traces with what each found, and the way to its page."""
+    return render("index", studies=studies, traces=traces)

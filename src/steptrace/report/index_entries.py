@@ -1,0 +1,55 @@
+"""The index's lines: what each study and each imported trace found, and where its page is."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from steptrace.report import format as fmt
+from steptrace.report import headline, html
+from steptrace.report.build import load_study, read_object
+from steptrace.report.model import IndexEntry, Study
+
+
+def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
+    """One entry per comparison.json, in their order. A study's page is `<study>.html` beside the index."""
+    return tuple(_study_entry(load_study(path)) for path in comparisons)
+
+
+def _study_entry(study: Study) -> IndexEntry:
+    runs = sum(len(variant.runs) for variant in study.variants)
+    ok = sum(variant.runs_ok for variant in study.variants)
+    whole = all(variant.status == "ok" for variant in study.variants) and ok == runs
+    return IndexEntry(
+        name=study.name,
+        title=study.title,
+        headline=headline.headline(study),
+        href=f"{study.name}.html",
+        scale=study.scale,
+        machine=html.machine(study),
+        status="ok" if whole else "incomplete",
+        detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok",
+    )
+
+
+def load_imported(summaries: Sequence[Path | str], pages: Path | str) -> tuple[IndexEntry, ...]:
+    """One entry per summary.json of an imported trace. Its page is the report.html beside it; links start at `pages`."""
+    return tuple(_trace_entry(Path(path), Path(pages)) for path in summaries)
+
+
+def _trace_entry(path: Path, pages: Path) -> IndexEntry:
+    summary = read_object(path, next_step="make it with `steptrace analyze`")
+    traces = summary.get("traces") or []
+    first = traces[0] if traces else {}
+    warnings = sum(len((trace.get("quality") or {}).get("warnings") or ()) for trace in traces)
+    gpu, syncs = first.get("gpu") or {}, first.get("syncs") or {}
+    busy = gpu["busy_ns"] / gpu["span_ns"] if gpu.get("busy_ns") is not None and gpu.get("span_ns") else None
+    return IndexEntry(
+        name=path.parent.name,
+        title=path.parent.name,
+        headline=f"GPU busy {fmt.share(busy)}, syncs per step {fmt.count(syncs.get('per_step'))}.",
+        href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
+        scale=None,
+        machine=first.get("device"),
+        status="ok",
+        detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
+    )

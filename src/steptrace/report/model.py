@@ -1,0 +1,255 @@
+"""What a page shows, as plain data: read from JSON by build.py, rendered by html.py and figures.py.
+
+A field is None where a thing was not measured. Times are in the unit their name ends in.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class RunError:
+    """How a run or an equivalence check ended that did not end well: its error and the last lines of its log."""
+
+    status: str
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+    log_tail: tuple[str, ...]
+
+    @property
+    def ending(self) -> str:
+        """The end in a few words: "signal 9", "exit code 1"."""
+        if self.signal is not None:
+            return f"signal {self.signal}"
+        return "" if self.exit_code is None else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One repeat of one variant."""
+
+    variant: str
+    repeat: int
+    status: str
+    seed: int | None
+    path: str | None
+    median_ms: float | None
+    p95_ms: float | None
+    steps: int | None
+    warmup_left_out: int | None
+    error: RunError | None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Unprofiled step time over a variant's runs; the interval is of the median and None for one run."""
+
+    median: float
+    p95: float | None
+    low: float | None
+    high: float | None
+    runs: int | None
+    steps: int | None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median of the baseline over median of the variant: above 1 is faster."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place in the code where the host waits for the device."""
+
+    file: str | None
+    line: int | None
+    function: str | None
+    op: str | None
+    label: str | None
+    kind: str | None
+    phase: str | None
+    code: str | None
+    count_per_step: float | None
+    blocked_ns_per_step: float | None
+    exposed_idle_ns_per_step: float | None
+
+    @property
+    def place(self) -> str | None:
+        """`file:line` with the last two folders of a long path."""
+        if self.file is None:
+            return None
+        parts = Path(self.file).parts
+        short = self.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
+        return short if self.line is None else f"{short}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Loss and gradient of a variant held against the study's float64 reference."""
+
+    status: str
+    max_rel_err: float | None = None
+    loss_rel_err: float | None = None
+    gradient_rel_err: float | None = None
+    loss_tolerance: float | None = None
+    gradient_tolerance: float | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim about a cost, with its evidence, an advice and the check that could refute it."""
+
+    rule: str
+    severity: str
+    claim: str
+    cost_ns_per_step: float | None
+    source: str | None
+    evidence: tuple[str, ...]
+    advice: str | None
+    counter_check: str | None
+    variant: str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a step's time."""
+
+    label: str
+    ms: float
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant with everything that is known of it."""
+
+    name: str
+    status: str
+    hypothesis: str | None
+    overrides: tuple[str, ...]
+    baseline: str | None
+    digest: str | None
+    runs: tuple[Run, ...]
+    step: StepTime | None
+    ratio: Ratio | None
+    iqr_over_median: float | None
+    warnings: tuple[str, ...]
+    syncs_measured: float | None
+    syncs_predicted: float | None
+    sync_sites: tuple[Site, ...]
+    predicted_sites: tuple[Site, ...]
+    gpu_busy_pct: float | None
+    nvml_util_pct: float | None
+    sm_weighted_pct: float | None
+    profiled_over_unprofiled: float | None
+    step_parts: tuple[Part, ...]
+    loss_sections: tuple[Part, ...]
+    loader_wait_ms: float | None
+    peak_allocated_bytes: float | None
+    operators_per_step: float | None
+    kernels_per_step: float | None
+    equivalence: Equivalence
+
+    @property
+    def runs_ok(self) -> int:
+        """Runs that ended well."""
+        return sum(run.status == "ok" for run in self.runs)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the other variants (of its cell, in a matrix) are compared with this one."""
+        return (self.ratio is not None and self.ratio.verdict == "baseline") or self.baseline in (None, self.name)
+
+    @property
+    def first_error(self) -> RunError | None:
+        """The error of the first run that did not end well."""
+        return next((run.error for run in self.runs if run.error is not None), None)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How the comparison was made, in the words of comparison.json."""
+
+    interval: str | None
+    confidence: float
+    noise_floor: float | None
+    noise_floor_source: str | None
+    correction: str | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's comparison, ready to be shown. `path` is its comparison.json."""
+
+    path: Path
+    name: str
+    title: str
+    question: str | None
+    paragraphs: tuple[str, ...]
+    baseline: str
+    scale: str
+    environment: tuple[tuple[str, object], ...]
+    environments_differ: tuple[str, ...]
+    method: Method
+    variants: tuple[Variant, ...]
+    findings: tuple[Finding, ...]
+    parts_kind: str | None
+
+    @property
+    def measured(self) -> tuple[Variant, ...]:
+        """The variants that have a step time."""
+        return tuple(variant for variant in self.variants if variant.step is not None)
+
+    @property
+    def repeats(self) -> int:
+        """The largest number of runs that a variant has."""
+        return max((len(variant.runs) for variant in self.variants), default=0)
+
+    def fact(self, key: str) -> object:
+        """One value of the environment, None if it is unknown."""
+        return dict(self.environment).get(key)
+
+
+@dataclass(frozen=True)
+class RunSteps:
+    """The step times of one run in milliseconds, in the order they ran.
+
+    `left_out` says per step whether it counts as warm-up; profiled steps are not among them.
+    """
+
+    variant: str
+    repeat: int
+    ms: npt.NDArray[np.float64]
+    left_out: npt.NDArray[np.bool_]
+
+    @property
+    def timed(self) -> npt.NDArray[np.float64]:
+        """The steps that the comparison rests on."""
+        return self.ms[~self.left_out]
+
+    @property
+    def warmup(self) -> npt.NDArray[np.float64]:
+        """The steps that were left out as warm-up."""
+        return self.ms[self.left_out]
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """One line of the index: a study or an imported trace, and the page that tells of it."""
+
+    name: str
+    title: str
+    headline: str
+    href: str
+    scale: str | None
+    machine: str | None
+    status: str
+    detail: str

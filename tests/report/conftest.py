@@ -1,0 +1,381 @@
+"""Made comparisons as compare.py writes them, with the runs' steps.parquet beside them."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+Json = dict[str, Any]
+
+ENVIRONMENT: Json = {
+    "host": "node-07",
+    "os": "Linux 6.1.0 x86_64",
+    "cpu": "Intel Xeon Platinum 8488C",
+    "cpu_count": 2,
+    "memory_bytes": 25_200_000_000,
+    "gpu": None,
+    "gpu_count": 0,
+    "gpu_memory_bytes": None,
+    "driver": None,
+    "cuda": None,
+    "python": "3.11.7",
+    "torch": "2.13.0+cpu",
+    "steptrace": "0.1.0",
+    "git_commit": "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d",
+    "git_dirty": True,
+}
+GPU: Json = {
+    "gpu": "NVIDIA H200",
+    "gpu_count": 1,
+    "gpu_memory_bytes": 150_754_820_096,
+    "driver": "570.86.15",
+    "cuda": "13.0",
+    "torch": "2.13.0+cu130",
+    "git_dirty": False,
+    "cpu_count": 16,
+}
+METHOD: Json = {
+    "interval": "Log-t on run medians: the mean log ratio of the runs' medians, with Student's t over runs.",
+    "confidence": 0.95,
+    "noise_floor": 0.01,
+    "noise_floor_source": "default",
+    "correction": "Holm over 3 candidates",
+}
+TEXT = (
+    "A segmentation network with ten 3x3 convolutions, trained on random images whose label maps hold an\n"
+    "ignore value. The loss counts neither ignored nor background pixels.\n\n"
+    "All variants compute the same function: the final listing of the article dropped the background and the\n"
+    "distinct-label logic, here `ignore_index` keeps both."
+)
+HYPOTHESES = {
+    "boolean_mask": "the article's first version: `nonzero`, `unique` and boolean masks",
+    "where": "replacing `nonzero` by `torch.where` removes one wait",
+    "sort": "counting distinct labels by sorting removes `unique`",
+    "ignore_index": "nothing depends on data any more, so nothing waits",
+}
+CODE = "/home/ada/lab/src/steptrace/workloads/masked_losses.py"
+
+
+def site(line: int, function: str, op: str, label: str, code: str, **more: object) -> Json:
+    base: Json = {
+        "file": CODE,
+        "line": line,
+        "function": function,
+        "op": op,
+        "label": label,
+        "kind": "d2h_copy",
+        "phase": "loss",
+        "code": code,
+        "count_per_step": 1,
+        "blocked_ns_per_step": None,
+        "exposed_idle_ns_per_step": None,
+    }
+    return {**base, **more}
+
+
+SITES: list[Json] = [
+    site(48, "BooleanMaskLoss.__call__", "aten::nonzero", "non_zero", "background = torch.nonzero(target == 9)"),
+    site(52, "BooleanMaskLoss.__call__", "aten::_unique2", "unique", "labels = torch.unique(target)", count_per_step=2),
+    site(57, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "kept = target[target != self.ignore]"),
+    site(58, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "logits = logits[target != self.ignore]"),
+    site(58, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "logits = logits[target != self.ignore]", phase="backward"),
+]
+
+
+class StudyBuilder:
+    """Builds a results folder for one study; `write` returns its comparison.json."""
+
+    def __init__(self, results: Path, **study: object) -> None:
+        self.results = results
+        self.random = np.random.default_rng(7)
+        self.comparison: Json = {
+            "schema_version": 1,
+            "study": "masked_loss",
+            "title": "Masked segmentation loss",
+            "question": "Which host synchronisations of a masked loss cost step time, and which only move the wait?",
+            "text": TEXT,
+            "baseline": "boolean_mask",
+            "scale": "cpu",
+            "environment": ENVIRONMENT,
+            "environments_differ": [],
+            "method": METHOD,
+            "variants": [],
+            "findings": [],
+            **study,
+        }
+
+    @property
+    def folder(self) -> Path:
+        return self.results / str(self.comparison["study"])
+
+    def add(self, name: str, medians: list[float], *, steps: int = 20, **fields: object) -> Json:
+        """A variant whose runs ended well, with these medians in ms."""
+        runs = [self._run(name, repeat, median, steps) for repeat, median in enumerate(medians)]
+        found = [run["median_ms"] for run in runs]
+        low, high = (min(found) * 0.995, max(found) * 1.005) if len(found) > 1 else (None, None)
+        variant: Json = {
+            "name": name,
+            "status": "ok",
+            "hypothesis": HYPOTHESES.get(name, ""),
+            "overrides": [f"loss={name}"],
+            "baseline": self.comparison["baseline"],
+            "digest": f"{name.encode().hex():0<64}"[:64],
+            "runs": runs,
+            "step_ms": {
+                "median": float(np.median(found)),
+                "p95": float(max(run["p95_ms"] for run in runs)),
+                "low": low,
+                "high": high,
+                "runs": len(runs),
+                "steps": steps * len(runs),
+            },
+            "ratio": None,
+            "noise": {"iqr_over_median": 0.031, "warnings": []},
+            "syncs": {"measured_per_step": None, "predicted_per_step": None},
+            "sync_sites": [],
+            "predicted_sites": [],
+            "gpu_busy_pct": None,
+            "nvml_util_pct": None,
+            "sm_weighted_pct": None,
+            "profiled_over_unprofiled": 1.04,
+            "sections_ms": {},
+            "breakdown_ms": None,
+            "loader_wait_ms": 0.12,
+            "peak_allocated_bytes": None,
+            "operators_per_step": 412,
+            "kernels_per_step": None,
+            "equivalence": {
+                "status": "same",
+                "max_rel_err": 1.4e-7,
+                "loss_rel_err": 6e-8,
+                "gradient_rel_err": 1.4e-7,
+                "tolerance": {"loss": 1e-5, "gradient": 1e-4},
+            },
+        }
+        variant.update(copy.deepcopy(fields))
+        self.comparison["variants"].append(variant)
+        return variant
+
+    def fail(self, name: str, status: str, error: Json, *, repeats: int = 3) -> Json:
+        """A variant whose every run ended with `error`."""
+        variant = self.add(name, [10.0] * repeats, status=status, step_ms=None, sections_ms={}, operators_per_step=None)
+        for key in ("profiled_over_unprofiled", "loader_wait_ms"):
+            variant[key] = None
+        variant["noise"] = {"iqr_over_median": None, "warnings": []}
+        variant["equivalence"] = {"status": "not measured"}
+        for run in variant["runs"]:
+            run.update(status=status, median_ms=None, p95_ms=None, steps=None, warmup_left_out=None)
+            run["error"] = {"status": status, "exit_code": 1, "signal": None, **error}
+        return variant
+
+    def _run(self, name: str, repeat: int, median: float, steps: int) -> Json:
+        folder = self.folder / name / f"run{repeat}"
+        folder.mkdir(parents=True, exist_ok=True)
+        warmup = median * np.array([6.0, 1.4, 1.15, 1.03, 1.02])
+        timed = median * self.random.lognormal(0, 0.02, steps)
+        timed[self.random.integers(steps)] *= 1.25
+        times = np.concatenate([warmup, timed, median * 1.05 * np.ones(3)])
+        phases = ["warmup"] * 5 + ["timed"] * steps + ["profiled"] * 3
+        table = {
+            "phase": phases,
+            "step": np.arange(times.size),
+            "step_ns": (times * 1e6).astype(np.int64),
+            "loader_wait_ns": np.full(times.size, 120_000),
+            "loss": np.full(times.size, 2.3),
+        }
+        pq.write_table(pa.table(table), folder / "steps.parquet")
+        return {
+            "repeat": repeat,
+            "status": "ok",
+            "seed": repeat,
+            "path": f"results/{self.comparison['study']}/{name}/run{repeat}",
+            "median_ms": float(np.median(timed)),
+            "p95_ms": float(np.percentile(timed, 95)),
+            "steps": steps,
+            "warmup_left_out": 0,
+            "error": None,
+        }
+
+    def write(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / "comparison.json"
+        path.write_text(json.dumps(self.comparison))
+        return path
+
+
+def ratio(value: float, low: float | None, high: float | None, verdict: str | None) -> Json:
+    return {"value": value, "low": low, "high": high, "verdict": verdict}
+
+
+BASE = ratio(1.0, None, None, "baseline")
+
+
+def host_sections(total: float, **own: float) -> Json:
+    shares = {"data": 0.01, "forward": 0.3, "loss": 0.16, "backward": 0.51, "optimizer": 0.02}
+    return {**{label: share * total for label, share in shares.items()}, **own, "Optimizer.step#SGD.step": 0.3}
+
+
+def cpu_study(results: Path) -> Path:
+    """A CPU machine: nothing of a GPU is measured, syncs are predicted."""
+    build = StudyBuilder(results)
+    names = ["create mask", "permute", "mask", "calc loss", "non_zero", "index assignment", "unique", "numel"]
+    own = dict(zip(names, [0.21, 0.02, 0.62, 1.1, 0.4, 0.11, 0.9, 0.004], strict=True))
+    build.add(
+        "boolean_mask", [12.41, 12.6, 12.33], ratio=BASE, sections_ms=host_sections(12.5, **own),
+        syncs={"measured_per_step": None, "predicted_per_step": 6}, predicted_sites=SITES,
+    )
+    del own["non_zero"], own["index assignment"]
+    build.add(
+        "where", [12.3, 12.52, 12.2], ratio=ratio(1.0081, 0.982, 1.034, "undecided"),
+        sections_ms=host_sections(12.3, **own, where=0.2), predicted_sites=SITES[1:],
+        syncs={"measured_per_step": None, "predicted_per_step": 4},
+        noise={"iqr_over_median": 0.12, "warnings": ["interquartile range is 12 % of the median"]},
+    )
+    build.add(
+        "sort", [14.9, 15.1, 15.4], ratio=ratio(0.823, 0.801, 0.845, "slower"),
+        sections_ms=host_sections(15, mask=0.6, sort=3.1), predicted_sites=SITES[2:],
+        syncs={"measured_per_step": None, "predicted_per_step": 3},
+    )
+    build.add(
+        "ignore_index", [10.5, 10.6, 10.47], ratio=ratio(1.1837, 1.1213, 1.2496, "faster"),
+        sections_ms=host_sections(10.5, sort=3.05, where=0.18, **{"calc loss": 0.7}),
+        syncs={"measured_per_step": None, "predicted_per_step": 0}, profiled_over_unprofiled=1.21,
+    )
+    build.comparison["findings"] = [
+        {
+            "rule": "profiler_overhead", "severity": "info", "claim": "The profiler slows `ignore_index` by 21 %.",
+            "cost_ns_per_step": None, "source": None, "evidence": ["profiled 12.8 ms, unprofiled 10.6 ms"],
+            "advice": "Read its trace figures as shares, not as times.", "counter_check": "Profile without stacks.",
+            "variant": "ignore_index",
+        }
+    ]
+    return build.write()
+
+
+def gpu_study(results: Path) -> Path:
+    """A GPU machine: syncs with sites, utilisation, breakdown, findings and a variant whose answer differs."""
+    build = StudyBuilder(results, scale="gpu", environment={**ENVIRONMENT, **GPU}, environments_differ=["driver"])
+    measured = [
+        {**item, "blocked_ns_per_step": blocked, "exposed_idle_ns_per_step": exposed}
+        for item, blocked, exposed in zip(SITES, [91.4e6, 2.1e6, 1.2e6, 0.4e6, 0.2e6],
+                                          [310_000, 120_000, 45_000, 12_000, 0], strict=True)
+    ]
+    shared: Json = {"nvml_util_pct": 98.6, "sm_weighted_pct": 71.2, "kernels_per_step": 181, "steps": 300}
+    parts = {"compute": 96.1, "exposed_comm": 0.0, "exposed_memory": 1.9, "idle": 12.4}
+    build.add(
+        "boolean_mask", [110.2, 110.9, 109.8], ratio=BASE, breakdown_ms=parts, sync_sites=measured,
+        syncs={"measured_per_step": 6, "predicted_per_step": 6}, predicted_sites=SITES, gpu_busy_pct=88.8,
+        sections_ms=host_sections(108, mask=60.1, non_zero=91.5, unique=2.2), peak_allocated_bytes=21_400_000_000,
+        **shared,
+    )
+    build.add(
+        "where", [109.4, 110.1, 109.6], ratio=ratio(1.0058, 0.9996, 1.0121, "undecided"), sync_sites=measured[1:],
+        syncs={"measured_per_step": 4, "predicted_per_step": 4}, gpu_busy_pct=89.4,
+        breakdown_ms={**parts, "idle": 11.5}, sections_ms=host_sections(108, mask=150.9, unique=2.2), **shared,
+    )
+    build.add(
+        "ignore_index", [28.1, 28.3, 28.05], ratio=ratio(3.918, 3.871, 3.966, "faster"), gpu_busy_pct=99.3,
+        syncs={"measured_per_step": 0, "predicted_per_step": 0},
+        breakdown_ms={"compute": 27.3, "exposed_comm": 0.0, "exposed_memory": 0.5, "idle": 0.2},
+        sections_ms=host_sections(2.0, **{"calc loss": 0.2}), **shared,
+        equivalence={
+            "status": "differs", "max_rel_err": 3.1e-2, "loss_rel_err": 3.1e-2, "gradient_rel_err": 8e-3,
+            "tolerance": {"loss": 1e-5, "gradient": 1e-4},
+        },
+    )
+    build.comparison["findings"] = [
+        {
+            "rule": "host_sync", "severity": "high",
+            "claim": "The host waits 91.4 ms of every step at `torch.nonzero`, while 0.31 ms of GPU idle is exposed.",
+            "cost_ns_per_step": 310_000, "source": {"file": CODE, "line": 48},
+            "evidence": [{"count_per_step": 1, "blocked": "91.4 ms"}, "steps 3 to 5, correlation 8812"],
+            "advice": "Replace the data-dependent shape by `torch.where`.",
+            "counter_check": "If the wait only moves to the next sync, the step time stays.", "variant": "boolean_mask",
+        },
+        {
+            "rule": "launch_bound", "severity": "warning", "claim": "11 % of the step the GPU waits for launches.",
+            "cost_ns_per_step": 12_100_000, "source": None, "evidence": [], "advice": None, "counter_check": None,
+            "variant": "where",
+        },
+    ]  # fmt: skip
+    return build.write()
+
+
+def broken_study(results: Path) -> Path:
+    """Some variants failed, one ran out of memory, one was killed half-way, one has never run."""
+    build = StudyBuilder(results, title="Losses that break")
+    build.add("boolean_mask", [12.4, 12.6, 12.3], ratio=BASE, sections_ms=host_sections(12.5, mask=0.6))
+    hostile = "<script>alert('x')</script> ValueError: target & logits differ"
+    build.fail("where", "failed", {"error": hostile, "log_tail": ["Traceback (most recent call last):", hostile]})
+    build.fail("sort", "oom", {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": "step 3\nstep 4"})
+    half = build.add("ignore_index", [10.5, 10.6, 10.4], ratio=ratio(1.18, 1.02, 1.36, "faster"))
+    killed = {"status": "killed", "exit_code": None, "signal": 9, "error": None, "log_tail": []}
+    half["runs"][2].update(status="killed", median_ms=None, p95_ms=None, steps=None, warmup_left_out=None, error=killed)
+    build.fail("never", "not run", {}, repeats=0)
+    return build.write()
+
+
+def matrix_study(results: Path) -> Path:
+    """Twelve variants in three cells, each compared with the baseline of its cell; names are long."""
+    build = StudyBuilder(results, study="masked_loss_matrix", title="Masked loss over batch sizes")
+    for batch, scale in ((4, 1.0), (8, 1.9), (16, 3.7)):
+        tail = f"-data.batch_size={batch}-precision=bf16"
+        build.comparison["baseline"] = f"boolean_mask{tail}"
+        syncs = iter((6, 4, 3, 0))
+        for name, value, verdict in (
+            ("boolean_mask", 1.0, "baseline"),
+            ("where", 1.004, "same"),
+            ("sort", 0.87, "slower"),
+            ("ignore_index", 1.18, "faster"),
+        ):
+            medians = [12.4 * scale / value * wobble for wobble in (0.995, 1.0, 1.01)]
+            build.add(
+                f"{name}{tail}", medians, ratio=ratio(value, value * 0.995, value * 1.005, verdict),
+                sections_ms=host_sections(12 * scale, mask=0.4 * scale),
+                syncs={"measured_per_step": None, "predicted_per_step": next(syncs)},
+            )  # fmt: skip
+    return build.write()
+
+
+def single_run_study(results: Path) -> Path:
+    """One run a variant: step times, but no interval and no verdict."""
+    build = StudyBuilder(results, study="single")
+    build.add("boolean_mask", [12.4], ratio=BASE)
+    build.add("ignore_index", [10.5], ratio=ratio(1.181, None, None, None))
+    return build.write()
+
+
+def all_failed_study(results: Path) -> Path:
+    """Every variant failed: no environment, nothing measured."""
+    build = StudyBuilder(results, study="all_failed", environment=None)
+    for name in ("boolean_mask", "where"):
+        build.fail(name, "failed", {"error": "ModuleNotFoundError: No module named 'mylosses'", "log_tail": ["boom"]})
+    return build.write()
+
+
+STUDIES: dict[str, Callable[[Path], Path]] = {
+    "cpu": cpu_study,
+    "gpu": gpu_study,
+    "broken": broken_study,
+    "matrix": matrix_study,
+    "single": single_run_study,
+    "all_failed": all_failed_study,
+}
+
+
+@pytest.fixture
+def make_study(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes one of STUDIES under a fresh folder and returns its comparison.json."""
+    return lambda name: STUDIES[name](tmp_path / name / "results")
+
+
+@pytest.fixture
+def study_builder(tmp_path: Path) -> StudyBuilder:
+    """A study without variants yet."""
+    return StudyBuilder(tmp_path / "results")
