@@ -1,0 +1,9 @@
+"""A study's variants side by side: from the runs' files to `comparison.json`.
+
+load.py reads a study's folder, timing.py compares step times, explain.py sums up what traces, equivalence checks and
+predictions say, and study.py puts the comparison together.
+"""
+
+from steptrace.compare.study import COMPARISON_FILE, compare
+
+__all__ = ["COMPARISON_FILE", "compare"]

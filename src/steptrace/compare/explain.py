@@ -1,0 +1,207 @@
+"""What the traces, NVML, the equivalence check and the prediction say of a variant.
+
+None of it decides about speed. A figure is the median over the variant's runs (for sites: of each site), taken from
+rank 0's trace; None where no run measured it. A trace without GPU work measures no syncs and no GPU figures.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from steptrace.compare.load import Measured, Variant, error_of, error_without_process
+from steptrace.errors import RecordError
+from steptrace.record import STATUS_FILE, read_json, read_status
+
+EQUIVALENCE_FOLDER: Final = "equivalence"
+EQUIVALENCE_FILE: Final = "equivalence.json"
+PREDICTION_FILE: Final = "prediction.json"
+NOT_MEASURED: Final = "not measured"
+
+_NS_PER_MS = 1e6
+#: The parts of a step on the GPU; they add up to it.
+_PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
+#: What tells one sync site from another, as far as a trace says.
+_SITE_KEY = ("file", "line", "function", "op", "label", "kind", "phase")
+
+Trace = Mapping[str, Any]
+_Item = TypeVar("_Item")
+
+
+def trace_figures(variant: Variant) -> dict[str, Any]:
+    """The figures of comparison.json that come from profiled windows and from NVML."""
+    runs = variant.measured
+    traces = _traces(runs)
+    gpu_traces = [trace for trace in traces if _has_gpu_work(trace)]
+    return {
+        "gpu_busy_pct": median_of(gpu_traces, _busy_pct),
+        "nvml_util_pct": median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
+        "sm_weighted_pct": median_of(gpu_traces, lambda trace: trace.get("sm_weighted_pct")),
+        "profiled_over_unprofiled": median_of(runs, _profiled_over_unprofiled),
+        "sections_ms": _sections(traces, "host_ns_per_step"),
+        "sections_device_ms": _sections(gpu_traces, "device_ns_per_step"),
+        "breakdown_ms": _breakdown(gpu_traces),
+        "loader_wait_ms": median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
+        "loader_wait_pct": median_of(
+            runs, lambda run: 100 * float(run.loader_wait_ns.sum()) / float(run.times.counted.sum())
+        ),
+        "peak_allocated_bytes": max(
+            (run.record.peak_allocated_bytes for run in runs if run.record.peak_allocated_bytes is not None),
+            default=None,
+        ),
+        "operators_per_step": median_of(traces, lambda trace: trace.get("operators_per_step")),
+        "kernels_per_step": median_of(gpu_traces, lambda trace: trace.get("kernels_per_step")),
+    }
+
+
+def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
+    """`syncs`, `sync_sites` and `predicted_sites` of comparison.json, and warnings.
+
+    Sync counts are compared exactly: repeats that disagree are a warning, not an average to be trusted.
+    """
+    gpu_runs = [
+        (run, trace) for run, trace in zip(variant.measured, _traces_or_none(variant.measured), strict=True) if trace
+    ]
+    gpu_runs = [(run, trace) for run, trace in gpu_runs if _has_gpu_work(trace)]
+    counts = [
+        trace["syncs"]["per_step"] for _, trace in gpu_runs if (trace.get("syncs") or {}).get("per_step") is not None
+    ]
+    warnings = []
+    if len(set(counts)) > 1:
+        warnings.append(f"syncs per step differ between runs: {', '.join(f'{count:g}' for count in counts)}")
+    prediction, problem = _prediction(variant.path)
+    return {
+        "syncs": {
+            "measured_per_step": _plain(float(np.median(counts))) if counts else None,
+            "predicted_per_step": prediction.get("total"),
+        },
+        "sync_sites": _sites(gpu_runs),
+        "predicted_sites": list(prediction.get("sites") or []),
+    }, warnings + problem
+
+
+def equivalence(variant_dir: Path) -> dict[str, Any]:
+    """`equivalence` of comparison.json: `same`, `differs`, `failed` (with its error) or `not measured`."""
+    folder = variant_dir / EQUIVALENCE_FOLDER
+    found: dict[str, Any] = {
+        "status": NOT_MEASURED,
+        "max_rel_err": None,
+        "loss_rel_err": None,
+        "gradient_rel_err": None,
+        "tolerance": None,
+    }
+    if not (folder / STATUS_FILE).exists():
+        return found
+    try:
+        status = read_status(folder)
+        if status.status != "ok":
+            return found | {"status": "failed", "error": error_of(status)}
+        result = read_json(folder / EQUIVALENCE_FILE)
+        if not isinstance(result, dict) or result.get("status") not in ("same", "differs"):
+            raise RecordError("file holds no equivalence result", where=folder / EQUIVALENCE_FILE)
+    except RecordError as error:
+        return found | {"status": "failed", "error": error_without_process("failed", str(error))}
+    return {key: result.get(key) for key in found}
+
+
+def median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:
+    """Median of a figure over the items that have it; None if none has. Whole numbers stay whole."""
+    values = [value for item in items if (value := figure(item)) is not None]
+    return _plain(float(np.median(values))) if values else None
+
+
+def _plain(value: float) -> float:
+    return int(value) if value.is_integer() else value
+
+
+def _traces_or_none(runs: Sequence[Measured]) -> list[Trace | None]:
+    """Rank 0's trace in each run's summary."""
+    return [next(iter((run.summary or {}).get("traces") or ()), None) for run in runs]
+
+
+def _traces(runs: Sequence[Measured]) -> list[Trace]:
+    return [trace for trace in _traces_or_none(runs) if trace]
+
+
+def _has_gpu_work(trace: Trace) -> bool:
+    return bool((trace.get("gpu") or {}).get("activities"))
+
+
+def _step_sums(trace: Trace) -> dict[str, int] | None:
+    """Nanoseconds of each GPU part, and of all (`dur`), summed over the trace's steps; None without steps."""
+    steps = trace.get("steps") or ()
+    names = (*(f"{part}_ns" for part in _PARTS), "dur_ns")
+    if not steps or any(step.get(name) is None for step in steps for name in names):
+        return None
+    return {name: sum(step[name] for step in steps) for name in names}
+
+
+def _busy_pct(trace: Trace) -> float | None:
+    sums = _step_sums(trace)
+    return None if sums is None or sums["dur_ns"] == 0 else 100 * (1 - sums["idle_ns"] / sums["dur_ns"])
+
+
+def _breakdown(traces: Sequence[Trace]) -> dict[str, float] | None:
+    """Mean milliseconds a step in each GPU part. Means, unlike medians, add up to the step."""
+    summed = [(sums, len(trace["steps"])) for trace in traces if (sums := _step_sums(trace)) is not None]
+    if not summed:
+        return None
+    steps = sum(count for _, count in summed)
+    return {part: sum(sums[f"{part}_ns"] for sums, _ in summed) / steps / _NS_PER_MS for part in _PARTS}
+
+
+def _profiled_over_unprofiled(run: Measured) -> float | None:
+    return float(np.median(run.profiled_ns)) / run.times.median_ns if len(run.profiled_ns) else None
+
+
+def _sections(traces: Sequence[Trace], figure: str) -> dict[str, float]:
+    """Milliseconds a step of every `record_function` label, in the order of their first appearance."""
+    found: dict[str, list[float]] = {}
+    for trace in traces:
+        for section in trace.get("sections") or ():
+            if section.get(figure) is not None:
+                found.setdefault(section["label"], []).append(section[figure] / _NS_PER_MS)
+    return {label: float(np.median(values)) for label, values in found.items()}
+
+
+def _sites(runs: Sequence[tuple[Measured, Trace]]) -> list[dict[str, Any]]:
+    """The sync sites, dearest first: medians over the runs, where a run without the site counts 0."""
+    found: dict[tuple[Any, ...], list[dict[str, float]]] = {}
+    codes: dict[tuple[Any, ...], str | None] = {}
+    for run, trace in runs:
+        steps = (trace.get("quality") or {}).get("steps") or 1
+        for site in (trace.get("syncs") or {}).get("sites") or ():
+            key = tuple(site.get(name) for name in _SITE_KEY)
+            found.setdefault(key, []).append(
+                {name: (site.get(name) or 0) / steps for name in ("count", "blocked_ns", "exposed_idle_ns")}
+            )
+            codes.setdefault(key, site.get("code") or _code(run.sources, site))
+    sites = [
+        dict(zip(_SITE_KEY, key, strict=True))
+        | {"code": codes[key]}
+        | {
+            f"{name}_per_step": _plain(float(np.median([row[name] for row in rows] + [0.0] * (len(runs) - len(rows)))))
+            for name in ("count", "blocked_ns", "exposed_idle_ns")
+        }
+        for key, rows in found.items()
+    ]
+    return sorted(sites, key=lambda site: (-site["exposed_idle_ns_per_step"], -site["blocked_ns_per_step"]))
+
+
+def _code(sources: Mapping[str, str], site: Mapping[str, Any]) -> str | None:
+    """The source line of a site, from the sources that the run kept."""
+    line = site.get("line")
+    lines = sources.get(site.get("file") or "", "").splitlines()
+    return lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else None
+
+
+def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
+    path = variant_dir / PREDICTION_FILE
+    if not path.exists():
+        return {}, []
+    try:
+        prediction = read_json(path)
+    except RecordError as error:
+        return {}, [f"prediction not used: {error.what}"]
+    return (prediction, []) if isinstance(prediction, dict) else ({}, ["prediction not used: it is no JSON object"])

@@ -1,0 +1,203 @@
+"""A study's folder as it lies on the disk, whatever of it is there.
+
+A run that failed, never ran or left damaged files is a run without measurements that says why; only a study whose
+study.json cannot be read is an error.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from steptrace.errors import RecordError
+from steptrace.record import STATUS_FILE, RunRecord, Status, read_json, read_run, read_status, read_steps
+from steptrace.stats import Nanoseconds, RunTimes, run_times
+
+STUDY_FILE: Final = "study.json"
+SUMMARY_FILE: Final = "summary.json"
+SOURCES_FILE: Final = "sources.json"
+NOT_RUN: Final = "not run"
+
+#: A variant whose runs ended differently takes the first of these that one of them has.
+_WORST_FIRST: Final = ("oom", "failed", "killed", NOT_RUN, "ok")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run that got to its end measured. Arrays have one entry a step.
+
+    `loader_wait_ns` belongs to the counted steps of `times`; `profiled_ns` are the step times of the profiled window.
+    """
+
+    record: RunRecord
+    times: RunTimes
+    loader_wait_ns: Nanoseconds
+    profiled_ns: Nanoseconds
+    summary: dict[str, Any] | None
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One repeat of a variant: how it ended and, if it ended well, what it measured."""
+
+    repeat: int
+    path: Path
+    status: str
+    error: dict[str, Any] | None
+    measured: Measured | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant of a study with its runs; `baseline` names the variant that it is compared with."""
+
+    name: str
+    hypothesis: str | None
+    overrides: tuple[str, ...]
+    baseline: str
+    digest: str | None
+    path: Path
+    runs: tuple[Run, ...]
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """The measurements of the runs that have any, in the order of the repeats."""
+        return tuple(run.measured for run in self.runs if run.measured is not None)
+
+    @property
+    def status(self) -> str:
+        """`ok` if every run ended well, else the worst way in which one ended."""
+        return min((run.status for run in self.runs), key=_WORST_FIRST.index, default=NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it was expanded, with what its runs left behind."""
+
+    name: str
+    title: str
+    question: str
+    text: str
+    baseline: str
+    scale: str
+    variants: tuple[Variant, ...]
+
+
+def load_study(study_dir: Path) -> Study:
+    """Read `results/<study>/`; `RecordError` if its study.json is missing or lacks something."""
+    document = read_json(study_dir / STUDY_FILE)
+    try:
+        return Study(
+            name=document["name"],
+            title=document.get("title") or document["name"],
+            question=document.get("question") or "",
+            text=document.get("text") or "",
+            baseline=document["baseline"],
+            scale=document["scale"],
+            variants=tuple(_load_variant(study_dir, document, entry) for entry in document["variants"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"study lacks {error}" if isinstance(error, KeyError) else "study is malformed",
+            where=study_dir / STUDY_FILE,
+            expected="name, baseline, scale, repeats and variants (each with a name)",
+            next_step="delete the file; the workflow writes it anew",
+        ) from error
+
+
+def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, Any]) -> Variant:
+    path = study_dir / entry["name"]
+    digest = entry.get("digest")
+    return Variant(
+        name=entry["name"],
+        hypothesis=entry.get("hypothesis") or None,
+        overrides=tuple(entry.get("overrides") or ()),
+        baseline=entry.get("baseline") or document["baseline"],
+        digest=digest,
+        path=path,
+        runs=tuple(load_run(path / f"run{repeat}", repeat, digest) for repeat in range(document["repeats"])),
+    )
+
+
+def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
+    """Read a run's folder; a run recorded under another configuration (`digest`) counts as not run."""
+    if not (run_dir / STATUS_FILE).exists():
+        return Run(repeat, run_dir, NOT_RUN, error_without_process(NOT_RUN, None))
+    try:
+        status = read_status(run_dir)
+        if status.status != "ok":
+            return Run(repeat, run_dir, status.status, error_of(status))
+        measured = _load_measured(run_dir)
+    except RecordError as error:
+        return Run(repeat, run_dir, "failed", error_without_process("failed", str(error)))
+    if digest is not None and measured.record.digest != digest:
+        return Run(
+            repeat,
+            run_dir,
+            NOT_RUN,
+            error_without_process(NOT_RUN, "recorded under another configuration of this variant"),
+        )
+    run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings)
+    return _with_trace(run, measured)
+
+
+def error_of(status: Status) -> dict[str, Any]:
+    """How a supervised process ended, as it stands in comparison.json."""
+    return {
+        "status": status.status,
+        "exit_code": status.exit_code,
+        "signal": status.signal,
+        "error": status.error,
+        "log_tail": list(status.log_tail),
+    }
+
+
+def error_without_process(status: str, message: str | None) -> dict[str, Any]:
+    """The same for what failed without a process that could tell."""
+    return {"status": status, "exit_code": None, "signal": None, "error": message, "log_tail": []}
+
+
+def first_measured(variants: Sequence[Variant]) -> Measured | None:
+    """The first measured run of the study."""
+    return next((measured for variant in variants for measured in variant.measured), None)
+
+
+def _load_measured(run_dir: Path) -> Measured:
+    steps = read_steps(run_dir)
+    timed = steps[steps["phase"] == "timed"]
+    step_ns = timed["step_ns"].to_numpy(np.int64)
+    if not (step_ns > 0).any() or (step_ns <= 0).any():
+        raise RecordError("run has no timed step, or one without a duration", where=run_dir)
+    times = run_times(step_ns)
+    return Measured(
+        record=read_run(run_dir),
+        times=times,
+        loader_wait_ns=timed["loader_wait_ns"].to_numpy(np.int64)[times.warmup_left_out :],
+        profiled_ns=steps.loc[steps["phase"] == "profiled", "step_ns"].to_numpy(np.int64),
+        summary=None,
+        sources={},
+    )
+
+
+def _with_trace(run: Run, measured: Measured) -> Run:
+    """The run with its trace's summary and sources, or with a warning: step times count without them too."""
+    parts: dict[str, dict[str, Any] | None] = {}
+    warnings: list[str] = []
+    for name in (SUMMARY_FILE, SOURCES_FILE):
+        try:
+            value = read_json(run.path / name) if (run.path / name).exists() else None
+        except RecordError as error:
+            value = None
+            warnings.append(f"run {run.repeat}: {name} not used: {error.what}")
+        parts[name] = value if isinstance(value, dict) else None
+    if parts[SUMMARY_FILE] is None and not warnings:
+        warnings.append("the trace of a run has not been analysed")
+    return replace(
+        run,
+        measured=replace(measured, summary=parts[SUMMARY_FILE], sources=parts[SOURCES_FILE] or {}),
+        warnings=(*run.warnings, *warnings),
+    )

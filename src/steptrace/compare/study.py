@@ -1,0 +1,82 @@
+"""The comparison of a study: everything that `comparison.json` says, except its findings."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from steptrace.compare.explain import equivalence, sync_figures, trace_figures
+from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
+from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
+
+COMPARISON_FILE: Final = "comparison.json"
+SCHEMA_VERSION: Final = 1
+
+
+def compare(study_dir: Path) -> dict[str, Any]:
+    """Compare the variants of a study by what lies in `results/<study>/`.
+
+    Runs that failed or are missing are told of, not left out. The same files give the same result. `findings` is
+    empty: `steptrace.findings.with_findings` fills it.
+
+    Raises:
+        RecordError: the folder has no readable study.json.
+    """
+    study = load_study(study_dir)
+    method, timings = compare_times(study)
+    first = first_measured(study.variants)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "study": study.name,
+        "title": study.title,
+        "question": study.question,
+        "text": study.text,
+        "baseline": study.baseline,
+        "scale": study.scale,
+        "environment": None if first is None else asdict(first.record.environment),
+        "environments_differ": _environments_differ(study),
+        "method": method,
+        "variants": [_variant(variant, timings[variant.name]) for variant in study.variants],
+        "findings": [],
+    }
+
+
+def _environments_differ(study: Study) -> list[str]:
+    """The keys of the environment that are not the same in all measured runs."""
+    environments = [asdict(run.record.environment) for variant in study.variants for run in variant.measured]
+    return [key for key in environments[0] if len({env[key] for env in environments}) > 1] if environments else []
+
+
+def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
+    syncs, warnings = sync_figures(variant)
+    return {
+        "name": variant.name,
+        "status": variant.status,
+        "hypothesis": variant.hypothesis,
+        "overrides": list(variant.overrides),
+        "baseline": variant.baseline,
+        "digest": variant.digest,
+        "runs": [_run(run) for run in variant.runs],
+        "step_ms": timing.step_ms,
+        "ratio": timing.ratio,
+        "noise": timing.noise | {"warnings": timing.noise["warnings"] + warnings},
+        **syncs,
+        **trace_figures(variant),
+        "equivalence": equivalence(variant.path),
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    times = None if run.measured is None else run.measured.times
+    return {
+        "repeat": run.repeat,
+        "status": run.status,
+        "seed": None if run.measured is None else run.measured.record.seed,
+        "path": run.path.as_posix(),
+        "median_ms": None if times is None else times.median_ns / NS_PER_MS,
+        "p95_ms": None if times is None else float(np.quantile(times.counted, 0.95)) / NS_PER_MS,
+        "steps": None if times is None else len(times.counted),
+        "warmup_left_out": None if times is None else times.warmup_left_out,
+        "error": run.error,
+    }

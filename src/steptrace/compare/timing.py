@@ -1,0 +1,199 @@
+"""Step times of a study's variants: medians with intervals, ratios to the baseline, verdicts, and noise.
+
+Every figure comes from unprofiled steps. Milliseconds are floats made of integer nanoseconds, unrounded.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from steptrace.compare.load import Run, Study, Variant
+from steptrace.stats import (
+    CONFIDENCE,
+    DEFAULT_NOISE_FLOOR,
+    DRIFT_WARNING,
+    INTERVAL,
+    IQR_REFUSED,
+    IQR_WARNING,
+    Ratio,
+    holm,
+    iqr_over_median,
+    noise_floor,
+    ratios,
+    typical,
+    verdict,
+)
+
+NS_PER_MS = 1e6
+#: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
+_OUTLIERS_WARNING = 0.05
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What comparison.json says of a variant's step time: its `step_ms`, `ratio` and `noise`."""
+
+    step_ms: dict[str, Any] | None
+    ratio: dict[str, Any] | None
+    noise: dict[str, Any]
+
+
+def compare_times(study: Study) -> tuple[dict[str, Any], dict[str, Timing]]:
+    """The comparison's `method` and the timing of every variant, by name.
+
+    Each variant is held against its own baseline (in a matrix every cell has one). Variants with the digest of their
+    baseline are A/A pairs: they set the noise floor and are no candidates. Holm's correction counts all candidates of
+    the study.
+    """
+    found = _ratios(study)
+    digests = {variant.name: variant.digest for variant in study.variants}
+    identical = {
+        variant.name
+        for variant in study.variants
+        if _is_candidate(variant) and variant.digest is not None and variant.digest == digests.get(variant.baseline)
+    }
+    measured_floor = noise_floor([ratio for name, ratio in found.items() if name in identical])
+    floor = DEFAULT_NOISE_FLOOR if measured_floor is None else measured_floor
+    p_values = {name: r.p_value for name, r in found.items() if r.p_value is not None and name not in identical}
+    adjusted = holm(p_values)
+    method = {
+        "interval": INTERVAL,
+        "confidence": CONFIDENCE,
+        "noise_floor": floor,
+        "noise_floor_source": "default" if measured_floor is None else "A/A pair",
+        "correction": f"Holm over {len(p_values)} candidate{'' if len(p_values) == 1 else 's'}",
+    }
+    spread = {variant.name: _iqr(variant) for variant in study.variants}
+    timings: dict[str, Timing] = {}
+    for variant in study.variants:
+        judged = _Judged(found.get(variant.name), adjusted.get(variant.name), variant.name in identical)
+        warnings = _noise_warnings(variant, spread[variant.name])
+        ratio = _ratio(variant, judged, floor, _refusal(variant, spread), warnings)
+        timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
+    return method, timings
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A variant's ratio to its baseline, if both were measured, with what its verdict rests on."""
+
+    ratio: Ratio | None
+    adjusted_p: float | None
+    identical: bool
+
+
+def _is_candidate(variant: Variant) -> bool:
+    return variant.name != variant.baseline
+
+
+def _ratios(study: Study) -> dict[str, Ratio]:
+    """The ratios of all variants whose baseline was measured too, by name."""
+    found: dict[str, Ratio] = {}
+    ordered = sorted(study.variants, key=lambda variant: variant.baseline)
+    for baseline, group in groupby(ordered, key=lambda variant: variant.baseline):
+        medians = {variant.name: _run_medians(variant.runs) for variant in group}
+        measured = {name: runs for name, runs in medians.items() if runs}
+        if baseline in measured:
+            found |= ratios(measured, baseline)
+    return found
+
+
+def _run_medians(runs: Sequence[Run]) -> dict[int, float]:
+    return {run.repeat: run.measured.times.median_ns for run in runs if run.measured is not None}
+
+
+def _step_ms(variant: Variant) -> dict[str, Any] | None:
+    if not variant.measured:
+        return None
+    centre = typical([run.times.median_ns for run in variant.measured])
+    steps = np.concatenate([run.times.counted for run in variant.measured])
+    return {
+        "median": centre.value / NS_PER_MS,
+        "p95": float(np.quantile(steps, 0.95)) / NS_PER_MS,
+        "low": None if centre.low is None else centre.low / NS_PER_MS,
+        "high": None if centre.high is None else centre.high / NS_PER_MS,
+        "runs": len(variant.measured),
+        "steps": len(steps),
+    }
+
+
+def _ratio(
+    variant: Variant, judged: _Judged, floor: float, refusal: str | None, warnings: list[str]
+) -> dict[str, Any] | None:
+    """The `ratio` of comparison.json; what there is to say about it is added to `warnings`."""
+    if not _is_candidate(variant):
+        return {"value": 1.0, "low": None, "high": None, "verdict": "baseline"} if variant.measured else None
+    ratio = judged.ratio
+    if ratio is None:
+        if variant.measured:
+            warnings.append(f"no ratio: the baseline {variant.baseline} has no measured run")
+        return None
+    if judged.identical and ratio.excludes_one:
+        warnings.append(
+            "same configuration as the baseline, yet the interval excludes 1: noise is larger than it seems"
+        )
+    word = verdict(ratio, judged.adjusted_p, floor)
+    if word is None:
+        warnings.append("no interval and no verdict: it takes two runs of the variant and of its baseline at least")
+    elif refusal is not None:
+        warnings.append(refusal)
+        word = None
+    elif word == "undecided" and ratio.excludes_one:
+        reason = "the effect is within the noise floor"
+        if ratio.exceeds(floor):
+            reason = "it does not hold once corrected for the number of candidates"
+        warnings.append(f"the interval excludes 1, but {reason}")
+    return {"value": ratio.value, "low": ratio.low, "high": ratio.high, "verdict": word}
+
+
+def _iqr(variant: Variant) -> float | None:
+    """IQR/median of all counted steps of the variant's runs."""
+    if not variant.measured:
+        return None
+    return iqr_over_median(np.concatenate([run.times.counted for run in variant.measured]))
+
+
+def _refusal(variant: Variant, spread: dict[str, float | None]) -> str | None:
+    """Why there can be no verdict although there is an interval: steps too uneven."""
+    for name in (variant.name, variant.baseline):
+        value = spread.get(name)
+        if value is not None and value > IQR_REFUSED:
+            return f"no verdict: IQR/median of {name} is {value:.0%}, above {IQR_REFUSED:.0%}"
+    return None
+
+
+def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> dict[str, Any]:
+    medians = list(_run_medians(variant.runs).values())
+    return {
+        "iqr_over_median": spread,
+        "between_runs": float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else None,
+        "drift": _drift(variant),
+        "outlier_steps": sum(run.times.outliers for run in variant.measured) if variant.measured else None,
+        "warnings": warnings,
+    }
+
+
+def _drift(variant: Variant) -> float | None:
+    """Median of the runs' drifts: what all of them share, not the wandering of one."""
+    return float(np.median([run.times.drift for run in variant.measured])) if variant.measured else None
+
+
+def _noise_warnings(variant: Variant, spread: float | None) -> list[str]:
+    warnings = [warning for run in variant.runs for warning in run.warnings]
+    if not variant.measured:
+        return warnings
+    if len(variant.measured) < len(variant.runs):
+        warnings.append(f"only {len(variant.measured)} of {len(variant.runs)} runs were measured")
+    if spread is not None and spread > IQR_WARNING:
+        warnings.append(f"steps are uneven: IQR/median is {spread:.0%}, above {IQR_WARNING:.0%}")
+    drift = _drift(variant)
+    if drift is not None and abs(drift) > DRIFT_WARNING:
+        warnings.append(f"step time drifts by {drift:+.0%} over a run")
+    outliers = sum(run.times.outliers for run in variant.measured)
+    steps = sum(len(run.times.counted) for run in variant.measured)
+    if outliers > _OUTLIERS_WARNING * steps:
+        warnings.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they count")
+    return list(dict.fromkeys(warnings))
