@@ -52,11 +52,11 @@ class OpLine:
     site: Site | None
 
 
-class OpLineRecorder(TorchDispatchMode):
+class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records an `OpLine` for every operator dispatched while it is active."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.lines: list[OpLine] = []
         # Plain lists and dicts instead of thread-local ones: on a GPU the backward pass runs in a thread of its own.
         self._labels: list[str] = []
@@ -65,7 +65,7 @@ class OpLineRecorder(TorchDispatchMode):
     def __torch_dispatch__(
         self,
         func: Any,
-        types: Any,  # noqa: ARG002 - the signature is PyTorch's
+        types: Any,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -77,9 +77,7 @@ class OpLineRecorder(TorchDispatchMode):
             self._labels.pop()
         else:
             labels = self._labels
-            self.lines.append(
-                OpLine(name, labels[-1] if labels else None, labels[0] if labels else None, self._site())
-            )
+            self.lines.append(OpLine(name, labels[-1] if labels else None, labels[0] if labels else None, self._site()))
         return func(*args, **(kwargs or {}))
 
     def _site(self) -> Site | None:
@@ -110,10 +108,19 @@ def calling_site(frame: FrameType | None) -> Site | None:
     return None
 
 
-def record_op_lines(training: Training, out: Path) -> None:
-    """Run one more step and write `op_lines.parquet` and `sources.json` (file -> text) into `out`."""
-    with OpLineRecorder() as recorder:
-        train_step(training)
+def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
+    """Run one more step and write `op_lines.parquet` and `sources.json` (file -> text) into `out`.
+
+    Returns warnings: a step that cannot be watched to its end leaves the lines seen so far.
+    """
+    recorder = OpLineRecorder()
+    warnings: tuple[str, ...] = ()
+    try:
+        with recorder:
+            train_step(training)
+    except Exception as error:
+        # Of any kind: not everything works under a dispatch mode, and a whole run's timings must not depend on it.
+        warnings = (f"source lines are incomplete: the watched step raised {error!r}",)
     names = {line.site.path: trace_file_name(line.site.path) for line in recorder.lines if line.site}
     frame = op_lines_table(recorder.lines, names)
     replace_atomically(out / LINES_FILE, lambda temporary: frame.to_parquet(temporary, index=False))
@@ -121,6 +128,7 @@ def record_op_lines(training: Training, out: Path) -> None:
         out / SOURCES_FILE,
         {name: Path(path).read_text(encoding="utf-8") for path, name in sorted(names.items()) if Path(path).is_file()},
     )
+    return warnings
 
 
 def op_lines_table(lines: list[OpLine], names: Mapping[str, str]) -> pd.DataFrame:
@@ -132,9 +140,9 @@ def op_lines_table(lines: list[OpLine], names: Mapping[str, str]) -> pd.DataFram
             "op": [line.op for line in lines],
             "label": [line.label for line in lines],
             "phase": [line.phase for line in lines],
-            "file": [site and names[site.path] for site in sites],
-            "line": pd.array([site and site.line for site in sites], dtype="Int64"),
-            "function": [site and site.function for site in sites],
+            "file": [names[site.path] if site else None for site in sites],
+            "line": pd.array([site.line if site else None for site in sites], dtype="Int64"),
+            "function": [site.function if site else None for site in sites],
         }
     )
     return validate(frame, OP_LINES)

@@ -138,16 +138,14 @@ class CudaEventClock:
 
     def mark(self) -> None:
         """Put an event on the current stream."""
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         self._marks.append(event)
 
     def intervals_ns(self) -> list[int]:
         """Nanoseconds between consecutive events (CUDA's resolution is about 500 ns)."""
         # elapsed_time() is float milliseconds.
-        return [
-            round(start.elapsed_time(end) * 1e6) for start, end in zip(self._marks, self._marks[1:], strict=False)
-        ]
+        return [round(start.elapsed_time(end) * 1e6) for start, end in zip(self._marks, self._marks[1:], strict=False)]
 
 
 def step_clock(device: torch.device) -> StepClock:

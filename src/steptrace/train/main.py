@@ -67,7 +67,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     with training(config, seed) as parts:
         environment = collect_environment(parts.device)
         measured = measure(parts, config, trace)
-        record_op_lines(parts, out)
+        warnings = (*measured.warnings, *record_op_lines(parts, out))
     write_steps(out, measured.steps)
     record = RunRecord(
         study=config.study,
@@ -85,7 +85,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
         nvml=measured.nvml,
         traces=(trace.name,),
         config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
-        warnings=measured.warnings,
+        warnings=warnings,
     )
     write_run(out, record)  # last: a folder with run.json is complete
     return record

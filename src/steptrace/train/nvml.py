@@ -108,7 +108,7 @@ class NvmlSampler:
 
 def _handle(device: torch.device) -> Any:
     """NVML's handle of a CUDA device: by its UUID, since CUDA_VISIBLE_DEVICES renumbers CUDA's devices only."""
-    uuid = torch.cuda.get_device_properties(device).uuid  # type: ignore[attr-defined]
+    uuid = torch.cuda.get_device_properties(device).uuid
     return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
 

@@ -55,7 +55,7 @@ def device_of(config: DictConfig) -> torch.device:
 def seed_everything(seed: int) -> None:
     """Seed Python, NumPy and PyTorch (all devices)."""
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - users' code may draw from the global generator
+    np.random.seed(seed)  # the global generators too: a user's model or data may draw from them
     torch.manual_seed(seed)
 
 

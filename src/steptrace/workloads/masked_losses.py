@@ -46,8 +46,9 @@ class BooleanMaskLoss(nn.Module):
         with record_function("numel"):
             too_few = torch.numel(labels) < 2
         if too_few:
-            # Not a constant: still attached to the network, so that backward() finds gradients, all of them 0.
-            return (0.0 * output).sum()
+            with record_function("zero loss"):
+                # Not a constant: still attached to the network, so that backward() finds gradients, all of them 0.
+                return (0.0 * output).sum()
         return self.cross_entropy(output, target)
 
     def ignore_background(self, target: Tensor) -> Tensor:

@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from steptrace.workloads.segmentation import RandomMasks, SegmentationNet
+
+
+def test_the_article_s_network_has_twelve_convolutions_and_keeps_the_image_s_size():
+    net = SegmentationNet()
+    convolutions = [module for module in net.modules() if isinstance(module, torch.nn.Conv2d)]
+    channels = [(c.in_channels, c.out_channels) for c in convolutions]
+    assert channels == [(3, 10)] + 10 * [(10, 10)] + [(10, 10)]
+    assert net(torch.zeros(2, 3, 5, 7)).shape == (2, 10, 5, 7)
+
+
+def test_the_logits_are_not_clipped_but_every_hidden_layer_is():
+    net = SegmentationNet(in_channels=1, hidden=2, layers=1, classes=3)
+    seen = []
+    for layer in (*net.hidden, net.last):
+        layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    logits = net(torch.randn(4, 1, 8, 8))
+    assert all((x >= 0).all() for x in seen)
+    assert (logits < 0).any()
+
+
+def test_a_sample_depends_on_seed_and_index_alone():
+    one, other = RandomMasks(8, 6, seed=3), RandomMasks(8, 6, seed=3)
+    in_order = [one[i] for i in range(8)]
+    backwards = [other[i] for i in reversed(range(8))][::-1]
+    for (image, labels), (image_again, labels_again) in zip(in_order, backwards, strict=True):
+        assert torch.equal(image, image_again)
+        assert torch.equal(labels, labels_again)
+
+
+@pytest.mark.parametrize("seed", [1, 2**32])
+def test_another_seed_or_index_is_another_sample(seed):
+    base = RandomMasks(4, 6, seed=0)
+    assert not torch.equal(base[0][0], RandomMasks(4, 6, seed=seed)[0][0])
+    assert not torch.equal(base[0][0], base[1][0])
+    assert not torch.equal(base[1][0], RandomMasks(4, 6, seed=1)[0][0])
+
+
+def test_types_shapes_and_distribution():
+    image, labels = RandomMasks(1, 64, channels=2, classes=5)[0]
+    assert image.shape == (2, 64, 64)
+    assert image.dtype == torch.float32
+    assert labels.shape == (64, 64)
+    assert labels.dtype == torch.int64
+    assert abs(image.mean().item()) < 0.05
+    assert abs(image.std().item() - 1) < 0.05
+    values, counts = labels.unique(return_counts=True)
+    assert values.tolist() == [-1, 0, 1, 2, 3, 4]
+    assert counts.min() > 0.8 * 64 * 64 / 6
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_there_is_nothing_outside_the_length(index):
+    with pytest.raises(IndexError, match="of 3"):
+        RandomMasks(3, 4)[index]
+
+
+def test_edge_cases_are_what_their_order_says():
+    batches = RandomMasks(1, 8).edge_cases()
+    assert all(images.shape == (2, 3, 8, 8) for images, _ in batches)
+    labels = [set(target.flatten().tolist()) for _, target in batches]
+    assert labels[:5] == [{9}, {1}, {-1}, {1, 9}, {0, 1}]
+    assert labels[5] == set(range(9))
