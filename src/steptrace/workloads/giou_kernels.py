@@ -1,0 +1,92 @@
+"""The GIoU losses that are operators of the extension in `ext/giou`: the article's kernels, and one fused operator.
+
+They compute what `giou_losses.py` defines, on padded boxes. The extension's Python package `steptrace_giou` is imported
+when a loss is made; its folder `ext/giou/python` has to be in the config's `python_path`.
+"""
+
+import importlib
+from typing import Any
+
+from torch import Tensor, nn
+from torch.profiler import record_function
+
+from steptrace.errors import TrainError
+
+
+class _ExtensionLoss(nn.Module):
+    """What the extension's losses share.
+
+    Args:
+        iterations: how often the GIoU of the same boxes is computed; the loss is the mean over the repetitions.
+        require_library: whether to refuse to run without the compiled operators. If false, the extension warns and runs
+            its twin in plain PyTorch instead: the same loss, but not at all the same time.
+    """
+
+    def __init__(self, *, iterations: int = 1, require_library: bool = True) -> None:
+        super().__init__()
+        self.iterations = iterations
+        self.require_library = require_library
+        self.ops = _import_ops()
+
+    def check_library(self, device_type: str) -> None:
+        """Raise `TrainError` if the compiled operators are demanded and there are none for `device_type`."""
+        if not self.require_library:
+            return
+        try:
+            self.ops.IMPLEMENTATION.require(device_type)
+        except RuntimeError as error:
+            raise TrainError(
+                f"the extension is not built ({error})",
+                where="loss",
+                expected=f"compiled operators for {device_type}",
+                next_step="read results/extension/build.log; "
+                "loss.require_library=false runs the slow twin in Python instead",
+            ) from error
+
+
+class KernelLoss(_ExtensionLoss):
+    """The article's way: predictions and boxes cast to float32, a kernel with one thread per box, two sums.
+
+    Args:
+        conditional: whether the kernel leaves padding out by a branch, or computes it and discards the result.
+        iterations: as in `GIoULoss`.
+        require_library: whether to refuse to run the twin in place of the compiled operators.
+    """
+
+    def __init__(self, *, conditional: bool = False, iterations: int = 1, require_library: bool = True) -> None:
+        super().__init__(iterations=iterations, require_library=require_library)
+        self.conditional = conditional
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the scalar loss of predictions [N, B, 4] against boxes [N, B, 4] padded with zeros."""
+        self.check_library(output.device.type)
+        with record_function("cast"):
+            output, target = output.float(), target.float()
+        with record_function("kernel"):
+            giou, real = self.ops.box_giou(output, target, conditional=self.conditional, iterations=self.iterations)
+        with record_function("mean"):
+            loss: Tensor = 1 - giou.sum() / real.sum().clamp(min=1)
+            return loss
+
+
+class FusedLoss(_ExtensionLoss):
+    """One operator from the padded boxes to the loss, and one for its gradient, in the dtypes that the tensors have."""
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the scalar loss of predictions [N, B, 4] against boxes [N, B, 4] padded with zeros."""
+        self.check_library(output.device.type)
+        with record_function("fused"):
+            loss: Tensor = self.ops.giou_loss(output, target, iterations=self.iterations)
+            return loss
+
+
+def _import_ops() -> Any:
+    try:
+        return importlib.import_module("steptrace_giou.ops")
+    except ModuleNotFoundError as error:
+        raise TrainError(
+            f"the extension's Python package cannot be imported ({error})",
+            where="loss",
+            expected="ext/giou/python in python_path",
+            next_step="add the override python_path=[ext/giou/python]",
+        ) from error
