@@ -2,7 +2,8 @@
 
 The unit of comparison is the run: steps of one run share its luck (placement, clocks, neighbours), so each run gives
 one number, the logarithm of its median step time, and the variance between runs carries that within them. Resampling
-is no way out: a percentile bootstrap over three runs covers the truth in about 89 % of cases. What is used instead was chosen by its coverage in bench/stats_coverage.py:
+is no way out: a percentile bootstrap over three runs covers the truth in about 89 % of cases. What is used instead was
+chosen by its coverage in bench/stats_coverage.py:
 
 - **Interval** (`INTERVAL`): two-sample t interval for the difference of mean logs, each variant with its own variance,
   degrees of freedom by Welch (Biometrika 34, 1947; Satterthwaite's formula with unbiased fourth moments), at most

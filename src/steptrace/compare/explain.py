@@ -82,7 +82,7 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
 
 
 def equivalence(variant_dir: Path) -> dict[str, Any]:
-    """`equivalence` of comparison.json: `same`, `differs`, `failed` (with its error) or `not measured`."""
+    """`equivalence` of comparison.json: `same`, `differs`, `failed` (with how it ended) or `not measured`."""
     folder = variant_dir / EQUIVALENCE_FOLDER
     found: dict[str, Any] = {
         "status": NOT_MEASURED,
@@ -96,12 +96,12 @@ def equivalence(variant_dir: Path) -> dict[str, Any]:
     try:
         status = read_status(folder)
         if status.status != "ok":
-            return found | {"status": "failed", "error": error_of(status)}
+            return found | error_of(status) | {"status": "failed"}
         result = read_json(folder / EQUIVALENCE_FILE)
         if not isinstance(result, dict) or result.get("status") not in ("same", "differs"):
             raise RecordError("file holds no equivalence result", where=folder / EQUIVALENCE_FILE)
     except RecordError as error:
-        return found | {"status": "failed", "error": error_without_process("failed", str(error))}
+        return found | error_without_process("failed", str(error))
     return {key: result.get(key) for key in found}
 
 

@@ -194,7 +194,7 @@ def _with_trace(run: Run, measured: Measured) -> Run:
             value = None
             warnings.append(f"run {run.repeat}: {name} not used: {error.what}")
         parts[name] = value if isinstance(value, dict) else None
-    if parts[SUMMARY_FILE] is None and not warnings:
+    if not (parts[SUMMARY_FILE] or {}).get("traces") and not warnings:
         warnings.append("the trace of a run has not been analysed")
     return replace(
         run,

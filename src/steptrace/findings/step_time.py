@@ -1,0 +1,184 @@
+"""Rules on where a step's time goes: syncs, the loader, an idle GPU, launches.
+
+Shares are of the step they were measured in: trace figures of the profiled step, the loader's wait of the timed one.
+A cost is what the cause takes at most; removing one cause may bring the next to light.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from steptrace.findings.model import NS_PER_MS, Json, Match, Rule, in_ms, per_variant
+
+#: What usually stands in for an operator that makes the host wait, by the operator's name.
+REPLACEMENTS: Final[Mapping[str, str]] = {
+    "aten::nonzero": "Keep the mask as a tensor: torch.where(mask, a, b), or multiply by it, needs no count of its "
+    "true elements.",
+    "aten::index": "A boolean index makes a result whose size only the GPU knows. Keep the full shape: an "
+    "ignore_index, torch.where, or a multiplication by the mask.",
+    "aten::index_put_": "Assignment through a boolean mask looks for its true elements first: torch.where or "
+    "masked_fill_ writes the same without asking for their number.",
+    "aten::masked_select": "The result's size is known only to the GPU. Keep the full shape and multiply by the mask.",
+    "aten::item": "Keep the value on the device; read it after the step, or once in many steps.",
+    "aten::_local_scalar_dense": "Keep the value on the device (an `if`, float() or .item() reads it); use torch.where "
+    "instead of a branch, and read values for a log once in many steps.",
+    "aten::is_nonzero": "A branch on a tensor's value: let torch.where choose on the device.",
+    "aten::equal": "Compare with torch.eq and keep the result on the device.",
+    "aten::_unique2": "The number of distinct values is known only to the GPU: sort and count the changes instead.",
+    "aten::unique_consecutive": "The number of distinct values is known only to the GPU: count the changes instead.",
+    "aten::repeat_interleave": "Pass output_size, so that the result's size need not be read back.",
+    "aten::bincount": "Pass the result's size by another way: torch.zeros(n).index_add_ or scatter_add_.",
+    "aten::copy_": "Copy with non_blocking=True; from the host out of pinned memory, to the host only what is read "
+    "later, after an event.",
+    "aten::_to_copy": "Copy with non_blocking=True out of pinned memory (DataLoader(pin_memory=True)), or make the "
+    "tensor on the device in the first place.",
+    "aten::to": "Copy with non_blocking=True out of pinned memory, or make the tensor on the device.",
+}
+
+#: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
+SYNC_SHARE: Final = 0.01
+#: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
+MODERATE_SHARE: Final = 0.05
+HIGH_SHARE: Final = 0.20
+#: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
+BUSY_PCT: Final = 50.0
+#: Kernel launches are cheap to hide behind kernels longer than this; a launch costs the host 3-10 microseconds.
+SHORT_KERNEL_NS: Final = 10_000.0
+#: Idle share from which short kernels point to launching (the TensorFlow Profiler's threshold for kernel launch).
+LAUNCH_SHARE: Final = 0.15
+
+
+def _step_ns(variant: Json) -> float | None:
+    return variant["step_ms"]["median"] * NS_PER_MS if variant.get("step_ms") else None
+
+
+def _traced_step_ns(variant: Json) -> float | None:
+    """Mean step of the profiled window: what trace figures are shares of."""
+    parts = variant.get("breakdown_ms")
+    return sum(parts.values()) * NS_PER_MS if parts else None
+
+
+def _sync_sites(variant: Json) -> Iterator[Match]:
+    step_ns = _traced_step_ns(variant) or _step_ns(variant)
+    for site in variant.get("sync_sites") or ():
+        idle_ns = site.get("exposed_idle_ns_per_step") or 0
+        if step_ns is None or idle_ns < SYNC_SHARE * step_ns:
+            continue
+        named = site.get("file") is not None and site.get("line") is not None
+        place = f"{site['file']}:{site['line']}" if named else "a place without a source line"
+        what = site.get("op") or site.get("kind") or "a synchronisation"
+        yield Match(
+            severity="high" if idle_ns >= MODERATE_SHARE * step_ns else "warning",
+            claim=f"{place} makes the host wait for the GPU ({what}), and the GPU then waits for the host: "
+            f"{in_ms(idle_ns)} idle a step",
+            evidence=(
+                f"{site.get('count_per_step', 0):g} syncs a step",
+                f"host blocked {in_ms(site.get('blocked_ns_per_step') or 0)} a step",
+                f"GPU idle {in_ms(idle_ns)} a step from the sync to the next GPU work, of {in_ms(step_ns)}",
+                *([f"code: {site['code']}"] if site.get("code") else []),
+            ),
+            cost_ns_per_step=idle_ns,
+            source={"file": site["file"], "line": site["line"]} if named else None,
+            advice=REPLACEMENTS.get(site.get("op") or ""),
+        )
+
+
+def _input_bound(variant: Json) -> Iterator[Match]:
+    step_ns, share = _step_ns(variant), variant.get("loader_wait_pct")
+    if step_ns is None or share is None:
+        return
+    waited_ns = share / 100 * step_ns
+    parts = variant.get("breakdown_ms")
+    traced_ns = _traced_step_ns(variant)
+    if parts and traced_ns:
+        # Waiting while the GPU still works costs nothing: at most its idle time can be the loader's.
+        waited_ns = min(waited_ns, parts["idle"] * NS_PER_MS / traced_ns * step_ns)
+    if waited_ns < MODERATE_SHARE * step_ns:
+        return
+    yield Match(
+        severity="high" if waited_ns >= HIGH_SHARE * step_ns else "warning",
+        claim=f"up to {waited_ns / step_ns:.0%} of the step is waiting for the data loader",
+        evidence=(
+            f"{share:.0f} % of the timed steps' time is spent in the loader's __next__",
+            f"{in_ms(waited_ns)} of {in_ms(step_ns)} a step"
+            + (" at most, the GPU being busy for the rest" if parts else ""),
+        ),
+        cost_ns_per_step=waited_ns,
+    )
+
+
+def _gpu_idle(variant: Json) -> Iterator[Match]:
+    parts, busy = variant.get("breakdown_ms"), variant.get("gpu_busy_pct")
+    if not parts or busy is None or busy >= BUSY_PCT:
+        return
+    nvml = variant.get("nvml_util_pct")
+    yield Match(
+        severity="warning",
+        claim=f"the GPU is busy for {busy:.0f} % of the step",
+        evidence=(
+            f"idle {parts['idle']:.3g} ms of {sum(parts.values()):.3g} ms a step in the profiled window",
+            *([f"NVML's utilisation of the unprofiled run is {nvml:.0f} %"] if nvml is not None else []),
+        ),
+        cost_ns_per_step=parts["idle"] * NS_PER_MS,
+    )
+
+
+def _launch_bound(variant: Json) -> Iterator[Match]:
+    parts, kernels = variant.get("breakdown_ms"), variant.get("kernels_per_step")
+    step_ns = _traced_step_ns(variant)
+    if not parts or not kernels or not step_ns:
+        return
+    idle_ns = parts["idle"] * NS_PER_MS
+    # Idle time behind a sync has a cause of its own.
+    unexplained_ns = idle_ns - sum(
+        site.get("exposed_idle_ns_per_step") or 0 for site in variant.get("sync_sites") or ()
+    )
+    kernel_ns = (step_ns - idle_ns) / kernels
+    if kernel_ns >= SHORT_KERNEL_NS or unexplained_ns < LAUNCH_SHARE * step_ns:
+        return
+    yield Match(
+        severity="info",
+        claim=f"the GPU probably waits for launches: {kernels:g} kernels a step of {kernel_ns / 1e3:.1f} µs on average",
+        evidence=(
+            f"GPU idle {in_ms(unexplained_ns)} of {in_ms(step_ns)} a step that no sync accounts for",
+            f"{variant.get('operators_per_step') or 0:g} operators a step",
+        ),
+        cost_ns_per_step=unexplained_ns,
+    )
+
+
+STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="sync_bound",
+        condition=f"a sync site leaves the GPU idle for at least {SYNC_SHARE:.0%} of the step",
+        basis=f"{SYNC_SHARE:.0%} is the default noise floor; high from {MODERATE_SHARE:.0%}",
+        advice="Keep the value on the device, or move the wait to the end of the step.",
+        counter_check="Replace it in a variant of its own: the sync must be gone and the step faster. If the wait "
+        "turns up at the next sync instead, nothing was gained.",
+        find=per_variant(_sync_sites),
+    ),
+    Rule(
+        name="input_bound",
+        condition=f"waiting for the loader with the GPU idle takes at least {MODERATE_SHARE:.0%} of the step",
+        basis="the TensorFlow Profiler calls 5 % moderate and 20 % high",
+        advice="Raise data.num_workers or prefetch_factor, make a sample cheaper, or move decoding to the GPU.",
+        counter_check="Run a variant on one batch kept in memory: its step is what a perfect loader would give.",
+        find=per_variant(_input_bound),
+    ),
+    Rule(
+        name="gpu_idle",
+        condition=f"the GPU is busy for less than {BUSY_PCT:.0f} % of the step",
+        basis="Nsight Systems (gpu_time_util) and PyTorch's TensorBoard plugin flag less than 50 %",
+        advice="Look at the syncs, the loader and the launches first; then try a larger batch.",
+        counter_check="Compare with the unprofiled step time: the profiler slows the host, and so makes a GPU idle.",
+        find=per_variant(_gpu_idle),
+    ),
+    Rule(
+        name="launch_bound",
+        condition=f"kernels average less than {SHORT_KERNEL_NS / 1e3:.0f} µs and the GPU is idle, not behind a sync, "
+        f"for at least {LAUNCH_SHARE:.0%} of the step",
+        basis="a launch costs the host 3-10 µs; the TensorFlow Profiler calls 15 % of kernel launch high",
+        advice="Fuse operators (torch.compile, a foreach or fused optimizer), use CUDA graphs, or a larger batch.",
+        counter_check="Double the batch: a launch-bound step hardly gets longer.",
+        find=per_variant(_launch_bound),
+    ),
+)
