@@ -7,7 +7,8 @@
     |-- RecordError        a run's files (run.json, steps.parquet, status.json)
     |-- SchemaError        a table that does not fit its declaration in schema.py
     |-- TrainError         a training that cannot start or go on
-    `-- ReportError        a notebook of the report that cannot be executed
+    |-- ReportError        a notebook of the report that cannot be executed
+    `-- PredictError       a prediction of syncs that cannot be made
 
 The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
 """
@@ -79,3 +80,7 @@ class TrainError(SteptraceError):
 
 class ReportError(SteptraceError):
     """A notebook of the report cannot be executed."""
+
+
+class PredictError(SteptraceError):
+    """Syncs cannot be predicted here."""

@@ -1,0 +1,63 @@
+"""Autocast for the virtual device: the casts that CUDA's autocast makes, for the operators that training uses.
+
+A cast on the device waits for nothing, so this matters to dtypes, values and operator counts, not to syncs. Source of
+the lists: `aten/src/ATen/autocast_mode.h` (AT_FORALL_LOWER_PRECISION_FP and the fp32 lists).
+"""
+
+from typing import Any
+
+import torch
+from torch.library import Library
+
+from steptrace.predict import backend
+from steptrace.predict.tensor import is_virtual, map_tensors
+
+#: Run in autocast's dtype: matrix products and convolutions.
+LOWER_PRECISION = (
+    "_convolution.deprecated", "_convolution", "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d",
+    "conv3d.padding", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu",
+    "addmm", "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm",
+    "chain_matmul", "linalg_multi_dot", "scaled_dot_product_attention",
+)  # fmt: skip
+#: Run in float32, because they lose too much in 16 bits.
+FLOAT32 = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",
+    "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm",
+    "group_norm", "nuclear_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss",
+    "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
+    "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
+    "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "prod", "softmax.int",
+    "log_softmax.int", "cumprod", "cumsum", "norm.Scalar", "sum", "sum.dim_IntList",
+)  # fmt: skip
+
+_library: Library | None = None
+
+
+def _casting(name: str, dtype: torch.dtype | None) -> Any:
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            target = torch.get_autocast_dtype(backend.DEVICE_TYPE) if dtype is None else dtype
+
+            def cast(value: Any) -> Any:
+                eligible = is_virtual(value) and value.is_floating_point() and value.dtype != torch.float64
+                return value.to(target) if eligible else value
+
+            return op(*map_tensors(cast, args), **{k: map_tensors(cast, v) for k, v in kwargs.items()})
+
+    return kernel
+
+
+def ensure_registered() -> None:
+    """Register the casts for the virtual device unless this process has done so."""
+    global _library
+    if _library is not None:
+        return
+    _library = Library("aten", "IMPL")
+    for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):
+        for name in names:
+            if hasattr(torch.ops.aten, name.partition(".")[0]):
+                _library.impl(name, _casting(name, dtype), "AutocastPrivateUse1")

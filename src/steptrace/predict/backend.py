@@ -1,0 +1,105 @@
+"""The virtual device's registration with PyTorch: once per process, and inert while no prediction is active.
+
+PyTorch has one spare backend, PrivateUse1, and one (experimental) way to implement it in Python. Registering cannot be
+undone. A process that trains on real GPUs had better predict in another one: PyTorch prefers a registered PrivateUse1
+backend over CUDA where it asks for "the" accelerator.
+"""
+
+import threading
+
+import torch
+from torch.utils import backend_registration
+
+from steptrace.errors import PredictError
+
+#: The device type behind "cuda" during a prediction.
+DEVICE_TYPE = "steptrace_vcuda"
+
+_lock = threading.Lock()
+_active = False
+
+
+def device() -> torch.device:
+    """The one virtual device."""
+    return torch.device(DEVICE_TYPE, 0)
+
+
+def set_active(active: bool) -> None:  # noqa: FBT001 - a setter
+    """Say whether the device is there to be found (`is_available`)."""
+    global _active
+    _active = active
+
+
+class _Module:
+    """What PyTorch asks of `torch.<backend>`. Seeds and states of generators are the CPU's, which does the work."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return _active
+
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return int(_active)
+
+    def set_device(self, _device: object) -> None:
+        pass
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def manual_seed_all(self, seed: int) -> None:
+        pass
+
+    def get_rng_state(self, _device: object = None) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, _state: torch.Tensor, _device: object = None) -> None:
+        pass
+
+    def synchronize(self, _device: object = None) -> None:
+        pass
+
+    def current_stream(self, _device: object = None) -> None:
+        return None
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16]
+
+
+class _Hooks(torch._C._acc.PrivateUse1Hooks):
+    def is_available(self) -> bool:
+        return _active
+
+    def has_primary_context(self, _device: int) -> bool:
+        return True
+
+    def is_built(self) -> bool:
+        return True
+
+
+def ensure_registered() -> None:
+    """Register the device unless this process has done so.
+
+    Raises:
+        PredictError: another library has taken PrivateUse1, or this PyTorch cannot be extended in this way.
+    """
+    with _lock:
+        taken = torch._C._get_privateuse1_backend_name()
+        if taken == DEVICE_TYPE:
+            return
+        if taken != "privateuseone":
+            raise PredictError(
+                f"PyTorch's PrivateUse1 backend is taken by {taken!r}",
+                expected="a process in which no other library registers a backend",
+                next_step="predict in a process of its own: python -m steptrace.predict.main",
+            )
+        setup = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
+        if setup is None:
+            raise PredictError(
+                f"PyTorch {torch.__version__} has no backends written in Python", expected="PyTorch 2.11 or later"
+            )
+        setup(DEVICE_TYPE, backend_module=_Module(), hook=_Hooks())

@@ -1,0 +1,46 @@
+"""The library's way in: `with predict_syncs() as syncs: step()`."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from steptrace.errors import PredictError
+from steptrace.predict import amp, backend, execution
+from steptrace.predict.recorder import Recorder, recording
+from steptrace.predict.reroute import rerouted
+from steptrace.predict.rules import Rule
+from steptrace.predict.sites import Syncs
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
+    """Count the syncs that the program inside would make on a CUDA device, on any machine.
+
+    Inside, "cuda" names a virtual device that computes on the CPU: tensors, modules, `torch.cuda`, autocast and
+    gradient scaling go there unchanged, and values are those of a CPU run. What was moved there stays there; `.cpu()`
+    brings it back, also afterwards. A first step does work that later ones do not (states are created), so predict
+    the second.
+
+    Args:
+        rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.rules`).
+
+    Raises:
+        PredictError: another prediction is active in this process, or PyTorch cannot be extended.
+    """
+    if not _one_at_a_time.acquire(blocking=False):
+        raise PredictError(
+            "a prediction is already active in this process",
+            expected="one predict_syncs() at a time",
+            next_step="leave the outer block first, or read its counts",
+        )
+    try:
+        backend.ensure_registered()
+        amp.ensure_registered()
+        execution.use_rules(rules)
+        recorder = Recorder()
+        with rerouted(recorder), execution.VirtualDevice(), recording(recorder):
+            yield recorder
+    finally:
+        _one_at_a_time.release()

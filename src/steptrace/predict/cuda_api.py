@@ -1,0 +1,184 @@
+"""What `torch.cuda` offers during a prediction: one device whose streams and events only say when the host waits."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from steptrace.predict.recorder import Recorder
+
+
+def _wait(kind: str, op: str) -> None:
+    if Recorder.active is not None:
+        Recorder.active.sync(kind, op, "the program asks the host to wait")
+
+
+def _unknown(op: str, reason: str) -> None:
+    if Recorder.active is not None:
+        Recorder.active.cannot_judge(op, reason)
+
+
+class Event:
+    """A CUDA event. Waiting for it on the host is a sync; asking it, or waiting for it on a stream, is none."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - torch's own
+        self.enable_timing = enable_timing
+        self.blocking = blocking
+        self._at = 0.0
+
+    def record(self, _stream: object = None) -> None:
+        self._at = time.perf_counter()
+
+    def wait(self, _stream: object = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: "Event") -> float:
+        return (end._at - self._at) * 1e3
+
+    def synchronize(self) -> None:
+        _wait("event", "torch.cuda.Event.synchronize")
+
+
+class Stream:
+    """A CUDA stream. As a context it does nothing: on the virtual device everything happens at once."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device_index = 0
+
+    def __init__(self, _device: object = None, priority: int = 0, **_: Any) -> None:
+        self.priority = priority
+        self.device = torch.device("cuda", 0)
+
+    def wait_event(self, _event: object) -> None:
+        pass
+
+    def wait_stream(self, _stream: object) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        _wait("stream", "torch.cuda.Stream.synchronize")
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def _context(_value: object = None) -> Iterator[None]:
+    yield
+
+
+_default_stream = Stream()
+
+
+def _no_capture(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("CUDA graphs cannot be captured on steptrace's virtual device")
+
+
+def _empty_cache() -> None:
+    _unknown("torch.cuda.empty_cache", "cudaFree waits for the device, once per block that the allocator gives back")
+
+
+def _zero(*_: Any, **__: Any) -> int:
+    return 0
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+#: Like an H100: code that asks takes the path it would take there.
+_PROPERTIES = SimpleNamespace(
+    name="steptrace virtual CUDA device", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132,
+    warp_size=32, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, is_integrated=False,
+    is_multi_gpu_board=False, L2_cache_size=50 * 2**20, gcnArchName="sm_90",
+)  # fmt: skip
+
+#: Replacements of functions and classes of `torch.cuda`.
+CUDA: dict[str, Callable[..., Any]] = {
+    "is_available": lambda: True,
+    "is_initialized": lambda: True,
+    "init": _nothing,
+    "device_count": lambda: 1,
+    "current_device": _zero,
+    "set_device": _nothing,
+    "device": _context,
+    "device_of": _context,
+    "get_device_name": lambda _device=None: _PROPERTIES.name,
+    "get_device_capability": lambda _device=None: (9, 0),
+    "get_device_properties": lambda _device=None: _PROPERTIES,
+    "get_arch_list": lambda: ["sm_90"],
+    "is_bf16_supported": lambda *_, **__: True,
+    "synchronize": lambda _device=None: _wait("device", "torch.cuda.synchronize"),
+    "Event": Event,
+    "Stream": Stream,
+    "ExternalStream": Stream,
+    "stream": _context,
+    "StreamContext": _context,
+    "set_stream": _nothing,
+    "current_stream": lambda _device=None: _default_stream,
+    "default_stream": lambda _device=None: _default_stream,
+    "manual_seed": _nothing,
+    "manual_seed_all": _nothing,
+    "seed": _nothing,
+    "seed_all": _nothing,
+    "initial_seed": lambda: torch.initial_seed(),
+    "get_rng_state": lambda _device=None: torch.get_rng_state(),
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "set_rng_state": _nothing,
+    "set_rng_state_all": _nothing,
+    "empty_cache": _empty_cache,
+    "memory_allocated": _zero,
+    "memory_reserved": _zero,
+    "max_memory_allocated": _zero,
+    "max_memory_reserved": _zero,
+    "reset_peak_memory_stats": _nothing,
+    "reset_accumulated_memory_stats": _nothing,
+    "memory_stats": lambda _device=None: {},
+    "memory_summary": lambda *_, **__: "",
+    "mem_get_info": lambda _device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
+    "utilization": _zero,
+    "ipc_collect": _nothing,
+    "is_current_stream_capturing": lambda: False,
+    "set_sync_debug_mode": _nothing,
+    "get_sync_debug_mode": _zero,
+    "graph": _no_capture,
+    "make_graphed_callables": _no_capture,
+}
+
+#: Replacements in `torch.accelerator`, which newer code asks instead; DataLoader does to decide about pinning.
+ACCELERATOR: dict[str, Callable[..., Any]] = {
+    "is_available": lambda: True,
+    "device_count": lambda: 1,
+    "current_accelerator": lambda check_available=False: torch.device("cuda"),  # noqa: ARG005
+    "current_device_index": _zero,
+    "current_device_idx": _zero,
+    "set_device_index": _nothing,
+    "set_device_idx": _nothing,
+    "current_stream": lambda _device=None: _default_stream,
+    "set_stream": _nothing,
+    "synchronize": lambda _device=None: _wait("device", "torch.accelerator.synchronize"),
+    "empty_cache": _empty_cache,
+    "memory_allocated": _zero,
+    "max_memory_allocated": _zero,
+    "memory_reserved": _zero,
+    "reset_peak_memory_stats": _nothing,
+}

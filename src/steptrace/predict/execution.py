@@ -1,0 +1,171 @@
+"""One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from steptrace.predict import backend, pinned
+from steptrace.predict.recorder import Recorder
+from steptrace.predict.rules import RULES, Call, Rule
+from steptrace.predict.tensor import VirtualTensor, is_virtual, map_tensors, refresh, unwrap
+
+_COMPOSITE = "CompositeImplicitAutograd"
+_DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
+#: Operators whose tensor arguments may lie on both sides; elsewhere CUDA refuses a CPU tensor with dimensions.
+_BOTH_SIDES = {
+    "_to_copy", "copy_", "index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
+    "_foreach_copy", "_foreach_copy_", "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_cudnn_ctc_loss",
+    "_cudnn_rnn", "_cudnn_rnn_backward", "tensor_split", "set_", "segment_reduce",
+}  # fmt: skip
+
+
+class RuleTable:
+    """The rules by operator, looked up by overload first."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._by_op: dict[str, list[Rule]] = defaultdict(list)
+        for rule in rules:
+            self._by_op[rule.op].append(rule)
+
+    def of(self, func: Any) -> list[Rule] | None:
+        """The rows of an operator, or None if the table has none."""
+        namespace, _, packet = func._schema.name.partition("::")
+        prefix = "" if namespace == "aten" else f"{namespace}::"
+        return self._by_op.get(f"{prefix}{packet}.{func._overloadname}") or self._by_op.get(f"{prefix}{packet}")
+
+
+class VirtualDevice(TorchDispatchMode):
+    """Catches what has no virtual tensor among its arguments: factories, copies to the device, pinning."""
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return run(func, args, kwargs or {})
+
+
+#: Replaced for the time of a prediction by one with the user's own rules.
+table = RuleTable(RULES)
+
+
+def use_rules(extra: Sequence[Rule]) -> None:
+    """Judge by the table and by `extra`, of which a row replaces the table's rows of the same name."""
+    global table
+    replaced = {rule.op for rule in extra}
+    table = RuleTable([*(rule for rule in RULES if rule.op not in replaced), *extra])
+
+
+def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run one operator, whatever mixture of devices it is called with."""
+    target = kwargs.get("device")
+    to_virtual = target is not None and torch.device(target).type == backend.DEVICE_TYPE
+    tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
+    if not to_virtual and not any(map(is_virtual, tensors)):
+        return _run_on_host(func, args, kwargs)
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
+        # In inference mode composite operators arrive whole.
+        decomposed = func.decompose(*args, **kwargs)
+        if decomposed is not NotImplemented:
+            return decomposed
+    _judge(func, args, kwargs, tensors)
+    return _run_on_device(func, args, kwargs)
+
+
+def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = []
+    map_tensors(found.append, [*args, *kwargs.values()])
+    return found
+
+
+def _run_on_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    name = func._schema.name
+    if name == "aten::is_pinned":
+        return pinned.is_marked(args[0])
+    if name in ("aten::_pin_memory", "aten::pin_memory"):
+        return args[0] if pinned.is_marked(args[0]) else pinned.mark(args[0].clone())
+    if kwargs.get("pin_memory"):
+        return pinned.mark(func(*args, **{**kwargs, "pin_memory": False}))
+    return func(*args, **kwargs)
+
+
+def _bind(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by the schema's names, with its defaults."""
+    bound = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+    bound.update(zip((a.name for a in func._schema.arguments), args, strict=False))
+    bound.update(kwargs)
+    return bound
+
+
+def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
+    recorder = Recorder.active
+    if recorder is None:
+        return
+    name = func._schema.name
+    if not func.is_view:
+        recorder.operator()
+    rules = table.of(func)
+    if rules is not None:
+        call = Call(_bind(func, args, kwargs), is_virtual, pinned.is_marked)
+        for rule in rules:
+            count = rule.count(call)
+            if count is None:
+                recorder.cannot_judge(name, rule.reason)
+            elif count:
+                recorder.sync(rule.kind, name, rule.reason, count)
+    elif func.namespace not in _PYTORCHS_OWN:
+        recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
+    elif _DATA_DEPENDENT & set(func.tags):
+        recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
+    if any(t.layout != torch.strided for t in tensors):
+        recorder.cannot_judge(name, "sparse tensors are not covered")
+    packet = name.partition("::")[2]
+    if packet not in _BOTH_SIDES and any(not is_virtual(t) and t.dim() > 0 for t in tensors):
+        recorder.cannot_judge(name, "a CPU tensor among CUDA tensors: CUDA may refuse this call")
+
+
+def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run on the tensors inside. Results are virtual unless the call names another device or returns an argument."""
+    target = kwargs.get("device")
+    stays_virtual = target is None or torch.device(target).type == backend.DEVICE_TYPE
+    inner_kwargs = {name: map_tensors(unwrap, value) for name, value in kwargs.items()}
+    if target is not None:
+        inner_kwargs["device"] = torch.device("cpu")
+    if inner_kwargs.pop("pin_memory", False):
+        inner_kwargs["pin_memory"] = False
+    if func is torch.ops.aten._to_copy.default and is_virtual(args[0]) is not stays_virtual:
+        # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
+        inner_kwargs["non_blocking"] = False
+    result = func(*map_tensors(unwrap, args), **inner_kwargs)
+    if func is torch.ops.aten._to_copy.default and not stays_virtual:
+        return pinned.mark(result) if kwargs.get("non_blocking") else result
+    return _wrap_results(func, _bind(func, args, kwargs), result, wrap=stays_virtual)
+
+
+def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, *, wrap: bool) -> Any:
+    """Give in-place and `out=` arguments back as themselves, and wrap everything new."""
+    returns = func._schema.returns
+    results = result if isinstance(result, tuple) and len(returns) > 1 else (result,)
+    written = {
+        alias: bound.get(argument.name)
+        for argument in func._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for alias in argument.alias_info.before_set
+    }
+    for argument in written.values():
+        map_tensors(lambda leaf: refresh(leaf) if isinstance(leaf, VirtualTensor) else None, argument)
+    wrapped = []
+    for declared, value in zip(returns, results, strict=False):
+        aliases = declared.alias_info.before_set if declared.alias_info is not None else ()
+        original = next((written[alias] for alias in aliases if alias in written), None)
+        wrapped.append(value if original is None and not wrap else _wrap(value) if original is None else original)
+    if not returns:
+        return result
+    return tuple(wrapped) if len(returns) > 1 else wrapped[0]
+
+
+def _wrap(value: Any) -> Any:
+    return map_tensors(lambda leaf: VirtualTensor(leaf) if isinstance(leaf, Tensor) else leaf, value)

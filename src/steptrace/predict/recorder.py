@@ -1,0 +1,109 @@
+"""Counts what happens on the virtual device, by place."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from steptrace.predict.attribution import Location, locate
+from steptrace.predict.sites import Site, Unknown
+
+
+class _Place(NamedTuple):
+    kind: str
+    op: str
+    location: Location
+    label: str | None
+    phase: str
+    reason: str
+
+
+class Recorder:
+    """Implements `Syncs`. One at a time is active in a process, whichever thread its operators run in."""
+
+    active: "Recorder | None" = None
+
+    def __init__(self) -> None:
+        self._owner = threading.get_ident()
+        self._sites: Counter[_Place] = Counter()
+        self._unknown: Counter[_Place] = Counter()
+        self._operators: Counter[str] = Counter()
+        self._operator_total = 0
+        # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
+        # it run in autograd's.
+        self._labels: list[str] = []
+
+    @property
+    def total(self) -> int:
+        """Predicted syncs so far."""
+        return self._sites.total()
+
+    @property
+    def sites(self) -> list[Site]:
+        """Where they are, in the order of their first occurrence."""
+        return [
+            Site(p.kind, p.op, *p.location, p.location.code, p.label, p.phase, count, p.reason)
+            for p, count in self._sites.items()
+        ]
+
+    @property
+    def unknown(self) -> list[Unknown]:
+        """What could not be judged."""
+        return [
+            Unknown(p.op, *p.location, p.location.code, p.label, p.phase, count, p.reason)
+            for p, count in self._unknown.items()
+        ]
+
+    @property
+    def operators(self) -> dict[str, int]:
+        """Operators that do work, per label."""
+        return dict(self._operators)
+
+    @property
+    def operator_total(self) -> int:
+        """Operators that do work."""
+        return self._operator_total
+
+    def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
+        """Record `count` syncs at the program's running line."""
+        self._sites[self._place(kind, op, reason)] += count
+
+    def cannot_judge(self, op: str, reason: str) -> None:
+        """Record that the syncs of an operation are not known."""
+        self._unknown[self._place("", op, reason)] += 1
+
+    def operator(self) -> None:
+        """Count one operator that does work on the device."""
+        self._operator_total += 1
+        self._operators.update(set(self._labels))
+
+    def enter(self, label: str) -> None:
+        """A `record_function` block begins."""
+        self._labels.append(label)
+
+    def leave(self) -> None:
+        """The innermost `record_function` block ends."""
+        if self._labels:
+            self._labels.pop()
+
+    def reset(self) -> None:
+        """Forget all counts, as after a warm-up step."""
+        self._sites.clear()
+        self._unknown.clear()
+        self._operators.clear()
+        self._operator_total = 0
+
+    def _place(self, kind: str, op: str, reason: str) -> _Place:
+        location, phase = locate(self._owner)
+        return _Place(kind, op, location, self._labels[-1] if self._labels else None, phase, reason)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[Recorder]:
+    """Make `recorder` the one that the virtual device reports to."""
+    Recorder.active = recorder
+    try:
+        yield recorder
+    finally:
+        Recorder.active = None

@@ -1,0 +1,219 @@
+"""Makes "cuda" name the virtual device while a prediction is active, and puts everything back afterwards."""
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _foreach_utils
+
+from steptrace.predict import backend, cuda_api, pinned
+from steptrace.predict.recorder import Recorder
+from steptrace.predict.tensor import VirtualTensor, is_virtual, map_tensors
+
+_CUDA = re.compile(r"cuda(:0)?")
+_MISSING = object()
+
+
+def _virtual_device(value: Any) -> Any:
+    """The virtual device if the value names the first CUDA device; anything else as it is."""
+    if isinstance(value, torch.device):
+        names_cuda = value.type == "cuda"
+        index = value.index
+    elif isinstance(value, str) and value.startswith("cuda"):
+        names_cuda = _CUDA.fullmatch(value) is not None or value.startswith("cuda:")
+        index = int(value[5:]) if value[5:].isdigit() else None
+    else:
+        return value
+    if names_cuda and index:
+        raise RuntimeError(f"CUDA error: invalid device ordinal ({value}); the virtual device is cuda:0")
+    return backend.device() if names_cuda else value
+
+
+class Reroute(TorchFunctionMode):
+    """Replaces CUDA devices among the arguments of PyTorch's functions before C++ sees them."""
+
+    def __torch_function__(
+        self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.device:
+            return func(*args, **kwargs)  # stays "cuda", as the program will want to read it
+        if func is Tensor.cuda:
+            return _to_virtual(*args, **kwargs)
+        if func is Tensor.data.__set__ and is_virtual(args[1]) is not is_virtual(args[0]):
+            # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
+            torch.utils.swap_tensors(args[0], args[1].detach().requires_grad_(args[0].requires_grad))
+            return None
+        args = tuple(map_tensors(_virtual_device, argument) for argument in args)
+        if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        for name in ("device", "other", "map_location"):
+            if name in kwargs:
+                kwargs[name] = _virtual_device(kwargs[name])
+        return func(*args, **kwargs)
+
+
+def _to_virtual(
+    tensor: Tensor, device: object = None, non_blocking: bool = False, **kwargs: Any  # noqa: FBT001, FBT002 - torch's own
+) -> Tensor:
+    _virtual_device(torch.device("cuda", device) if isinstance(device, int) else device)
+    return tensor.to(backend.device(), non_blocking=non_blocking, **kwargs)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of a module or class for a while, creating it if it is inherited or missing."""
+    before = vars(owner).get(name, _MISSING)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is _MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+@contextmanager
+def _flag(get: Callable[[], bool], put: Callable[[bool], None], *, value: bool) -> Iterator[None]:
+    before = get()
+    put(value)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+@contextmanager
+def _listed(types: list[type]) -> Iterator[None]:
+    types.append(VirtualTensor)
+    try:
+        yield
+    finally:
+        types.remove(VirtualTensor)
+
+
+@contextmanager
+def _stacks_with_nodes() -> Iterator[None]:
+    """Anomaly mode without its check for NaN (unless it was on): it keeps the forward stack with every node."""
+    enabled, check_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    torch.set_anomaly_enabled(True, enabled and check_nan)
+    try:
+        yield
+    finally:
+        torch.set_anomaly_enabled(enabled, check_nan)
+
+
+def _labelled(recorder: Recorder, stack: ExitStack) -> None:
+    """Let record_function tell the recorder which block is running."""
+    owner = torch.autograd.profiler.record_function
+    enter, leave = owner.__enter__, owner.__exit__
+
+    def entering(self: Any) -> Any:
+        recorder.enter(self.name)
+        return enter(self)
+
+    def leaving(self: Any, *error: Any) -> Any:
+        recorder.leave()
+        return leave(self, *error)
+
+    stack.enter_context(_replaced(owner, "__enter__", entering))
+    stack.enter_context(_replaced(owner, "__exit__", leaving))
+
+
+def _pinning(stack: ExitStack) -> None:
+    """On the class rather than in a mode, because the loader's pinning thread has no modes."""
+
+    def pin_memory(self: Tensor, _device: object = None) -> Tensor:
+        return self if pinned.is_marked(self) else pinned.mark(self.clone())
+
+    def is_pinned(self: Tensor, _device: object = None) -> bool:
+        return pinned.is_marked(self)
+
+    stack.enter_context(_replaced(Tensor, "pin_memory", pin_memory))
+    stack.enter_context(_replaced(Tensor, "is_pinned", is_pinned))
+    stack.callback(pinned.forget)
+
+
+def _autocast(stack: ExitStack) -> None:
+    """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
+    owner = torch.amp.autocast_mode.autocast
+    initialise = owner.__init__
+
+    @wraps(initialise)
+    def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        initialise(self, _device_type(device_type), *args, **kwargs)
+
+    stack.enter_context(_replaced(owner, "__init__", __init__))
+    for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype"):
+        stack.enter_context(_replaced(torch, name, _by_device_type(getattr(torch, name))))
+
+
+def _device_type(value: Any) -> Any:
+    return backend.DEVICE_TYPE if value == "cuda" else value
+
+
+def _by_device_type(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rerouted(*args: Any) -> Any:
+        if not args or isinstance(args[0], bool):
+            args = ("cuda", *args)
+        return function(_device_type(args[0]), *args[1:])
+
+    return rerouted
+
+
+class _Generator(torch.Generator):
+    """A random generator "on cuda": the CPU's, since that draws the values."""
+
+    def __new__(cls, device: Any = "cpu") -> "_Generator":
+        on_cuda = is_virtual_name(device)
+        made: _Generator = super().__new__(cls, "cpu" if on_cuda else device)
+        return made
+
+
+def is_virtual_name(device: Any) -> bool:
+    """Whether a device or its name means the virtual device."""
+    return isinstance(_virtual_device(device), torch.device) and _virtual_device(device).type == backend.DEVICE_TYPE
+
+
+@contextmanager
+def rerouted(recorder: Recorder) -> Iterator[None]:
+    """Everything that must be different while a prediction is active, except for the dispatch mode itself."""
+    future = torch.__future__
+    # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
+    importlib.import_module("torch._dynamo")
+    with ExitStack() as stack:
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.callback(backend.set_active, False)
+        backend.set_active(True)
+        for module, replacements in ((torch.cuda, cuda_api.CUDA), (torch.accelerator, cuda_api.ACCELERATOR)):
+            for name, value in replacements.items():
+                if hasattr(module, name):
+                    stack.enter_context(_replaced(module, name, value))
+        stack.enter_context(_replaced(torch, "Event", cuda_api.Event))
+        stack.enter_context(_replaced(torch, "Stream", cuda_api.Stream))
+        stack.enter_context(_replaced(torch, "Generator", _Generator))
+        # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
+        swap = future.get_swap_module_params_on_conversion, future.set_swap_module_params_on_conversion
+        stack.enter_context(_flag(*swap, value=True))
+        # torch.tensor(..., device=) then shows its copy to the device as an operator.
+        lift = torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors
+        stack.enter_context(_flag(*lift, value=True))
+        # Optimizers choose their foreach forms by type.
+        stack.enter_context(_listed(_foreach_utils._foreach_supported_types))
+        # torch.optim deletes its attribute of this name, so it can be had by import only.
+        optimizers = importlib.import_module("torch.optim.optimizer")
+        if optimizers._foreach_supported_types is not _foreach_utils._foreach_supported_types:
+            stack.enter_context(_listed(optimizers._foreach_supported_types))
+        stack.enter_context(_stacks_with_nodes())
+        _labelled(recorder, stack)
+        _pinning(stack)
+        _autocast(stack)
+        stack.enter_context(Reroute())
+        yield

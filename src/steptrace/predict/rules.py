@@ -1,0 +1,281 @@
+"""When an operator on CUDA tensors makes the host wait: one row per operator and kind of wait.
+
+A row says how many syncs one call makes, and where that is to be read in PyTorch (paths are below `aten/src/ATen` of
+its repository unless they begin with `torch` or `tools`). The definition of a sync is the report's: one host operation
+after which the host goes on only once queued GPU work is complete; a copy with its stream synchronisation is one.
+
+What is not in the table counts as none if it is one of PyTorch's own operators, and PyTorch does not tag its result as
+depending on the data. Everything else without a row is reported as unknown, never as none. Operator tags alone would
+not do: `index_put_`, `copy_` and `_to_copy` carry none, and `index` carries one even where it does not wait.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: A wait for a copy from or to the device, for a stream, an event or the whole device.
+KINDS = ("d2h_copy", "h2d_copy", "stream", "event", "device")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator call as the rules see it: arguments by name, tensors still virtual."""
+
+    arguments: Mapping[str, Any]
+    is_virtual: Callable[[object], bool]
+    is_pinned: Callable[[Tensor], bool]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments.get(name)
+
+    def on_device(self, name: str) -> bool:
+        """Whether the named argument is a tensor on the virtual device."""
+        return self.is_virtual(self[name])
+
+    def on_host(self, name: str) -> bool:
+        """Whether the named argument is a CPU tensor."""
+        return isinstance(self[name], Tensor) and not self.on_device(name)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row: `count(call)` syncs of one kind, or None where the count cannot be told.
+
+    `op` is the operator's name without namespace if it is one of ATen's ("nonzero" stands for all its overloads,
+    "fill_.Tensor" for one), else with it ("my_library::nms").
+    """
+
+    op: str
+    kind: str
+    count: Callable[[Call], int | None]
+    source: str
+    reason: str
+
+
+def _once(_: Call) -> int:
+    return 1
+
+
+def _never(_: Call) -> int:
+    return 0
+
+
+def _cannot_tell(_: Call) -> None:
+    return None
+
+
+def _once_if_not_empty(call: Call) -> int:
+    return int(call["self"].numel() > 0)
+
+
+def _is_mask(index: object) -> bool:
+    return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+def _given(indices: Sequence[Tensor | None]) -> list[Tensor]:
+    return [index for index in indices if index is not None]
+
+
+def _device_masks(call: Call) -> int:
+    """Boolean indices on the device: each becomes a nonzero."""
+    return sum(_is_mask(index) and call.is_virtual(index) for index in _given(call["indices"]))
+
+
+def _host_indices(call: Call) -> int:
+    """Integer indices on the CPU: each is copied to the device. (A CPU mask is copied from pinned memory: no wait.)"""
+    return sum(not _is_mask(index) and not call.is_virtual(index) for index in _given(call["indices"]))
+
+
+def _becomes_masked_fill(call: Call) -> bool:
+    """Whether `x[mask] = value` turns into masked_fill_: one device mask, and a single value held by the CPU."""
+    indices = _given(call["indices"])
+    single = not call["accumulate"] and call.on_host("values") and call["values"].numel() == 1
+    return bool(single and len(indices) == 1 and _is_mask(indices[0]) and call.is_virtual(indices[0]))
+
+
+def _assignment_masks(call: Call) -> int:
+    return 0 if _becomes_masked_fill(call) or not call.on_device("self") else _device_masks(call)
+
+
+def _assignment_copies(call: Call) -> int:
+    if _becomes_masked_fill(call) or not call.on_device("self"):
+        return 0
+    return _host_indices(call) + call.on_host("values")
+
+
+def _index_masks(call: Call) -> int:
+    return _device_masks(call) if call.on_device("self") else 0
+
+
+def _index_copies(call: Call) -> int:
+    return _host_indices(call) if call.on_device("self") else 0
+
+
+def _to_host(call: Call) -> int:
+    """`_to_copy` off the device. Its result is pinned if non-blocking, so then the host goes on."""
+    leaves = call.on_device("self") and call["device"] is not None and torch.device(call["device"]).type == "cpu"
+    return int(leaves and not call["non_blocking"] and call["self"].numel() > 0)
+
+
+def _to_device(call: Call) -> int:
+    device = call["device"]
+    arrives = call.on_host("self") and device is not None and torch.device(device).type != "cpu"
+    return int(arrives and not call["non_blocking"] and call["self"].numel() > 0)
+
+
+def _copy_to_host(call: Call) -> int:
+    """`copy_` into a CPU tensor: into pageable memory the driver waits even if asked not to block."""
+    waits = not call["non_blocking"] or (call.on_host("self") and not call.is_pinned(call["self"]))
+    return int(call.on_host("self") and call.on_device("src") and waits and call["src"].numel() > 0)
+
+
+def _copy_to_device(call: Call) -> int:
+    between = call.on_device("self") and call.on_host("src")
+    return int(between and not call["non_blocking"] and call["self"].numel() > 0)
+
+
+def _foreach_crossing(call: Call, *, to_host: bool) -> int:
+    if call["non_blocking"]:
+        return 0
+    pairs = zip(call["self"], call["src"], strict=True)
+    return sum(call.is_virtual(src) is to_host and call.is_virtual(dst) is not to_host for dst, src in pairs)
+
+
+def _value_on_device(call: Call) -> int:
+    return int(call.on_device("value"))
+
+
+def _device_value_for_host(call: Call) -> int:
+    return int(call.on_host("self") and call.on_device("value"))
+
+
+def _host_scalars_of_where(call: Call) -> int:
+    return sum(call.on_host(name) for name in ("condition", "self", "other"))
+
+
+def _bincount(call: Call) -> int:
+    if call["self"].numel() == 0:
+        return 0
+    return 1 if call["self"].dtype == torch.uint8 else 2
+
+
+def _histc(call: Call) -> int:
+    return 2 if call["min"] == call["max"] and call["self"].numel() > 0 else 0
+
+
+def _isin(call: Call) -> int:
+    if not (isinstance(call["elements"], Tensor) and isinstance(call["test_elements"], Tensor)):
+        return 0
+    few = call["test_elements"].numel() < int(10.0 * call["elements"].numel() ** 0.145)
+    return 0 if few or call["assume_unique"] else 2
+
+
+def _sorter(call: Call) -> int:
+    return 2 if isinstance(call["sorter"], Tensor) and call["sorter"].numel() > 0 else 0
+
+
+def _equal(call: Call) -> int:
+    a, b = call["self"], call["other"]
+    return int(a is not b and a.shape == b.shape and a.numel() > 0)
+
+
+def _repeats_without_size(call: Call) -> int:
+    return 2 if call["output_size"] is None and call["repeats"].numel() > 0 else 0
+
+
+def _std_tensor(call: Call) -> int:
+    return int(isinstance(call["std"], Tensor) and call["std"].numel() > 0)
+
+
+def _checked(call: Call) -> int:
+    return int(bool(call["check_errors"]))
+
+
+def _segments(call: Call) -> int | None:
+    return None if call["unsafe"] is False else 0
+
+
+_INDEXING = "native/TensorAdvancedIndexing.cpp, native/IndexingUtils.h"
+_COPY = "native/cuda/Copy.cu, native/TensorConversions.cpp"
+_UNIQUE = "native/cuda/UniqueCub.cu: num_out.item()"
+_CHECKS = "native/BatchLinearAlgebra.cpp: _linalg_check_errors reads infos.any()"
+_MASK = "a boolean index becomes nonzero(), whose size the host must know"
+_INDEX_COPY = "an integer index or a value on the CPU is copied to the device"
+_SOLVER = "its CUDA libraries' own waits are not known"
+
+RULES: tuple[Rule, ...] = (
+    # Reading values
+    Rule("_local_scalar_dense", "d2h_copy", _once, "native/cuda/CUDAScalar.cu", "the host reads one value"),
+    Rule("equal", "d2h_copy", _equal, "native/cuda/Equal.cpp", "the host reads whether all are equal"),
+    Rule("allclose", "d2h_copy", _once, "native/TensorCompare.cpp", "the host reads whether all are close"),
+    # Sizes that depend on the data
+    Rule("nonzero", "d2h_copy", _once, "native/cuda/Nonzero.cu", "the host must know how many there are"),
+    Rule("masked_select", "d2h_copy", _once, "native/cuda/IndexKernel.cpp", _MASK),
+    Rule("masked_scatter_backward", "d2h_copy", _once, "tools/autograd/derivatives.yaml", "masked_select of grad"),
+    Rule("_unique", "d2h_copy", _once_if_not_empty, _UNIQUE, "the host must know how many there are"),
+    Rule("_unique2", "d2h_copy", _once_if_not_empty, _UNIQUE, "the host must know how many there are"),
+    Rule("unique_consecutive", "d2h_copy", _once_if_not_empty, _UNIQUE, "the host must know how many there are"),
+    Rule("unique_dim", "stream", _cannot_tell, "native/cuda/Unique.cu", "Thrust waits, how often is not known"),
+    Rule("unique_dim_consecutive", "stream", _cannot_tell, "native/cuda/Unique.cu", "Thrust waits, how often unknown"),
+    Rule("repeat_interleave.Tensor", "d2h_copy", _repeats_without_size, "native/Repeat.h", "reads total and sign"),
+    Rule("bincount", "d2h_copy", _bincount, "native/cuda/SummaryOps.cu", "reads the largest value, and the smallest"),
+    Rule("histc", "d2h_copy", _histc, "native/cuda/SummaryOps.cu", "reads both bounds where none are given"),
+    Rule("isin", "d2h_copy", _isin, "native/TensorCompare.cpp: isin_sorting", "unique of both arguments"),
+    # Checks of arguments
+    Rule("searchsorted", "d2h_copy", _sorter, "native/BucketizationUtils.h", "reads the sorter's bounds"),
+    Rule("normal", "d2h_copy", _std_tensor, "native/DistributionTemplates.h", "checks that std is not negative"),
+    Rule("_linalg_check_errors", "d2h_copy", _once, _CHECKS, "the host reads whether the factorisation failed"),
+    Rule("linalg_cholesky_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
+    Rule("linalg_inv_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
+    Rule("_linalg_solve_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
+    Rule("linalg_lu_factor_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
+    Rule("linalg_ldl_factor_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
+    # Indexing
+    Rule("index", "d2h_copy", _index_masks, _INDEXING, _MASK),
+    Rule("index", "h2d_copy", _index_copies, _INDEXING, _INDEX_COPY),
+    Rule("_unsafe_index", "d2h_copy", _index_masks, _INDEXING, _MASK),
+    Rule("_unsafe_index", "h2d_copy", _index_copies, _INDEXING, _INDEX_COPY),
+    *(
+        Rule(op, kind, count, _INDEXING, reason)
+        for op in ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+        for kind, count, reason in (
+            ("d2h_copy", _assignment_masks, _MASK),
+            ("h2d_copy", _assignment_copies, _INDEX_COPY),
+        )
+    ),
+    Rule("nonzero_static", "d2h_copy", _never, "native/cuda/Nonzero.cu", "the size is given"),
+    # Single values given as tensors
+    Rule("masked_fill.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
+    Rule("masked_fill_.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
+    Rule("fill.Tensor", "d2h_copy", _device_value_for_host, "native/Fill.cpp", "value.item()"),
+    Rule("fill_.Tensor", "d2h_copy", _device_value_for_host, "native/Fill.cpp", "value.item()"),
+    Rule("where.self", "h2d_copy", _host_scalars_of_where, "native/TensorCompare.cpp", "CPU scalars are copied over"),
+    # Copies
+    Rule("_to_copy", "d2h_copy", _to_host, _COPY, "a blocking copy to the host"),
+    Rule("_to_copy", "h2d_copy", _to_device, _COPY, "a blocking copy to the device"),
+    Rule("copy_", "d2h_copy", _copy_to_host, _COPY, "a blocking copy, or one into pageable memory"),
+    Rule("copy_", "h2d_copy", _copy_to_device, _COPY, "a blocking copy to the device"),
+    *(
+        Rule(op, kind, count, _COPY, "one blocking copy per pair of tensors")
+        for op in ("_foreach_copy", "_foreach_copy_")
+        for kind, count in (
+            ("d2h_copy", lambda call: _foreach_crossing(call, to_host=True)),
+            ("h2d_copy", lambda call: _foreach_crossing(call, to_host=False)),
+        )
+    ),
+    # Known to wait, but not how often
+    Rule("segment_reduce", "d2h_copy", _segments, "native/SegmentReduce.cpp", "checks of lengths that may change"),
+    Rule("mode", "stream", _cannot_tell, "native/cuda/TensorModeKernel.cu", "Thrust waits on long slices"),
+    Rule("_ctc_loss", "d2h_copy", _cannot_tell, "native/cuda/LossCTC.cu", "copies lengths both ways"),
+    Rule("_cudnn_ctc_loss", "d2h_copy", _cannot_tell, "native/cudnn/LossCTC.cpp", "copies lengths both ways"),
+    Rule("_linalg_eigh", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
+    Rule("_linalg_svd", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
+    Rule("linalg_eig", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
+    Rule("_linalg_eigvals", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
+    Rule("linalg_lstsq", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
+    Rule("linalg_qr", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
+    Rule("linalg_matrix_exp", "d2h_copy", _cannot_tell, "native/LinearAlgebra.cpp", "nonzero per order, by the data"),
+)

@@ -1,0 +1,162 @@
+"""Tensors of the virtual device: each wraps the CPU tensor that holds its real values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steptrace.predict import backend
+from steptrace.predict.recorder import Recorder
+
+_CUDA = torch.device("cuda", 0)
+_CUDA_TYPE_NAMES = {
+    torch.float64: "Double",
+    torch.float32: "Float",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.int64: "Long",
+    torch.int32: "Int",
+    torch.int16: "Short",
+    torch.int8: "Char",
+    torch.uint8: "Byte",
+    torch.bool: "Bool",
+}
+
+
+class VirtualTensor(Tensor):
+    """A tensor that says it is on "cuda:0", computes on the CPU, and reports what would make the host wait.
+
+    C++ sees a PrivateUse1 tensor; what Python asks differently of a CUDA tensor is answered here.
+    """
+
+    _inner: Tensor
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "VirtualTensor":
+        wrapper: VirtualTensor = Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=backend.device(),
+        )
+        wrapper._inner = inner
+        return wrapper
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, _types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        from steptrace.predict.execution import run
+
+        return run(func, args, kwargs or {})
+
+    # What a CUDA tensor says of itself
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return _CUDA
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002 - torch's own
+        if dtype is None:
+            return f"torch.cuda.{_CUDA_TYPE_NAMES.get(self.dtype, '')}Tensor"
+        if isinstance(dtype, str) and not dtype.startswith("torch.cuda."):
+            return self.cpu().type(dtype)
+        names = {f"torch.cuda.{name}Tensor": kind for kind, name in _CUDA_TYPE_NAMES.items()}
+        return self.to(dtype=names.get(dtype, dtype), non_blocking=non_blocking)
+
+    def data_ptr(self) -> int:
+        return self._inner.data_ptr()
+
+    def is_pinned(self, _device: object = None) -> bool:  # type: ignore[override]
+        return False
+
+    def pin_memory(self, _device: object = None) -> Tensor:  # type: ignore[override]
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+
+    def record_stream(self, _stream: object) -> None:
+        pass
+
+    # Reading values
+
+    def tolist(self) -> Any:
+        if Recorder.active is not None and self.numel() > 0:
+            Recorder.active.sync("d2h_copy", "aten::_to_copy", "tolist() copies to the host")
+        return self._inner.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        if force:
+            return self.detach().cpu().resolve_conj().resolve_neg().numpy()
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+    def __array__(self, dtype: Any = None) -> Any:
+        return self.numpy()
+
+    def __format__(self, spec: str) -> str:
+        # As Tensor.__format__ does for exactly its own type.
+        return self.item().__format__(spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if Recorder.active is not None and self.numel() > 0:
+            Recorder.active.sync("d2h_copy", "torch.save", "saving copies to the host")
+        return self._inner.__reduce_ex__(protocol)
+
+    # Writing values
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        # python_variable_indexing.cpp turns a number into a CPU tensor if, and only if, it is assigned to CUDA: into
+        # a mask or a slice it is then filled, elsewhere it is copied over.
+        if isinstance(value, bool | int | float | complex):
+            value = torch.scalar_tensor(value, dtype=self.dtype, device="cpu")
+        super().__setitem__(index, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
+        if id(self) not in memo:
+            copied = VirtualTensor(self._inner.clone())
+            copied.__dict__.update({k: v for k, v in self.__dict__.items() if k != "_inner"})
+            memo[id(self)] = copied.requires_grad_(self.requires_grad)
+            if self.grad is not None:
+                copied.grad = self.grad.__deepcopy__(memo)
+        return memo[id(self)]  # type: ignore[no-any-return]
+
+
+# Tensors print the name of a subclass; a CUDA tensor prints "tensor(...)".
+VirtualTensor.__name__ = "tensor"
+
+
+def is_virtual(value: object) -> bool:
+    """Whether a value is a tensor of the virtual device."""
+    return isinstance(value, VirtualTensor)
+
+
+def unwrap(value: Any) -> Any:
+    """The CPU tensor behind a virtual one; anything else as it is."""
+    return value._inner if isinstance(value, VirtualTensor) else value
+
+
+def map_tensors(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a function to the leaves of lists and tuples, which is all the nesting that operators know."""
+    if isinstance(value, list | tuple):
+        return type(value)(map_tensors(function, item) for item in value)
+    return function(value)
+
+
+def refresh(tensor: VirtualTensor) -> None:
+    """Bring size and strides up to date after an operator has changed those of the tensor inside."""
+    inner = tensor._inner
+    if tensor.shape != inner.shape or tensor.stride() != inner.stride():
+        Tensor.data.__set__(tensor, VirtualTensor(inner))
