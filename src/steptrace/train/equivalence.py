@@ -22,13 +22,12 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor, nn
-from torch.utils.data import default_collate
 
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.record import write_json
-from steptrace.train.loop import Batch
+from steptrace.train.loop import Batch, to_device
 from steptrace.train.precision import Precision
-from steptrace.train.setup import build_dataset, device_of, load_config, seed_everything
+from steptrace.train.setup import build_dataset, collate_of, device_of, load_config, seed_everything
 
 EQUIVALENCE_FILE = "equivalence.json"
 
@@ -85,7 +84,7 @@ def cases_of(config: DictConfig) -> Iterator[tuple[str, int, Batch]]:
     for seed in seeds:
         dataset: Any = build_dataset(config, seed)
         samples = [dataset[i % len(dataset)] for i in range(config.equivalence.batch_size)]
-        yield f"seed {seed}", seed, tuple(default_collate(samples))
+        yield f"seed {seed}", seed, tuple(collate_of(dataset)(samples))
     dataset = build_dataset(config, seeds[0])
     if hasattr(dataset, "edge_cases"):
         for number, batch in enumerate(dataset.edge_cases(), start=1):
@@ -122,7 +121,7 @@ def compare_on(config: DictConfig, reference: DictConfig, name: str, seed: int, 
 def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Batch, seed: int) -> Answer:
     """Loss and gradient as the training loop computes them, on the model's device and in its precision."""
     device = next(model.parameters()).device
-    inputs, targets = (part.to(device) for part in batch)
+    inputs, targets = to_device(batch, device)
     # As GradScaler does: start high, and back off while the scaled gradient overflows.
     scale = 2.0**_SCALE_BACKOFFS if precision.grad_scaler else 1.0
     while True:
@@ -139,11 +138,16 @@ def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Bat
 
 def reference_answer(model: nn.Module, loss: Any, batch: Batch, seed: int) -> Answer:
     """Loss and gradient of a float64 model on the CPU."""
-    inputs, targets = (part.double() if part.is_floating_point() else part for part in batch)
+    inputs, targets = (_double(part) for part in batch)
     seed_everything(seed)
     value = loss(model(inputs), targets)
     value.backward()
     return Answer(value.item(), _flat_gradient(model.parameters()))
+
+
+def _double(part: Any) -> Any:
+    """A floating-point tensor as float64. Labels stay; targets that are no tensor are for the reference's loss."""
+    return part.double() if isinstance(part, Tensor) and part.is_floating_point() else part
 
 
 def relative_error(got: Tensor, reference: Tensor) -> float:

@@ -6,9 +6,10 @@ the device until the block is over.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,11 @@ from torch.profiler import record_function
 
 from steptrace.train.precision import Precision
 
-#: What a loader yields: a batch of inputs and a batch of targets.
-Batch = tuple[Tensor, Tensor]
+#: What a loader yields: a batch of inputs and a batch of targets. Targets may be anything that `to_device` copies.
+Batch = tuple[Tensor, Any]
+
+#: Opens a named part of a step.
+Section = Callable[[str], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Training:
     """Everything that one training step needs."""
 
     model: nn.Module
-    loss: Callable[[Tensor, Tensor], Tensor]
+    loss: Callable[[Tensor, Any], Tensor]
     optimizer: Optimizer
     precision: Precision
     scaler: torch.amp.GradScaler
@@ -44,30 +48,49 @@ class StepTiming:
     loss: float
 
 
-def train_step(training: Training) -> tuple[Tensor, int]:
+def train_step(training: Training, section: Section = record_function) -> tuple[Tensor, int]:
     """Train on the next batch; return the loss (still on the device) and the nanoseconds spent waiting for the loader.
 
-    The labels are those by which a trace's time is summed up. The loader is waited for on the host, so that is where
-    its wait is measured.
+    The labels are those by which a trace's time is summed up; `section` is what they are given to. The loader is waited
+    for on the host, so that is where its wait is measured.
     """
-    with record_function("data"):
+    with section("data"):
         asked_ns = time.perf_counter_ns()
         inputs, targets = next(training.batches)
         loader_wait_ns = time.perf_counter_ns() - asked_ns
-        inputs = inputs.to(training.device, non_blocking=training.non_blocking)
-        targets = targets.to(training.device, non_blocking=training.non_blocking)
+        with section("copy data"):
+            inputs = to_device(inputs, training.device, non_blocking=training.non_blocking)
+            targets = to_device(targets, training.device, non_blocking=training.non_blocking)
     with training.precision.autocast():
-        with record_function("forward"):
+        with section("forward"):
             outputs = training.model(inputs)
-        with record_function("loss"):
+        with section("loss"):
             loss = training.loss(outputs, targets)
-    with record_function("backward"):
+    with section("backward"):
         training.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-    with record_function("optimizer"):
+    with section("optimizer"):
         training.scaler.step(training.optimizer)
         training.scaler.update()
         training.optimizer.zero_grad(set_to_none=True)
     return loss.detach(), loader_wait_ns
+
+
+def to_device(value: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
+    """A copy of a batch's part on `device`.
+
+    Copied is whatever has a `to(device, non_blocking=...)`: tensors, and classes that hold some. Lists, tuples and
+    mappings are walked through; anything else, such as a number, stays as it is.
+    """
+    if hasattr(value, "to"):
+        return value.to(device, non_blocking=non_blocking)
+    if isinstance(value, Mapping):
+        return {key: to_device(part, device, non_blocking=non_blocking) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [to_device(part, device, non_blocking=non_blocking) for part in value]
+        if isinstance(value, list):
+            return parts
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
 
 
 def run_steps(training: Training, count: int, after_step: Callable[[int], None] | None = None) -> list[StepTiming]:

@@ -6,7 +6,7 @@ The config was validated when it was composed; here it is only read. A `_target_
 
 import random
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,17 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 from yaml import YAMLError
 
 from steptrace.errors import ConfigError, TrainError
 from steptrace.train.loop import Batch, Training
 from steptrace.train.precision import Precision
+
+#: What a resolved config holds at its top.
+_KEYS = (
+    "study variant digest seed device model loss data optimizer precision scale profile equivalence python_path".split()
+)
 
 
 def load_config(path: Path) -> DictConfig:
@@ -32,6 +37,9 @@ def load_config(path: Path) -> DictConfig:
         raise ConfigError(f"config cannot be read ({error})", where=path, expected="a YAML mapping") from error
     if not isinstance(config, DictConfig):
         raise ConfigError("config is not a mapping", where=path, expected="a YAML mapping")
+    missing = [key for key in _KEYS if key not in config]
+    if missing:
+        raise ConfigError(f"config lacks {', '.join(missing)}", where=path, expected="a resolved config of a variant")
     for folder in reversed(config.python_path):
         location = str(Path(folder).resolve())
         if location not in sys.path:
@@ -63,6 +71,11 @@ def build_dataset(config: DictConfig, seed: int) -> Dataset[Batch]:
     """The config's data set, with `seed` in place of its own seed where it takes one."""
     settings = config.data.dataset
     return instantiate(settings, seed=seed) if "seed" in settings else instantiate(settings)  # type: ignore[no-any-return]
+
+
+def collate_of(dataset: Dataset[Batch]) -> Callable[[list[Any]], Any]:
+    """What makes a batch of the data set's samples: its own `collate` if it has one, else PyTorch's default."""
+    return getattr(dataset, "collate", default_collate)
 
 
 @contextmanager
@@ -101,13 +114,15 @@ def build_loader(config: DictConfig, device: torch.device, seed: int) -> DataLoa
     options: dict[str, Any] = {}
     if data.num_workers > 0:
         options = {"prefetch_factor": data.prefetch_factor, "persistent_workers": data.persistent_workers}
+    dataset = build_dataset(config, seed)
     loader = DataLoader(
-        build_dataset(config, seed),
+        dataset,
         batch_size=data.batch_size,
         shuffle=data.shuffle,
         num_workers=data.num_workers,
         pin_memory=data.pin_memory and device.type == "cuda",  # pinned memory speeds up copies to a GPU only
         drop_last=True,
+        collate_fn=collate_of(dataset),
         generator=torch.Generator().manual_seed(seed),
         **options,
     )
