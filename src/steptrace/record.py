@@ -1,4 +1,5 @@
-"""What one run leaves behind: run.json, steps.parquet and status.json in `results/<study>/<variant>/run<k>/`.
+"""What one run leaves behind: run.json, steps.parquet and status.json in `results/<study>/<variant>/run<k>/`; where the
+study asks for it, sections.parquet too.
 
 `status.json` is written by the supervisor whatever happens; `run.json` and `steps.parquet` by a training that got to
 its end. A run counts only if its status is `ok`.
@@ -18,11 +19,12 @@ import msgspec
 import pandas as pd
 
 from steptrace.errors import RecordError, SchemaError
-from steptrace.schema import STEPS_OF_RUN, validate
+from steptrace.schema import SECTIONS_OF_RUN, STEPS_OF_RUN, Table, validate
 
 STATUS_FILE: Final = "status.json"
 RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
+SECTIONS_FILE: Final = "sections.parquet"
 
 #: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
 PHASES: Final = ("warmup", "timed", "profiled")
@@ -89,6 +91,8 @@ class RunRecord:
     config: dict[str, Any] = field(repr=False)
     #: What could not be measured although it was asked for, one sentence each.
     warnings: tuple[str, ...] = ()
+    #: Bytes that a batch's `inputs` and `targets` take on the device; measured together with the sections.
+    batch_bytes: dict[str, int] | None = None
 
 
 def write_status(run_dir: Path, status: Status) -> Path:
@@ -125,13 +129,21 @@ def write_steps(run_dir: Path, steps: pd.DataFrame) -> Path:
 def read_steps(run_dir: Path) -> pd.DataFrame:
     """The `steps.parquet` of `run_dir` as a `STEPS_OF_RUN` table; `RecordError` if missing or malformed."""
     path = run_dir / STEPS_FILE
-    try:
-        frame = pd.read_parquet(path)
-    except FileNotFoundError as error:
-        raise _missing(path) from error
-    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise RecordError("file is not a readable parquet table", where=path, expected=STEPS_OF_RUN.doc) from error
-    return _valid_steps(frame, path)
+    return _valid_steps(_read_parquet(path, STEPS_OF_RUN), path)
+
+
+def write_sections(run_dir: Path, sections: pd.DataFrame) -> Path:
+    """Write `sections.parquet` (table `SECTIONS_OF_RUN`) into `run_dir` and return its path."""
+    path = run_dir / SECTIONS_FILE
+    frame = _valid(sections, SECTIONS_OF_RUN, path)
+    replace_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    return path
+
+
+def read_sections(run_dir: Path) -> pd.DataFrame:
+    """The `sections.parquet` of `run_dir` as a `SECTIONS_OF_RUN` table; `RecordError` if missing or malformed."""
+    path = run_dir / SECTIONS_FILE
+    return _valid(_read_parquet(path, SECTIONS_OF_RUN), SECTIONS_OF_RUN, path)
 
 
 def write_json(path: Path, value: Any) -> Path:
@@ -184,11 +196,24 @@ def _known_status(status: Status, path: Path) -> None:
         raise RecordError(f"unknown status {status.status!r}", where=path, expected=" | ".join(STATUSES))
 
 
-def _valid_steps(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _read_parquet(path: Path, table: Table) -> pd.DataFrame:
     try:
-        frame = validate(frame, STEPS_OF_RUN)
+        return pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        raise RecordError("file is not a readable parquet table", where=path, expected=table.doc) from error
+
+
+def _valid(frame: pd.DataFrame, table: Table, path: Path) -> pd.DataFrame:
+    try:
+        return validate(frame, table)
     except SchemaError as error:
-        raise RecordError(f"steps are malformed ({error.what})", where=path, expected=error.expected) from error
+        raise RecordError(f"table is malformed ({error.what})", where=path, expected=error.expected) from error
+
+
+def _valid_steps(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    frame = _valid(frame, STEPS_OF_RUN, path)
     unknown = sorted(set(frame["phase"]) - set(PHASES))
     if unknown:
         raise RecordError(f"unknown phases {unknown}", where=path, expected=" | ".join(PHASES))

@@ -94,7 +94,18 @@ STEPS_OF_RUN = Table(
     key=("step",),
 )
 
-# ---- A trace's tables -------------------------------------------------------------------------------------------------
+SECTIONS_OF_RUN = Table(
+    name="sections_of_run",
+    doc="One section of one step in a pass of its own, the device synchronised around each (sections.parquet).",
+    columns=(
+        Column("step", "int64", "Index of the step within the pass, from 0."),
+        Column("section", "string", "`copy data`, `forward`, `calc loss`, `backward` or `optimizer`."),
+        Column("section_ns", "int64", "Host time from synchronisation to synchronisation.", "ns"),
+    ),
+    key=("step", "section"),
+)
+
+# ---- A trace's tables ------------------------------------------------------------------------------------------------
 # Times are ns since the first event of the trace. A column that names another table holds a row number of it.
 
 _TS = Column("ts", "int64", "Start.", "ns")
@@ -172,7 +183,7 @@ KERNELS = Table(
         Column("category", "string", "`kernel`, `memcpy` or `memset`."),
         Column("kind", "string", "`compute`, `comm` (collectives) or `memory` (memcpy and memset)."),
         Column("correlation", "int64", "Id of the launch that caused it.", nullable=True),
-        Column("launch", "int64", "Row of `launches`: the call that caused it; one launch may own many.", nullable=True),
+        Column("launch", "int64", "Row of `launches`: the call that caused it; one may cause many.", nullable=True),
         _STEP,
         Column("bytes", "int64", "Bytes moved or set.", "B", nullable=True),
         Column("blocks_per_sm", "float64", "Thread blocks per multiprocessor of the GPU.", nullable=True),

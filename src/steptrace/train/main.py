@@ -1,7 +1,8 @@
 """One run of one variant: `python -m steptrace.train.main --config CONFIG.yaml --out RUNDIR --repeat K`.
 
-Warm-up steps, unprofiled timed steps, then a profiled window and one step watched for its source lines. Leaves
-run.json, steps.parquet, trace.json.gz, op_lines.parquet and sources.json in RUNDIR. Repeat K uses seed + K.
+Warm-up steps, unprofiled timed steps, where the config asks for it some steps with a synchronisation around each
+section, then a profiled window and one step watched for its source lines. Leaves run.json, steps.parquet,
+sections.parquet, trace.json.gz, op_lines.parquet and sources.json in RUNDIR. Repeat K uses seed + K.
 
 Progress goes to stdout as lines like `timed 12/20`: when a phase ends and, in a long one, at most every five seconds,
 which costs the step concerned some microseconds.
@@ -22,12 +23,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from steptrace.errors import SteptraceError
-from steptrace.record import RunRecord, write_run, write_steps
+from steptrace.record import RunRecord, write_run, write_sections, write_steps
 from steptrace.train.environment import collect_environment
 from steptrace.train.lines import record_op_lines
 from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
 from steptrace.train.nvml import NvmlSampler
 from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
+from steptrace.train.sections import batch_bytes, measure_sections
 from steptrace.train.setup import load_config, training
 
 _PROGRESS_PERIOD_S = 5.0
@@ -35,9 +37,14 @@ _PROGRESS_PERIOD_S = 5.0
 
 @dataclass(frozen=True)
 class Measured:
-    """What the steps of a run gave: the table `STEPS_OF_RUN`, peak memory and NVML's view of the timed part."""
+    """What the steps of a run gave: the table `STEPS_OF_RUN`, peak memory and NVML's view of the timed part.
+
+    `sections` (the table `SECTIONS_OF_RUN`) and `batch_bytes` are None unless the config asks for section steps.
+    """
 
     steps: pd.DataFrame
+    sections: pd.DataFrame | None
+    batch_bytes: dict[str, int] | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     nvml: dict[str, float] | None
@@ -69,6 +76,8 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
         measured = measure(parts, config, trace)
         warnings = (*measured.warnings, *record_op_lines(parts, out))
     write_steps(out, measured.steps)
+    if measured.sections is not None:
+        write_sections(out, measured.sections)
     record = RunRecord(
         study=config.study,
         variant=config.variant,
@@ -86,6 +95,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
         traces=(trace.name,),
         config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
         warnings=warnings,
+        batch_bytes=measured.batch_bytes,
     )
     write_run(out, record)  # last: a folder with run.json is complete
     return record
@@ -102,10 +112,15 @@ def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
         timed = run_steps(parts, config.scale.timed_steps, _progress("timed", config.scale.timed_steps))
     peak_allocated_bytes = torch.cuda.max_memory_allocated(parts.device) if on_gpu else None
     peak_reserved_bytes = torch.cuda.max_memory_reserved(parts.device) if on_gpu else None
+    section_steps = config.scale.section_steps
+    # Before the window: on a GPU the profiler's hooks into the runtime stay once it has run.
+    sections = measure_sections(parts, section_steps) if section_steps else None
     profiled = profile_steps(parts, settings, trace)
     _say(f"profiled {settings.steps}/{settings.steps}")
     return Measured(
-        steps=steps_table(warmup, timed, profiled, unrecorded=settings.wait + settings.warmup),
+        steps=steps_table(warmup, timed, profiled, unrecorded=section_steps + settings.wait + settings.warmup),
+        sections=sections,
+        batch_bytes=batch_bytes(parts) if section_steps else None,
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
         nvml=sampler.summary(),
