@@ -1,0 +1,106 @@
+"""The operator as torch sees it: derivatives, schema, tracing, compilation."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+MakeBoxes = Callable[..., tuple[Tensor, Tensor]]
+F64 = (torch.float64, torch.float64)
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_gradcheck(giou: ModuleType, make_boxes: MakeBoxes, iterations: int) -> None:
+    predictions, targets = make_boxes(3, 8, dtypes=F64)
+    assert torch.autograd.gradcheck(lambda p: giou.giou_loss(p, targets, iterations=iterations), predictions.requires_grad_())
+
+
+def test_gradient_at_kinks_is_torchs(ops: ModuleType, reference: ModuleType) -> None:
+    # Ties of max and min, a clamp at its bound, an empty union: a difference quotient says nothing there.
+    corners = torch.cartesian_prod(*[torch.arange(3.0)] * 4)
+    predictions = corners.repeat_interleave(len(corners), 0)
+    targets = corners.repeat(len(corners), 1)
+    ours, theirs = (predictions.clone().requires_grad_() for _ in range(2))
+    (ops.giou_loss(ours, targets) * len(targets)).backward()
+    (reference.giou_loss(theirs, targets) * len(targets)).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_is_scaled_by_what_comes_from_above(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    predictions, targets = make_boxes(4, 40)
+    leaf = predictions.requires_grad_()
+    (plain,) = torch.autograd.grad(ops.giou_loss(leaf, targets), leaf)
+    (scaled,) = torch.autograd.grad(1024 * ops.giou_loss(leaf, targets), leaf)
+    torch.testing.assert_close(scaled, 1024 * plain)
+
+
+def test_targets_get_no_gradient(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    predictions, targets = make_boxes(4, 40)
+    targets.requires_grad_()
+    ops.giou_loss(predictions.requires_grad_(), targets).backward()
+    assert targets.grad is None
+    assert predictions.grad is not None
+
+
+def test_second_derivative_is_refused(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    predictions, targets = make_boxes(2, 3)
+    leaf = predictions.requires_grad_()
+    (gradient,) = torch.autograd.grad(ops.giou_loss(leaf, targets), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        gradient.sum().backward()
+
+
+def test_opcheck_loss(ops: ModuleType, dtypes: tuple[torch.dtype, torch.dtype], make_boxes: MakeBoxes) -> None:
+    assert ops.IMPLEMENTATION.name == "library"
+    predictions, targets = make_boxes(3, 5, dtypes=dtypes)
+    forward = torch.ops.steptrace_giou.giou_loss.default
+    backward = torch.ops.steptrace_giou.giou_loss_backward.default
+    results = torch.library.opcheck(forward, (predictions.clone().requires_grad_(), targets))
+    assert set(results.values()) == {"SUCCESS"}
+    loss, valid = forward(predictions, targets)
+    results = torch.library.opcheck(backward, (torch.ones_like(loss), predictions, targets, valid, 2))
+    assert set(results.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("shape", [(0,), (4, 0), (3, 5)])
+@pytest.mark.parametrize("conditional", [False, True])
+def test_opcheck_box(ops: ModuleType, make_boxes: MakeBoxes, shape: tuple[int, ...], conditional: bool) -> None:
+    assert ops.IMPLEMENTATION.name == "library"
+    predictions, targets = make_boxes(*shape)
+    arguments = (predictions.clone().requires_grad_(), targets, conditional, 2)
+    results = torch.library.opcheck(torch.ops.steptrace_giou.box_giou.default, arguments)
+    assert set(results.values()) == {"SUCCESS"}
+    grad = torch.ones(shape)
+    results = torch.library.opcheck(torch.ops.steptrace_giou.box_giou_backward.default, (grad, predictions, targets, conditional, 2))
+    assert set(results.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("function", ["giou_loss", "kernel_loss"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiles_in_one_graph(ops: ModuleType, make_boxes: MakeBoxes, function: str, dynamic: bool) -> None:
+    torch.compiler.reset()
+    loss_of = getattr(ops, function)
+    compiled = torch.compile(lambda p, t: 2 * loss_of(p * 1.5, t), fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for images in (3, 5):
+        predictions, targets = make_boxes(images, 7)
+        ours, theirs = (predictions.clone().requires_grad_() for _ in range(2))
+        loss = compiled(ours, targets)
+        expected = 2 * loss_of(theirs * 1.5, targets)
+        loss.backward()
+        expected.backward()
+        assert torch.equal(loss, expected)
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_under_autocast_takes_what_the_network_gives(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    _, targets = make_boxes(6, 10, dtypes=(torch.float32, torch.uint8))
+    layer = torch.nn.Linear(8, 40)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        predictions = layer(torch.ones(6, 8)).view(6, 10, 4)
+        loss = ops.giou_loss(predictions, targets)
+    assert predictions.dtype == torch.bfloat16
+    assert loss.dtype == torch.float32
+    loss.backward()
+    assert layer.weight.grad is not None

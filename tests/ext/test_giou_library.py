@@ -1,0 +1,139 @@
+"""Building, finding and loading the library, and what is said when one of them fails."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PYTHON_PATH = Path(__file__).resolve().parents[2] / "ext" / "giou" / "python"
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": str(PYTHON_PATH), **environment}
+    return subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True, check=False)
+
+
+LOSS = "import torch, steptrace_giou.ops as ops; print(ops.IMPLEMENTATION.name, float(ops.giou_loss(torch.ones(1, 4), torch.ones(1, 4))))"
+
+
+def test_without_a_library_the_twin_runs_and_a_warning_says_so(tmp_path: Path) -> None:
+    done = python("-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["reference", "1.0"]
+    assert "FallbackWarning: steptrace_giou runs its slow Python twin: no library of digest" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert "python -m steptrace_giou.build" in done.stderr
+
+
+def test_a_file_that_is_no_library_is_named_in_the_warning(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"not a library")
+    done = python("-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(broken))
+    assert done.stdout.split() == ["reference", "1.0"]
+    assert f"{broken} cannot be loaded" in done.stderr
+
+
+def test_a_run_that_must_not_fall_back_fails(tmp_path: Path) -> None:
+    code = "import steptrace_giou.ops as ops; ops.IMPLEMENTATION.require('cpu')"
+    done = python("-W", "ignore", "-c", code, STEPTRACE_GIOU_LIBRARY=str(tmp_path))
+    assert done.returncode == 1
+    assert "expected a library for cpu; build one with" in done.stderr
+
+
+def test_the_library_is_found_where_the_variable_says(ops: ModuleType) -> None:
+    for where in (ops.IMPLEMENTATION.path, ops.IMPLEMENTATION.path.parent):
+        done = python("-W", "error", "-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(where))
+        assert done.stdout.split() == ["library", "1.0"], done.stderr
+
+
+def test_require_names_the_missing_device(ops: ModuleType) -> None:
+    ops.IMPLEMENTATION.require("cpu")
+    with pytest.raises(RuntimeError, match="expected a library for tpu"):
+        ops.IMPLEMENTATION.require("tpu")
+
+
+def test_a_changed_source_or_torch_is_another_library(ops: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from steptrace_giou import library
+
+    here = library.digest()
+    assert library.find(ops.IMPLEMENTATION.path.parent) is not None
+    monkeypatch.setattr(library.torch, "__version__", "2.99.0")
+    assert library.digest() != here
+    monkeypatch.undo()
+    for source in library.SOURCES.iterdir():
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    monkeypatch.setattr(library, "SOURCES", tmp_path)
+    assert library.digest() == here
+    (tmp_path / "giou_math.h").write_text("// changed\n")
+    assert library.digest() != here
+    assert library.find(ops.IMPLEMENTATION.path.parent) is None
+
+
+def test_build_from_nothing_then_not_again(ops: ModuleType, tmp_path: Path) -> None:
+    first = python("-m", "steptrace_giou.build", "--out", str(tmp_path / "new"), "--cuda", "off")
+    assert first.returncode == 0, first.stderr
+    record = json.loads((tmp_path / "new" / "build.json").read_text())
+    library = tmp_path / "new" / record["library"]
+    assert library.is_file()
+    assert record["kind"] == "cpu"
+    assert not record["already_built"]
+    assert [path.name for path in library.parent.iterdir() if path.name.startswith(".build")] == []
+    written = library.stat().st_mtime_ns
+    second = python("-m", "steptrace_giou.build", "--out", str(library.parent), "--cuda", "off")
+    assert "was there already" in second.stdout
+    assert library.stat().st_mtime_ns == written
+    assert ops.IMPLEMENTATION.path != library
+
+
+def test_a_compiler_error_reaches_the_person_whole(tmp_path: Path) -> None:
+    compiler = tmp_path / "broken-cxx"
+    lines = "\n".join(f"giou_stable.cpp:{n}: error: number {n}" for n in range(200))
+    compiler.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{lines}\nEND\nexit 3\n")
+    compiler.chmod(0o755)
+    done = python("-m", "steptrace_giou.build", "--out", str(tmp_path), "--cuda", "off", CXX=str(compiler))
+    assert done.returncode == 1
+    assert lines in done.stderr
+    assert f"{compiler} -std=c++17" in done.stderr
+    assert "exit code 3" in done.stderr
+    assert list(tmp_path.glob("*.so")) == []
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_compiler_the_person_is_told_what_to_install(tmp_path: Path) -> None:
+    done = python("-m", "steptrace_giou.build", "--out", str(tmp_path), CXX="no-such-compiler")
+    assert done.returncode == 1
+    assert "no C++ compiler: no-such-compiler is not on PATH; install g++ 9 or later, or set CXX" in done.stderr
+
+
+def test_cuda_on_demand_is_never_replaced_by_the_cpu(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build.torch.version, "cuda", None)
+    with pytest.raises(build.BuildError, match="CUDA cannot be built: torch .* is built without CUDA"):
+        build.choose_toolchain("on")
+    assert build.choose_toolchain("off").kind == "cpu"
+
+
+def test_cuda_is_decided_by_compiler_and_torch_and_not_by_a_gpu(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(build.torch.version, "cuda", "13.2")
+    monkeypatch.setattr(build.torch.cuda, "is_available", lambda: pytest.fail("a GPU was asked for"))
+    assert build.choose_toolchain("auto").nvcc == str(nvcc)
+    monkeypatch.setattr(build.torch.version, "cuda", "12.8")
+    assert build.choose_toolchain("auto").nvcc is None
+    with pytest.raises(build.BuildError, match="is CUDA 13 and torch is built for CUDA 12.8"):
+        build.choose_toolchain("on")
+
+
+def test_architectures_are_those_asked_for(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0 8.6+PTX;10.0")
+    tools = build.choose_toolchain("off")
+    assert tools.architectures == ("86", "90", "100")
