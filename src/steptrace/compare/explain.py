@@ -1,4 +1,4 @@
-"""What the traces, NVML, the equivalence check and the prediction say of a variant.
+"""What the traces, NVML, the synchronised sections, the equivalence check and the prediction say of a variant.
 
 None of it decides about speed. A figure is the median over the variant's runs (for sites: of each site), taken from
 rank 0's trace; None where no run measured it. A trace without GPU work measures no syncs and no GPU figures.
@@ -41,6 +41,7 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
         "profiled_over_unprofiled": median_of(runs, _profiled_over_unprofiled),
         "sections_ms": _sections(traces, "host_ns_per_step"),
         "sections_device_ms": _sections(gpu_traces, "device_ns_per_step"),
+        "synchronised_sections_ms": _synchronised_sections(runs),
         "breakdown_ms": _breakdown(gpu_traces),
         "loader_wait_ms": median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
         "loader_wait_pct": median_of(
@@ -50,6 +51,7 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
             (run.record.peak_allocated_bytes for run in runs if run.record.peak_allocated_bytes is not None),
             default=None,
         ),
+        "batch_bytes": next((run.record.batch_bytes for run in runs if run.record.batch_bytes is not None), None),
         "operators_per_step": median_of(traces, lambda trace: trace.get("operators_per_step")),
         "kernels_per_step": median_of(gpu_traces, lambda trace: trace.get("kernels_per_step")),
     }
@@ -163,6 +165,18 @@ def _sections(traces: Sequence[Trace], figure: str) -> dict[str, float]:
             if section.get(figure) is not None:
                 found.setdefault(section["label"], []).append(section[figure] / _NS_PER_MS)
     return {label: float(np.median(values)) for label, values in found.items()}
+
+
+def _synchronised_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
+    """Milliseconds of each section in the pass that synchronises around it: median over steps, then over runs."""
+    tables = [run.sections for run in runs if run.sections is not None]
+    if not tables:
+        return None
+    by_run = [table.groupby("section", sort=False)["section_ns"].median() for table in tables]
+    names = list(dict.fromkeys(name for medians in by_run for name in medians.index))
+    return {
+        name: float(np.median([medians[name] for medians in by_run if name in medians])) / _NS_PER_MS for name in names
+    }
 
 
 def _sites(runs: Sequence[tuple[Measured, Trace]]) -> list[dict[str, Any]]:

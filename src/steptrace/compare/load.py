@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from steptrace.errors import RecordError
-from steptrace.record import STATUS_FILE, RunRecord, Status, read_json, read_run, read_status, read_steps
+from steptrace.record import (
+    SECTIONS_FILE,
+    STATUS_FILE,
+    RunRecord,
+    Status,
+    read_json,
+    read_run,
+    read_sections,
+    read_status,
+    read_steps,
+)
 from steptrace.stats import Nanoseconds, RunTimes, run_times
 
 STUDY_FILE: Final = "study.json"
@@ -28,13 +39,15 @@ _WORST_FIRST: Final = ("oom", "failed", "killed", NOT_RUN, "ok")
 class Measured:
     """What a run that got to its end measured. Arrays have one entry a step.
 
-    `loader_wait_ns` belongs to the counted steps of `times`; `profiled_ns` are the step times of the profiled window.
+    `loader_wait_ns` belongs to the counted steps of `times`; `profiled_ns` are the step times of the profiled window;
+    `sections` is the table `SECTIONS_OF_RUN`, if the run had a pass that times sections.
     """
 
     record: RunRecord
     times: RunTimes
     loader_wait_ns: Nanoseconds
     profiled_ns: Nanoseconds
+    sections: pd.DataFrame | None
     summary: dict[str, Any] | None
     sources: dict[str, str]
 
@@ -178,6 +191,7 @@ def _load_measured(run_dir: Path) -> Measured:
         times=times,
         loader_wait_ns=timed["loader_wait_ns"].to_numpy(np.int64)[times.warmup_left_out :],
         profiled_ns=steps.loc[steps["phase"] == "profiled", "step_ns"].to_numpy(np.int64),
+        sections=read_sections(run_dir) if (run_dir / SECTIONS_FILE).exists() else None,
         summary=None,
         sources={},
     )
