@@ -1,0 +1,98 @@
+"""A resolved config small enough to run in a fraction of a second, and what tests do with it."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+TINY: dict[str, Any] = {
+    "study": "tiny",
+    "variant": "ignore_index",
+    "digest": "0" * 64,
+    "seed": 7,
+    "device": "cpu",
+    "model": {
+        "_target_": "steptrace.workloads.segmentation.SegmentationNet",
+        "in_channels": 3,
+        "hidden": 2,
+        "layers": 1,
+        "classes": 10,
+    },
+    "loss": {"_target_": "steptrace.workloads.masked_losses.IgnoreIndexLoss"},
+    "data": {
+        "dataset": {
+            "_target_": "steptrace.workloads.segmentation.RandomMasks",
+            "length": 6,
+            "image_size": 8,
+            "seed": 7,
+        },
+        "batch_size": 2,
+        "num_workers": 0,
+        "pin_memory": True,
+        "non_blocking": True,
+        "shuffle": True,
+        "prefetch_factor": 2,
+        "persistent_workers": True,
+    },
+    "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1, "momentum": 0.9},
+    "precision": {
+        "name": "fp32",
+        "autocast": None,
+        "tf32": False,
+        "grad_scaler": False,
+        "tolerance": {"loss": 1e-5, "gradient": 1e-4},
+    },
+    "scale": {"name": "cpu", "warmup_steps": 2, "timed_steps": 4, "section_steps": 0, "threads": None},
+    "profile": {
+        "wait": 1,
+        "warmup": 1,
+        "active": 2,
+        "record_shapes": True,
+        "profile_memory": True,
+        "with_stack": True,
+    },
+    "equivalence": {"seeds": [0, 1], "batch_size": 2},
+    "python_path": [],
+}
+
+MakeConfig = Callable[..., DictConfig]
+
+
+@pytest.fixture
+def make_config() -> MakeConfig:
+    """Builds the tiny config with changes given by dotted key: `make_config({"data.batch_size": 3})`."""
+
+    def make(changes: dict[str, Any] | None = None) -> DictConfig:
+        config = OmegaConf.create(copy.deepcopy(TINY))
+        for key, value in (changes or {}).items():
+            OmegaConf.update(config, key, value, merge=False)
+        return config
+
+    return make
+
+
+@pytest.fixture
+def write_config(make_config: MakeConfig, tmp_path: Path) -> Callable[..., Path]:
+    """Like `make_config`, but writes the config to a file and returns its path."""
+
+    def write(changes: dict[str, Any] | None = None, *, name: str = "config.yaml") -> Path:
+        path = tmp_path / name
+        OmegaConf.save(make_config(changes), path)
+        return path
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def process_settings_restored() -> Any:
+    """A run sets the thread count and TF32 for its process; the next test starts from PyTorch's own."""
+    threads, tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    matmul = torch.get_float32_matmul_precision()
+    yield
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.set_float32_matmul_precision(matmul)

@@ -1,0 +1,116 @@
+import gzip
+import json
+import textwrap
+
+import pandas as pd
+import pytest
+
+from steptrace.schema import OP_LINES, validate
+from steptrace.train.lines import record_op_lines, trace_file_name
+from steptrace.train.profile import ProfileSettings, profile_steps
+from steptrace.train.setup import training
+from steptrace.workloads import masked_losses, segmentation
+
+LOSSES = "steptrace/workloads/masked_losses.py"
+
+
+@pytest.fixture
+def recorded(make_config, tmp_path):
+    """Op lines, sources and trace of a tiny run of the baseline."""
+    config = make_config({"loss._target_": "steptrace.workloads.masked_losses.BooleanMaskLoss"})
+    with training(config, 7) as parts:
+        settings = ProfileSettings(0, 1, 1, record_shapes=False, profile_memory=False, with_stack=True)
+        profile_steps(parts, settings, tmp_path / "trace.json.gz")
+        assert record_op_lines(parts, tmp_path) == ()
+    with gzip.open(tmp_path / "trace.json.gz") as file:
+        trace = json.load(file)["traceEvents"]
+    lines = validate(pd.read_parquet(tmp_path / "op_lines.parquet"), OP_LINES)
+    return lines, json.loads((tmp_path / "sources.json").read_text()), trace
+
+
+def code_of(row, sources):
+    return sources[row.file].splitlines()[row.line - 1].strip()
+
+
+def test_an_operator_s_line_is_the_call_itself(recorded):
+    lines, sources, _ = recorded
+    code = {row.op: code_of(row, sources) for row in lines[lines.phase == "loss"].itertuples()}
+    assert code["aten::nonzero"] == "background = torch.nonzero(target == self.background, as_tuple=True)"
+    assert code["aten::index_put_"] == "target[background] = self.ignore_index"
+    assert code["aten::_unique2"] == "labels = torch.unique(target)"
+    assert code["aten::nll_loss_forward"] == "return F.cross_entropy(logits, target)"
+    labels = dict(zip(lines.op, lines.label, strict=True))
+    assert labels["aten::nonzero"] == "non_zero"
+    assert labels["aten::_unique2"] == "unique"
+
+
+def test_a_backward_operator_has_its_forward_line(recorded):
+    lines, sources, _ = recorded
+    backward = lines[lines.phase == "backward"]
+    code = {row.op: code_of(row, sources) for row in backward.itertuples() if isinstance(row.file, str)}
+    assert code["aten::index_put"] == "logits = logits[mask]"
+    assert code["aten::nll_loss_backward"] == "return F.cross_entropy(logits, target)"
+    convolutions = [code_of(row, sources) for row in backward.itertuples() if row.op == "aten::convolution_backward"]
+    assert [line.split("(")[0] for line in convolutions] == ["return self.last", "x = torch.relu", "x = torch.relu"]
+    assert "self.first" in convolutions[-1]
+
+
+def test_operators_of_the_pipeline_and_of_pytorch_alone_have_no_line(recorded):
+    lines, _, _ = recorded
+    assert lines[lines.phase == "optimizer"].file.isna().all()
+    assert set(lines.file.dropna()) == {LOSSES, "steptrace/workloads/segmentation.py"}
+
+
+def test_files_and_functions_are_named_as_in_the_trace(recorded):
+    lines, _, trace = recorded
+    frames = {event["name"] for event in trace if event.get("cat") == "python_function"}
+    named = lines.dropna(subset=["file"])[["file", "function"]].drop_duplicates()
+    assert len(named) >= 4
+    for file, function in named.itertuples(index=False):
+        assert any(frame.startswith(f"{file}(") and frame.endswith(f"): {function}") for frame in frames)
+
+
+def test_operators_come_in_the_order_of_the_trace(recorded):
+    """A trace also shows operators that others call inside; those that only Python calls must match one by one."""
+    lines, _, trace = recorded
+    marking = {"aten::index_put_", "aten::_unique2", "aten::index", "aten::convolution_backward"}
+    traced = sorted((e for e in trace if e.get("cat") == "cpu_op" and e["name"] in marking), key=lambda e: e["ts"])
+    assert [op for op in lines.op if op in marking] == [event["name"] for event in traced]
+
+
+def test_sources_hold_the_text_that_the_lines_point_into(recorded):
+    _, sources, _ = recorded
+    modules = {LOSSES: masked_losses, "steptrace/workloads/segmentation.py": segmentation}
+    for name, module in modules.items():
+        with open(module.__file__, encoding="utf-8") as file:  # noqa: PTH123 - a module's file is a str
+            assert sources[name] == file.read()
+
+
+def test_a_file_is_named_from_its_place_on_the_python_path(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "inner")
+    assert trace_file_name(str(tmp_path / "a" / "b.py")) == "a/b.py"
+    assert trace_file_name(str(tmp_path / "inner" / "b.py")) == "b.py"
+    assert trace_file_name("/nowhere/b.py") == "/nowhere/b.py"
+
+
+def test_a_step_that_cannot_be_watched_costs_the_lines_only(make_config, tmp_path, monkeypatch):
+    (tmp_path / "my_watched_loss.py").write_text(
+        textwrap.dedent("""\
+            import torch
+            from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+            class Loss(torch.nn.Module):
+                def forward(self, output, target):
+                    if _get_current_dispatch_mode() is not None:
+                        raise RuntimeError("not under a mode")
+                    return output.mean()
+            """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with training(make_config({"loss": {"_target_": "my_watched_loss.Loss"}}), 7) as parts:
+        (warning,) = record_op_lines(parts, tmp_path)
+    assert "not under a mode" in warning
+    lines = pd.read_parquet(tmp_path / "op_lines.parquet")
+    assert "aten::convolution" in set(lines.op)
+    assert "backward" not in set(lines.phase)

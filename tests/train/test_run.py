@@ -1,0 +1,99 @@
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from steptrace.record import read_run, read_steps
+from steptrace.schema import OP_LINES, validate
+from steptrace.train.main import main
+
+FILES = {"run.json", "steps.parquet", "trace.json.gz", "op_lines.parquet", "sources.json"}
+
+
+def run(config, out, repeat=0):
+    return main(["--config", str(config), "--out", str(out), "--repeat", str(repeat)])
+
+
+def losses(out):
+    return read_steps(out)["loss"].tolist()
+
+
+def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
+    config, out = write_config(), tmp_path / "study" / "variant" / "run1"
+    assert run(config, out, repeat=1) == 0
+    assert {path.name for path in out.iterdir()} == FILES
+    record = read_run(out)
+    assert (record.study, record.variant, record.repeat, record.seed) == ("tiny", "ignore_index", 1, 8)
+    assert (record.device, record.clock, record.scale, record.world_size) == ("cpu", "monotonic", "cpu", 1)
+    assert record.digest == "0" * 64
+    assert record.traces == ("trace.json.gz",)
+    assert record.config == OmegaConf.to_container(OmegaConf.load(config))
+    assert (record.peak_allocated_bytes, record.peak_reserved_bytes, record.nvml) == (None, None, None)
+    assert record.warnings == ()
+    assert record.environment.torch == torch.__version__
+    steps = read_steps(out)
+    # The window's waiting and warm-up steps are run, but not recorded.
+    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
+    assert steps["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"] + 2 * ["profiled"]
+    assert (steps["step_ns"] > steps["loader_wait_ns"]).all()
+    assert steps["loss"].notna().all()
+    lines = validate(pd.read_parquet(out / "op_lines.parquet"), OP_LINES)
+    assert set(lines.file.dropna()) == set(json.loads((out / "sources.json").read_text()))
+    assert capsys.readouterr().out.splitlines() == ["warmup 2/2", "timed 4/4", "profiled 4/4"]
+
+
+def test_a_repeat_s_seed_decides_its_losses(write_config, tmp_path):
+    config = write_config()
+    for name, repeat in (("a", 0), ("again", 0), ("b", 1)):
+        assert run(config, tmp_path / name, repeat) == 0
+    assert losses(tmp_path / "a") == losses(tmp_path / "again")
+    assert losses(tmp_path / "a") != losses(tmp_path / "b")
+
+
+def test_all_variants_of_the_loss_train_alike(write_config, tmp_path):
+    for loss in ("BooleanMaskLoss", "IgnoreIndexLoss"):
+        config = write_config({"loss._target_": f"steptrace.workloads.masked_losses.{loss}"})
+        assert run(config, tmp_path / loss) == 0
+    assert losses(tmp_path / "BooleanMaskLoss") == pytest.approx(losses(tmp_path / "IgnoreIndexLoss"), rel=1e-4)
+
+
+def test_a_loss_that_is_not_a_number_is_recorded_as_none(write_config, tmp_path):
+    config = write_config({"optimizer.lr": 1e30})
+    assert run(config, tmp_path / "run0") == 0
+    assert read_steps(tmp_path / "run0")["loss"].isna().any()
+
+
+def test_as_a_command_it_runs_without_a_warning(write_config, tmp_path):
+    out = tmp_path / "run0"
+    command = [sys.executable, "-W", "error", "-m", "steptrace.train.main", "--config", str(write_config())]
+    done = subprocess.run([*command, "--out", str(out), "--repeat", "0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert {path.name for path in out.iterdir()} == FILES
+
+
+def test_a_loss_that_raises_ends_the_process_with_its_traceback(write_config, tmp_path):
+    (tmp_path / "my_failing_loss.py").write_text(
+        "def loss(output, target):\n    raise ValueError('logits looked wrong')\n"
+    )
+    loss = {"_target_": "hydra.utils.get_method", "path": "my_failing_loss.loss"}
+    config = write_config({"loss": loss, "python_path": [str(tmp_path)]})
+    out = tmp_path / "run0"
+    command = [sys.executable, "-m", "steptrace.train.main", "--config", str(config), "--out", str(out)]
+    done = subprocess.run([*command, "--repeat", "0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "my_failing_loss.py" in done.stderr
+    assert "ValueError: logits looked wrong" in done.stderr
+    assert not (out / "run.json").exists()
+
+
+def test_a_config_that_cannot_be_read_is_a_message_and_exit_code_2(tmp_path, capsys):
+    assert run(tmp_path / "missing.yaml", tmp_path / "run0") == 2
+    error = capsys.readouterr().err
+    assert "missing.yaml" in error
+    assert "Traceback" not in error

@@ -1,0 +1,96 @@
+import multiprocessing
+import sys
+
+import pytest
+import torch
+
+from steptrace.errors import ConfigError, TrainError
+from steptrace.train.precision import Precision
+from steptrace.train.setup import load_config, training
+
+
+def inputs_of(config, seed, count):
+    with training(config, seed) as parts:
+        return [next(parts.batches)[0] for _ in range(count)]
+
+
+def test_a_seed_decides_weights_and_data(make_config):
+    def start(seed):
+        with training(make_config(), seed) as parts:
+            return parts.model.first.weight.detach().clone(), next(parts.batches)[0]
+
+    weight, batch = start(7)
+    same_weight, same_batch = start(7)
+    other_weight, other_batch = start(8)
+    assert torch.equal(weight, same_weight)
+    assert torch.equal(batch, same_batch)
+    assert not torch.equal(weight, other_weight)
+    assert not torch.equal(batch, other_batch)
+
+
+def test_batches_go_on_after_the_last_epoch_and_are_reshuffled(make_config):
+    batches = inputs_of(make_config(), 7, 7)  # three batches an epoch
+    first, second = torch.cat(batches[:3]), torch.cat(batches[3:6])
+    assert not torch.equal(first, second)
+    assert sorted(first.sum((1, 2, 3)).tolist()) == sorted(second.sum((1, 2, 3)).tolist())
+
+
+def test_only_whole_batches_are_used(make_config):
+    assert [len(batch) for batch in inputs_of(make_config({"data.batch_size": 4}), 7, 3)] == [4, 4, 4]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("persistent_workers", [True, False])
+def test_workers_give_the_same_data_and_are_gone_afterwards(make_config, persistent_workers):
+    workers = {"data.num_workers": 2, "data.persistent_workers": persistent_workers}
+    for alone, helped in zip(inputs_of(make_config(), 7, 3), inputs_of(make_config(workers), 7, 3), strict=True):
+        assert torch.equal(alone, helped)
+    assert multiprocessing.active_children() == []
+
+
+def test_less_than_one_batch_of_data_is_refused(make_config):
+    with pytest.raises(TrainError, match="less than one batch of 7"), training(make_config({"data.batch_size": 7}), 7):
+        pass
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_missing_gpu_is_one_message(make_config):
+    with pytest.raises(TrainError, match="no GPU"), training(make_config({"device": "cuda"}), 7):
+        pass
+
+
+def test_the_config_sets_the_number_of_threads(make_config):
+    with training(make_config({"scale.threads": 1}), 7):
+        assert torch.get_num_threads() == 1
+
+
+def test_a_user_s_own_loss_is_found_on_the_python_path(write_config, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "my_own_loss.py").write_text("def loss(output, target):\n    return output.mean()\n")
+    loss = {"_target_": "hydra.utils.get_method", "path": "my_own_loss.loss"}
+    config = load_config(write_config({"python_path": [str(tmp_path / "mine")], "loss": loss}))
+    with training(config, 7) as parts:
+        assert parts.loss(torch.ones(2), None) == 1
+    sys.path.remove(str(tmp_path / "mine"))
+
+
+@pytest.mark.parametrize("text", [None, "", "- a list", "a: [unclosed"])
+def test_an_unreadable_config_is_named(tmp_path, text):
+    path = tmp_path / "config.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        load_config(path)
+
+
+def test_an_unknown_autocast_dtype_is_refused(make_config):
+    precision = make_config({"precision.autocast": "fp8"}).precision
+    with pytest.raises(ConfigError, match="fp8"):
+        Precision.from_config(precision, "cpu")
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_tf32_is_set_for_convolutions_and_products_alike(make_config, tf32):
+    Precision.from_config(make_config({"precision.tf32": tf32}).precision, "cuda").apply()
+    assert torch.backends.cudnn.allow_tf32 is tf32
+    assert torch.backends.cuda.matmul.allow_tf32 is tf32
