@@ -76,6 +76,14 @@ def nearest(parent: Ints, wanted: Mask) -> Ints:
     return rows
 
 
+def has_ancestor(parent: Ints, wanted: Mask) -> Mask:
+    """Whether any ancestor of each row of a nesting is wanted, the row itself aside."""
+    holder = nearest(parent, wanted)
+    above = np.full(len(parent), -1, dtype=np.int64)
+    above[parent >= 0] = holder[parent[parent >= 0]]
+    return above >= 0
+
+
 def number_threads(raw: RawTrace) -> tuple[Ints, list[tuple[Any, Any]]]:
     """The host threads in a fixed order, and for each of the reader's thread numbers its place in it."""
     host = [c["thread"] for kind, c in raw.columns.items() if kind != "gpu"]

@@ -42,8 +42,9 @@ def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
     """Read one Kineto trace (`.json` or `.json.gz`, any size) into linked tables.
 
     Raises:
-        TraceError: the file is missing, empty, damaged, no JSON, or no trace; `TruncatedTraceError` if its end is
-            missing. A file that is cut off is refused whole: its last steps would look faster than they were.
+        TraceError: the file is missing, empty, damaged, no JSON, or no trace.
+        TruncatedTraceError: its end is missing. Such a file is refused whole: its last steps would look faster than
+            they were.
     """
     return link(read_raw(Path(path), chunk=chunk))
 
@@ -73,8 +74,8 @@ def link(raw: RawTrace) -> Trace:
     backward = nearest(op_parent, (ops["forward_thread"] > 0) | _starts(ops, names, _ENGINE)) >= 0
     threads = _threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
     launches = _launches_table(calls, names, _op_of_calls(calls, ops), call_step)
-    kernels = _kernels_table(gpu, names, launch, gpu_step)
     meta, rank = _meta(raw)
+    kernels = _kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
         rank=rank,
         window=(0, max(int(c["end"].max()) for c in (labels, ops, frames, calls, gpu) if len(c["end"]))),
@@ -267,7 +268,17 @@ def _launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd
     )
 
 
-def _kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints) -> pd.DataFrame:
+def _blocks_per_sm(gpu: Columns, meta: TraceMeta) -> Any:
+    """Blocks per multiprocessor as recorded, or else from the launch grid and the GPU's number of them."""
+    recorded, device = gpu["blocks_per_sm"].astype(np.float64), gpu["device"]
+    for index in np.unique(device):
+        if count := meta.multiprocessors(int(index)):
+            here = np.isnan(recorded) & (device == index)
+            recorded[here] = gpu["blocks"][here] / count
+    return recorded
+
+
+def _kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta: TraceMeta) -> pd.DataFrame:
     kinds = pd.Index(["compute", "comm", "memory"], dtype=object)
     is_kernel = names.to_numpy()[gpu["category"]] == "kernel" if len(gpu["ts"]) else np.empty(0, dtype=bool)
     kind = by_name(gpu["name"], names, lambda name: kinds.get_loc(naming.kernel_kind(name, "kernel")), np.int64)
@@ -284,7 +295,7 @@ def _kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints) -> p
             "launch": references(launch),
             "step": references(step),
             "bytes": optional(gpu["bytes"]),
-            "blocks_per_sm": gpu["blocks_per_sm"],
+            "blocks_per_sm": _blocks_per_sm(gpu, meta),
         }
     )
 

@@ -317,7 +317,8 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     """Read one trace file (`.json` or `.json.gz`) of any size into columns, `chunk` bytes at a time.
 
     Raises:
-        TraceError: the file is missing, empty, damaged, no JSON, or no trace; `TruncatedTraceError` if its end is missing.
+        TraceError: the file is missing, empty, damaged, no JSON, or no trace.
+        TruncatedTraceError: its end is missing.
     """
     stream = EventStream(path, chunk=chunk)
     reader = _Reader(path)

@@ -21,7 +21,7 @@ from steptrace.errors import TraceError, TruncatedTraceError
 #: Bytes read at a time. Larger chunks are no faster and cost memory.
 CHUNK = 4 << 20
 
-_DAMAGED: tuple[type[Exception], ...] = (gzip.BadGzipFile, isal_zlib.error, zlib.error)
+_DAMAGED: tuple[type[Exception], ...] = (gzip.BadGzipFile, cast(type[Exception], isal_zlib.error), zlib.error)
 _NOT_JSON = "begins with neither { nor ["
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*')
 _BEFORE_EVENT = re.compile(rb"\}\s*,\s*\{\s*\Z")
@@ -165,7 +165,9 @@ def looks_like_trace(path: Path) -> bool:
     try:
         with _open(path) as file:
             return _EVENTS_KEY.search(file.read(1 << 20)) is not None
-    except (OSError, EOFError, TraceError, *_DAMAGED):
+    except (OSError, EOFError, TraceError):
+        return False
+    except _DAMAGED:
         return False
 
 

@@ -1,0 +1,142 @@
+"""How long a GPU was busy, with what, and what of it nothing else hid.
+
+Per device, over all its streams. Of the classes compute, comm and memory each gets the union of its activities, so
+that work on several streams at once counts once. Exposed comm is comm without compute; exposed memory is memory
+without compute and comm. Then compute + exposed comm + exposed memory + idle is the span, exactly.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.model import Trace
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """Where the time of one GPU went over one span, in ns. `comm_compute_overlap_ns` is |comm and compute|."""
+
+    activities: int
+    span_ns: int
+    busy_ns: int
+    idle_ns: int
+    compute_ns: int
+    comm_ns: int
+    memory_ns: int
+    exposed_comm_ns: int
+    exposed_memory_ns: int
+    comm_compute_overlap_ns: int
+
+    @property
+    def overlap_pct(self) -> float | None:
+        """The share of communication hidden by computation, None without communication."""
+        return 100.0 * self.comm_compute_overlap_ns / self.comm_ns if self.comm_ns else None
+
+
+@dataclass(frozen=True)
+class Activity:
+    """The busy spans of one GPU, in normal form: every class, and what of it is exposed. `count` is the activities."""
+
+    count: int
+    busy: Spans
+    compute: Spans
+    comm: Spans
+    memory: Spans
+    exposed_comm: Spans
+    exposed_memory: Spans
+    overlap: Spans
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First start to last end of the GPU's work; (0, 0) without any."""
+        return (int(self.busy[0, 0]), int(self.busy[-1, 1])) if len(self.busy) else (0, 0)
+
+
+def activity(trace: Trace, device: int) -> Activity:
+    """The busy spans of GPU `device` by class."""
+    kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
+    start = kernels["ts"].to_numpy()
+    every = intervals.spans(start, start + kernels["dur"].to_numpy())
+    kind = kernels["kind"].to_numpy(dtype=object)
+    compute, comm, memory = (intervals.union(every[kind == name]) for name in ("compute", "comm", "memory"))
+    hiding = intervals.union(compute, comm)
+    return Activity(
+        count=len(kernels),
+        busy=intervals.union(every),
+        compute=compute,
+        comm=comm,
+        memory=memory,
+        exposed_comm=intervals.subtract(comm, compute),
+        exposed_memory=intervals.subtract(memory, hiding),
+        overlap=intervals.intersect(comm, compute),
+    )
+
+
+def gpu_time(trace: Trace, device: int) -> GpuTime:
+    """Where the GPU's time went over the whole trace: from its first activity's start to its last one's end."""
+    gpu = activity(trace, device)
+    start, end = gpu.span
+    return GpuTime(
+        activities=gpu.count,
+        span_ns=end - start,
+        busy_ns=intervals.measure(gpu.busy),
+        idle_ns=end - start - intervals.measure(gpu.busy),
+        compute_ns=intervals.measure(gpu.compute),
+        comm_ns=intervals.measure(gpu.comm),
+        memory_ns=intervals.measure(gpu.memory),
+        exposed_comm_ns=intervals.measure(gpu.exposed_comm),
+        exposed_memory_ns=intervals.measure(gpu.exposed_memory),
+        comm_compute_overlap_ns=intervals.measure(gpu.overlap),
+    )
+
+
+def time_within(gpu: Activity, starts: Ints, ends: Ints) -> pd.DataFrame:
+    """Where the GPU's time went in each window `[starts[i], ends[i])`; windows may overlap.
+
+    Returns one row per window, in ns: `dur`, `busy_ns`, `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns`,
+    `idle_ns`; compute, both exposed ones and idle add up to `dur` exactly.
+    """
+    dur = np.asarray(ends, dtype=np.int64) - np.asarray(starts, dtype=np.int64)
+    busy = intervals.measure_within(gpu.busy, starts, ends)
+    return pd.DataFrame(
+        {
+            "dur": dur,
+            "busy_ns": busy,
+            "compute_ns": intervals.measure_within(gpu.compute, starts, ends),
+            "exposed_comm_ns": intervals.measure_within(gpu.exposed_comm, starts, ends),
+            "exposed_memory_ns": intervals.measure_within(gpu.exposed_memory, starts, ends),
+            "idle_ns": dur - busy,
+        }
+    )
+
+
+def busy_share(gpu: Activity, starts: Ints, ends: Ints) -> float | None:
+    """Share of the windows' time (united first) in which the GPU was busy, 0 to 1; None without windows."""
+    windows = intervals.union(intervals.spans(starts, ends))
+    span = intervals.measure(windows)
+    return intervals.measure(intervals.intersect(gpu.busy, windows)) / span if span else None
+
+
+def sm_weighted_share(trace: Trace, device: int, starts: Ints, ends: Ints) -> float | None:
+    """Share of the windows' time in which the GPU's multiprocessors had a block to run, 0 to 1.
+
+    At each instant the blocks per multiprocessor of all running kernels are added and capped at 1; copies and sets
+    run on none. The windows are united first. None without windows, or if the blocks of some kernel are unknown.
+    """
+    windows = intervals.union(intervals.spans(starts, ends))
+    span = intervals.measure(windows)
+    kernels = trace.kernels[((trace.kernels["device"] == device) & (trace.kernels["category"] == "kernel")).to_numpy()]
+    blocks = kernels["blocks_per_sm"].to_numpy(dtype=np.float64)
+    if span == 0 or len(kernels) == 0 or np.isnan(blocks).any():
+        return None
+    ts, dur = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
+    times = np.concatenate([ts, ts + dur])
+    change = np.concatenate([blocks, -blocks])
+    edges, place = np.unique(times, return_inverse=True)
+    # Rounded sums: what is added and taken away again must leave exactly nothing.
+    load = np.minimum(np.round(np.cumsum(np.bincount(place, weights=change)), 9), 1.0)[:-1]
+    weighted = load * intervals.measure_within(windows, edges[:-1], edges[1:])
+    return float(weighted.sum() / span)

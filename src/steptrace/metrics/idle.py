@@ -1,0 +1,152 @@
+"""Why a GPU was idle: per stream, comparable with Holistic Trace Analysis, and per device, by cause."""
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace import intervals
+from steptrace.intervals import Ints, Spans
+from steptrace.metrics.busy import activity
+from steptrace.trace import names as naming
+from steptrace.trace.columns import row_numbers
+from steptrace.trace.model import Trace
+
+#: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
+#: code compares microseconds.
+KERNEL_WAIT_BELOW_NS = 30_000
+
+#: The causes of device idle time, in the order in which they are looked for.
+CAUSES = ("sync", "loader", "host", "dependency", "unknown")
+
+_LOADER = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
+
+
+def idle_by_stream(trace: Trace) -> pd.DataFrame:
+    """The gaps before each activity of a stream, by category, summed per device and stream.
+
+    A gap is `host_wait` if the activity was launched after the previous one ended, else `kernel_wait` if it is shorter
+    than 30 us, else `other`. An activity whose launch the trace lacks is never `host_wait`. Returns one row per stream:
+    `device`, `stream`, `host_wait_ns`, `kernel_wait_ns`, `other_ns`.
+    """
+    kernels = trace.kernels
+    order = np.lexsort((kernels["ts"] + kernels["dur"], kernels["ts"], kernels["stream"], kernels["device"]))
+    rows = kernels.iloc[order].reset_index(drop=True)
+    reach = (rows["ts"] + rows["dur"]).groupby([rows["device"], rows["stream"]]).cummax()
+    previous = reach.groupby([rows["device"], rows["stream"]]).shift().fillna(-1).to_numpy(dtype=np.int64)
+    ts = rows["ts"].to_numpy()
+    gap = np.where(previous < 0, 0, np.maximum(ts - previous, 0))
+    launched = _launch_times(trace, row_numbers(rows["launch"]), at="ts")
+    host = launched > previous
+    category = np.where(host, 0, np.where(gap < KERNEL_WAIT_BELOW_NS, 1, 2))
+    sums = pd.DataFrame(
+        {
+            "device": rows["device"],
+            "stream": rows["stream"],
+            **{
+                name: np.where(category == i, gap, 0)
+                for i, name in enumerate(("host_wait_ns", "kernel_wait_ns", "other_ns"))
+            },
+        }
+    )
+    return sums.groupby(["device", "stream"], as_index=False).sum()
+
+
+def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
+    """Idle ns of a GPU between its first and last activity, by cause; the causes add up to its idle time exactly."""
+    gaps = idle_gaps(trace, device)
+    return {cause: int(gaps.loc[gaps["cause"] == cause, "dur"].sum()) for cause in CAUSES}
+
+
+def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
+    """Each gap in a GPU's work, with its one cause. Returns `ts`, `dur` in ns and `cause`.
+
+    The causes, in the order in which they are looked for:
+
+    - `sync`: a training thread was blocked in a synchronisation during the gap. The queue had run dry behind it, so
+      the launching that follows until the gap ends is its cost too.
+    - `loader`: a training thread was waiting in the data loader's `__next__`. It also wins over a sync if that wait
+      fills most of the gap, since then the sync's removal would not close it; of any other gap it must fill half.
+    - `host`: the work that ends the gap was not launched when the gap began: the host was launching, or in Python.
+    - `dependency`: that work was queued, and is short of starting (30 us) behind other work of its stream, or its
+      stream had been told to wait for an event.
+    - `unknown`: none of these, or the launch of the work is not in the trace.
+    """
+    busy = activity(trace, device).busy
+    gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
+    start, end = gaps[:, 0], gaps[:, 1]
+    in_sync = intervals.measure_within(_sync_spans(trace), start, end) > 0
+    loader_ns = intervals.measure_within(loader_spans(trace), start, end)
+    in_loader = 2 * loader_ns >= end - start
+    row = _first_work(trace, device, end)
+    launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
+    launched = _launch_times(trace, launch, at="end")
+    late = launched > start
+    queued = (launch >= 0) & ~late
+    dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | _waits_for_event(trace, launch))
+    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
+    cause = np.select(conditions, CAUSES[:4], default="unknown")
+    return pd.DataFrame({"ts": start, "dur": end - start, "cause": pd.Series(cause, dtype=object)})
+
+
+def loader_spans(trace: Trace) -> Spans:
+    """When a training thread was waiting in the data loader's `__next__`."""
+    labels = trace.annotations
+    waits = np.array([bool(_LOADER.match(name)) for name in labels["name"].cat.categories], dtype=bool)
+    rows = labels[_pick(waits, labels["name"].cat.codes.to_numpy()) & _on_training(trace, labels)]
+    return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
+
+
+def _sync_spans(trace: Trace) -> Spans:
+    rows = trace.syncs[_on_training(trace, trace.syncs)]
+    return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
+
+
+def _on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:
+    return _pick(trace.threads["training"].to_numpy(dtype=bool), rows["thread"].to_numpy())
+
+
+def _pick(flags: NDArray[np.bool_], index: NDArray[np.integer]) -> NDArray[np.bool_]:
+    return flags[index] if len(flags) else np.zeros(len(index), dtype=bool)
+
+
+def _launch_times(trace: Trace, launch: Ints, *, at: str) -> Ints:
+    """Start (`ts`) or end (`end`) of each launch, -1 where there is none."""
+    times = trace.launches["ts"].to_numpy()
+    if at == "end":
+        times = times + trace.launches["dur"].to_numpy()
+    if len(times) == 0:
+        return np.full(len(launch), -1, dtype=np.int64)
+    return np.where(launch >= 0, times[np.maximum(launch, 0)], -1)
+
+
+def _first_work(trace: Trace, device: int, starts: Ints) -> Ints:
+    """Row of the activity of the device that begins at each of `starts`; of several the one launched first."""
+    kernels = trace.kernels
+    rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
+    launched = _launch_times(trace, row_numbers(kernels["launch"])[rows], at="ts")
+    launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
+    rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]
+    return rows[np.searchsorted(kernels["ts"].to_numpy()[rows], starts, side="left")]
+
+
+def _waits_for_event(trace: Trace, launch: Ints) -> NDArray[np.bool_]:
+    """Whether a stream was told to wait for an event between the previous GPU work of its thread and this launch."""
+    names = trace.launches["name"]
+    waiting = np.array([name in naming.STREAM_WAIT_EVENTS for name in names.cat.categories], dtype=bool)
+    is_wait = _pick(waiting, names.cat.codes.to_numpy())
+    thread = trace.launches["thread"].to_numpy()
+    owns_work = np.zeros(len(names), dtype=bool)
+    owners = row_numbers(trace.kernels["launch"])
+    owns_work[owners[owners >= 0]] = True
+    rows = np.arange(len(names))
+    last_wait = np.maximum.accumulate(np.where(is_wait, rows, -1)) if len(rows) else rows
+    last_work = np.maximum.accumulate(np.where(owns_work, rows, -1)) if len(rows) else rows
+    before = np.maximum(launch - 1, 0)
+    if len(rows) == 0:
+        return np.zeros(len(launch), dtype=bool)
+    wait, work = last_wait[before], last_work[before]
+    same_thread = (wait >= 0) & (thread[np.maximum(wait, 0)] == thread[np.maximum(launch, 0)])
+    result: NDArray[np.bool_] = (launch > 0) & (wait > work) & same_thread
+    return result

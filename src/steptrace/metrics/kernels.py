@@ -1,0 +1,67 @@
+"""Which kernels a GPU spent its time in, by name."""
+
+import re
+
+import pandas as pd
+
+from steptrace.trace.model import Trace
+
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
+_RETURN_TYPE = re.compile(r"^(?:void|float|int|bool|unsigned int)\s+")
+#: The part of an elementwise or reduction kernel's template arguments that says what it computes.
+_FUNCTOR = re.compile(r"(\w*(?:Functor(?:_\w+)?|Ops?|_kernel_cuda|_kernel_impl))\b")
+_GENERIC = re.compile(r"elementwise_kernel|reduce_kernel|index_elementwise|foreach|multi_tensor_apply")
+_NOT_TELLING = frozenset({"UnaryFunctor", "BinaryFunctor", "gpu_kernel_impl", "BUnaryFunctor", "AUnaryFunctor"})
+_SHORT = 60
+
+
+def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
+    """The activities of one GPU by name, the one with the most time first.
+
+    Returns `name`, `short_name`, `class` (`compute`, `comm` or `memory`), `count`, then of their lengths `sum_ns`,
+    `mean_ns`, `median_ns`, `min_ns`, `max_ns`, `std_ns` (of the sample; null for one activity), and `share`, the part
+    of the GPU's summed activity time, 0 to 1. Work on several streams at once is counted on each.
+    """
+    kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
+    groups = kernels.assign(name=kernels["name"].astype(object), kind=kernels["kind"].astype(object)).groupby(
+        ["name", "kind"], sort=True
+    )["dur"]
+    table = groups.agg(
+        count="size", sum_ns="sum", mean_ns="mean", median_ns="median", min_ns="min", max_ns="max", std_ns="std"
+    ).reset_index()
+    table = table.rename(columns={"kind": "class"})
+    table.insert(1, "short_name", [short_name(name) for name in table["name"]])
+    total = int(table["sum_ns"].sum())
+    table["share"] = table["sum_ns"] / total if total else 0.0
+    return table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
+
+
+def short_name(name: str) -> str:
+    """A kernel's name as a person would say it: no return type, namespaces, template arguments or parameters.
+
+    Of PyTorch's generic kernels the functor is kept, since the name alone says nothing:
+    `vectorized_elementwise_kernel [CUDAFunctor_add]`.
+    """
+    if name.startswith(("Memcpy", "Memset")):
+        return name
+    plain = _RETURN_TYPE.sub("", _ANONYMOUS.sub("", name))
+    bare = _without(_without(plain, "<", ">"), "(", ")").strip()
+    last = bare.split("::")[-1].strip() or bare or name
+    if _GENERIC.search(last):
+        functor = next((f for f in _FUNCTOR.findall(plain[len(last) :]) if f not in _NOT_TELLING and f != last), None)
+        if functor:
+            last = f"{last} [{functor}]"
+    return last if len(last) <= _SHORT else last[: _SHORT - 1] + "…"
+
+
+def _without(text: str, opening: str, closing: str) -> str:
+    """`text` without what stands between the outermost pairs of brackets; stray brackets stay."""
+    kept, depth = [], 0
+    for character in text:
+        if character == opening:
+            depth += 1
+        elif character == closing and depth:
+            depth -= 1
+        elif depth == 0:
+            kept.append(character)
+    return "".join(kept)

@@ -1,0 +1,37 @@
+"""Which files a list of paths means."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from steptrace.errors import TraceError
+from steptrace.trace.stream import looks_like_trace
+
+
+def find_traces(paths: Iterable[str | Path]) -> list[Path]:
+    """The trace files behind files and folders, in the order given; those of a folder by name.
+
+    Of a folder's `.json` and `.json.gz` files those count that hold `traceEvents` near their beginning or have
+    "trace" in their name; its sub-folders are not searched. Each file is listed once.
+
+    Raises:
+        TraceError: a path does not exist, or a folder holds no trace.
+    """
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
+            traces = [p for p in inside if looks_like_trace(p)]
+            if not traces:
+                raise TraceError(
+                    "a folder without traces",
+                    where=path,
+                    expected='files ending in .json or .json.gz that hold "traceEvents"',
+                )
+            found.update({p.resolve(): p for p in traces if p.resolve() not in found})
+        elif path.exists():
+            found.setdefault(path.resolve(), path)
+        else:
+            raise TraceError(
+                "there is no such file or folder", where=path, expected="a trace file, or a folder of them"
+            )
+    return list(found.values())

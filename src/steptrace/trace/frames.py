@@ -1,0 +1,75 @@
+"""Python frames of a trace: what their names say, and which of them is the place to blame.
+
+Kineto names a frame `file(line): function`, where the line is that of the function's `def`, and files lie relative to
+the entries of `sys.path`. Built-ins, `nn.Module` and frozen modules appear as pseudo-frames.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from steptrace.intervals import Ints
+from steptrace.trace.columns import nearest, row_numbers
+from steptrace.trace.model import Trace
+
+_FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
+_TORCH = re.compile(r"^(?:.*/)?(?:torch|functorch|torchgen)/")
+#: steptrace's own code, but not its workloads, which are the code under study.
+_PIPELINE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/(?!workloads/)")
+_STDLIB_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
+_STDLIB = sys.stdlib_module_names
+
+#: What a frame is to the search for a site.
+USER, PIPELINE, STDLIB, SKIP = range(4)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One Python function of a trace. `line` is that of its `def`."""
+
+    file: str
+    line: int
+    function: str
+
+
+def parse_frame(name: str) -> Frame | None:
+    """The file, line and function of a frame's name, None for a pseudo-frame."""
+    match = _FRAME.match(name)
+    if match is None:
+        return None
+    return Frame(match["file"].replace("\\", "/"), int(match["line"]), match["function"])
+
+
+def frame_role(name: str) -> int:
+    """`USER`, `PIPELINE`, `STDLIB`, or `SKIP` for PyTorch's own and pseudo-frames."""
+    frame = parse_frame(name)
+    if frame is None or frame.file.startswith("nn.Module") or _TORCH.match(frame.file):
+        return SKIP
+    if _PIPELINE.match(frame.file):
+        return PIPELINE
+    first = frame.file.split("/")[0].removesuffix(".py")
+    if _STDLIB_FOLDER.search(frame.file) or first in _STDLIB:
+        return STDLIB
+    return USER
+
+
+def site_frames(trace: Trace, innermost: Ints) -> Ints:
+    """From each frame outwards, the first that is neither PyTorch's nor the pipeline's own; -1 if there is none.
+
+    The search ends at the pipeline's own code: what lies further out only started it. A file that is called like a
+    module of the standard library is taken only if nothing else remains.
+    """
+    frames = trace.frames
+    if len(frames) == 0:
+        return np.full(len(innermost), -1, dtype=np.int64)
+    parent = row_numbers(frames["parent"])
+    roles = np.array([frame_role(name) for name in frames["name"].cat.categories], dtype=np.int64)
+    role = roles[frames["name"].cat.codes.to_numpy()]
+    strict = nearest(parent, (role == USER) | (role == PIPELINE))
+    strict = np.where((strict >= 0) & (role[strict] == USER), strict, -1)
+    lenient = nearest(parent, role != SKIP)
+    lenient = np.where((lenient >= 0) & (role[lenient] == STDLIB), lenient, -1)
+    site = np.where(strict >= 0, strict, lenient)
+    return np.where(innermost >= 0, site[innermost], -1)

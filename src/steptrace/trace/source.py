@@ -1,0 +1,253 @@
+"""The source line behind a host synchronisation.
+
+The site is the first Python frame that is neither PyTorch's nor the pipeline's own. A synchronisation of the backward
+pass belongs to the line of the forward operator whose gradient it computes, unless the user's own `backward` runs it.
+
+A trace knows only the line of a function's `def`. Traces that steptrace records have two files beside them:
+`op_lines.parquet`, the line that executed each operator of one step, and `sources.json`, the files' text as it was.
+The k-th operator of a name under a label in a step then has the k-th line, if function and file agree with the trace.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals, schema
+from steptrace.errors import TraceError
+from steptrace.intervals import Ints
+from steptrace.trace import names as naming
+from steptrace.trace.columns import has_ancestor, nearest, row_numbers
+from steptrace.trace.frames import Frame, parse_frame, site_frames
+from steptrace.trace.model import Trace
+
+#: What names a site, in this order.
+SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
+
+OP_LINES_FILE = "op_lines.parquet"
+SOURCES_FILE = "sources.json"
+
+_PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
+
+
+@dataclass(frozen=True)
+class SourceLines:
+    """What was recorded beside a trace: the `op_lines` table, and each file's text. Either may be absent."""
+
+    op_lines: pd.DataFrame | None = None
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def code(self, file: str, line: int) -> str | None:
+        """The text of a line as it was when recorded, or else of the Python file on disk, if there is one."""
+        text = next((text for name, text in self.sources.items() if same_file(name, file)), None)
+        if text is None and file.endswith(".py"):
+            try:
+                text = Path(file).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                return None
+        lines = text.splitlines() if text is not None else []
+        return lines[line - 1].strip() if 0 < line <= len(lines) else None
+
+
+def load_source_lines(trace: Path) -> SourceLines:
+    """Read `op_lines.parquet` and `sources.json` from the folder of a trace file, as far as they are there.
+
+    Raises:
+        TraceError: one of them is there and cannot be read.
+    """
+    op_lines, sources = None, {}
+    path = trace.parent / OP_LINES_FILE
+    try:
+        if path.is_file():
+            op_lines = schema.validate(pd.read_parquet(path), schema.OP_LINES).sort_values("order")
+        path = trace.parent / SOURCES_FILE
+        if path.is_file():
+            sources = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        raise TraceError(f"cannot be read ({error})", where=path, next_step="delete it or repeat the run") from error
+    return SourceLines(op_lines, sources)
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two names can mean one file: equal, or one the end of the other."""
+    a, b = one.split("/"), other.split("/")
+    shared = min(len(a), len(b))
+    return a[-shared:] == b[-shared:]
+
+
+def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFrame:
+    """The site of each row of `trace.syncs`: the columns of `SITE_COLUMNS`, null where unknown.
+
+    `op` is the innermost operator, `label` the innermost `record_function` label, `phase` is `backward` for work of
+    the backward pass and otherwise the outermost label if that is one of a training step's parts.
+    """
+    lines = lines or SourceLines()
+    op = row_numbers(trace.syncs["op"])
+    frame, forward = _frames_of(trace, op)
+    label, phase = _labels_of(trace, op)
+    executing = _ExecutingLines(trace, lines.op_lines)
+    rows = []
+    for row in range(len(trace.syncs)):
+        known = parse_frame(str(trace.frames["name"].iloc[frame[row]])) if frame[row] >= 0 else None
+        exact = executing.of(forward[row] if forward[row] >= 0 else op[row], known)
+        if exact is None and known is None:
+            exact = executing.of(op[row], None)
+        place = exact or known
+        rows.append(
+            {
+                "file": _shown(place.file) if place else None,
+                "line": place.line if place else None,
+                "function": place.function if place else None,
+                "op": str(trace.ops["name"].iloc[op[row]]) if op[row] >= 0 else None,
+                "label": label[row],
+                "phase": phase[row],
+                "code": lines.code(place.file, place.line) if place else None,
+            }
+        )
+    table = pd.DataFrame(rows, columns=list(SITE_COLUMNS), dtype=object)
+    return table.astype({"line": "Int64"})
+
+
+def _shown(file: str) -> str:
+    """A file's name relative to the current folder, if it lies in it."""
+    try:
+        return Path(file).relative_to(Path.cwd()).as_posix() if file.startswith("/") else file
+    except ValueError:
+        return file
+
+
+def _frames_of(trace: Trace, op: Ints) -> tuple[Ints, Ints]:
+    """For each sync the row of its site's frame, and of the forward operator it belongs to; -1 for none."""
+    from_sync = site_frames(trace, _innermost(trace.frames, trace.syncs))
+    none = np.full(len(op), -1, dtype=np.int64)
+    if len(trace.ops) == 0:
+        return from_sync, none
+    forward = np.where(op >= 0, row_numbers(trace.ops["forward"])[op], -1)
+    # The outermost operator of the backward pass around the sync: what runs within it is a user's own backward.
+    parent = row_numbers(trace.ops["parent"])
+    backward = trace.ops["backward"].to_numpy()
+    enters = backward & ((parent < 0) | ~backward[parent])
+    engine = np.where(op >= 0, nearest(parent, enters)[op], -1)
+    if len(trace.frames) == 0:
+        return none, forward
+    within = (from_sync >= 0) & (engine >= 0)
+    within &= trace.frames["ts"].to_numpy()[from_sync] >= trace.ops["ts"].to_numpy()[engine]
+    from_forward = site_frames(trace, np.where(forward >= 0, row_numbers(trace.ops["frame"])[forward], -1))
+    of_forward = (from_forward >= 0) & ~within
+    return np.where(of_forward, from_forward, from_sync), np.where(within, -1, forward)
+
+
+def _innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
+    """Row of the innermost event of `table` around the start of each of `events`, on its thread."""
+    return intervals.enclosing(
+        table["thread"].to_numpy(),
+        table["ts"].to_numpy(),
+        (table["ts"] + table["dur"]).to_numpy(),
+        events["thread"].to_numpy(),
+        events["ts"].to_numpy(),
+    )
+
+
+def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
+    """Row of the innermost label around each event (`thread`, `ts`), the profiler's step marks aside; -1 for none.
+
+    On a GPU the backward pass runs in a thread of its own, which carries no labels: there the label counts that the
+    step's own thread is in at that time.
+    """
+    labels = trace.annotations
+    if len(labels) == 0:
+        return np.full(len(events), -1, dtype=np.int64)
+    is_step = np.array([naming.step_index(name) is not None for name in labels["name"].cat.categories], dtype=bool)
+    proper = nearest(row_numbers(labels["parent"]), ~is_step[labels["name"].cat.codes.to_numpy()])
+    own = _innermost(labels, events)
+    own = np.where(own >= 0, proper[own], -1)
+    if len(trace.steps) == 0:
+        return own
+    on_step_thread = events[["ts"]].assign(thread=int(trace.steps["thread"].iloc[0]))
+    other = _innermost(labels, on_step_thread)
+    other = np.where((other >= 0) & trace.threads["training"].to_numpy()[events["thread"]], proper[other], -1)
+    return np.where(own >= 0, own, other)
+
+
+def _labels_of(trace: Trace, op: Ints) -> tuple[list[str | None], list[str | None]]:
+    """The innermost label of each sync, and the phase of the step it is in."""
+    rows = label_rows(trace, trace.syncs)
+    labels = trace.annotations
+    parent = row_numbers(labels["parent"])
+    is_step = np.array([naming.step_index(str(name)) is not None for name in labels["name"]], dtype=bool)
+    outermost_of = nearest(parent, (parent < 0) | is_step[parent] if len(parent) else np.empty(0, dtype=bool))
+    backward = trace.ops["backward"].to_numpy()
+    found, phases = [], []
+    for row, innermost in enumerate(rows):
+        name = str(labels["name"].iloc[innermost]) if innermost >= 0 else None
+        outermost = str(labels["name"].iloc[outermost_of[innermost]]) if innermost >= 0 else None
+        in_backward = op[row] >= 0 and bool(backward[op[row]])
+        found.append(name)
+        phases.append("backward" if in_backward else outermost if outermost in _PHASES else None)
+    return found, phases
+
+
+class _ExecutingLines:
+    """Finds the line that executed an operator, by its place in the step's order of operators."""
+
+    def __init__(self, trace: Trace, op_lines: pd.DataFrame | None) -> None:
+        self._trace = trace
+        self._recorded: defaultdict[tuple[Any, ...], list[Frame | None]] = defaultdict(list)
+        if op_lines is None or len(trace.ops) == 0:
+            return
+        for order in op_lines.itertuples():
+            place = None if pd.isna(order.file) else Frame(str(order.file), int(order.line), str(order.function))  # type: ignore[arg-type]
+            self._recorded[_key(str(order.op), order.label, backward=str(order.phase) == "backward")].append(place)
+        self._number_ops(set(op_lines["op"]))
+
+    def _number_ops(self, recorded: set[str]) -> None:
+        """Give each operator its key and its place among those of its key in its step.
+
+        The recorder sees an operator only where no recorded one is around it: once it runs, what it calls inside is
+        out of sight.
+        """
+        ops = self._trace.ops
+        parent = row_numbers(ops["parent"])
+        listed = ops["name"].isin(recorded).to_numpy()
+        outer = nearest(parent, listed & ~has_ancestor(parent, listed))
+        self._visible = outer
+        label = label_rows(self._trace, ops)
+        names = self._trace.annotations["name"]
+        step = row_numbers(ops["step"])
+        counts: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+        self._place: dict[int, tuple[tuple[Any, ...], int, int]] = {}
+        for row in np.argsort(ops["ts"].to_numpy(), kind="stable"):
+            if outer[row] == row and step[row] >= 0:
+                name = str(names.iloc[label[row]]) if label[row] >= 0 else None
+                key = _key(str(ops["name"].iloc[row]), name, backward=bool(ops["backward"].iloc[row]))
+                self._place[row] = (key, int(step[row]), counts[key, step[row]])
+                counts[key, step[row]] += 1
+        self._counts = counts
+
+    def of(self, op: int, frame: Frame | None) -> Frame | None:
+        """The line that executed operator `op`, None if it is not known or contradicts `frame`."""
+        if not self._recorded or op < 0:
+            return None
+        place = self._place.get(int(self._visible[op]))
+        if place is None:
+            return None
+        key, step, number = place
+        candidates = self._recorded.get(key, [])
+        if self._counts[key, step] == len(candidates):
+            found = candidates[number]
+        else:
+            # Another number of them ran in the recorded step: only a single line for all leaves no doubt.
+            found = candidates[0] if len(set(candidates)) == 1 else None
+        if found is None or frame is None:
+            return found if frame is None and (len(self._trace.frames) == 0 or key[-1]) else None
+        agrees = same_file(found.file, frame.file) and found.function.split(".")[-1] == frame.function.split(".")[-1]
+        return Frame(frame.file, found.line, frame.function) if agrees else None
+
+
+def _key(op: str, label: Any, *, backward: bool) -> tuple[Any, ...]:
+    """What the recorder and a trace can agree on: on a GPU the backward pass runs outside the labels."""
+    return (op, None if backward or label is None or pd.isna(label) else str(label), backward)
