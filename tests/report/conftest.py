@@ -84,7 +84,14 @@ SITES: list[Json] = [
     site(52, "BooleanMaskLoss.__call__", "aten::_unique2", "unique", "labels = torch.unique(target)", count_per_step=2),
     site(57, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "kept = target[target != self.ignore]"),
     site(58, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "logits = logits[target != self.ignore]"),
-    site(58, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "logits = logits[target != self.ignore]", phase="backward"),
+    site(
+        58,
+        "BooleanMaskLoss.__call__",
+        "aten::nonzero",
+        "mask",
+        "logits = logits[target != self.ignore]",
+        phase="backward",
+    ),
 ]
 
 
@@ -119,14 +126,7 @@ class StudyBuilder:
         runs = [self._run(name, repeat, median, steps) for repeat, median in enumerate(medians)]
         found = [run["median_ms"] for run in runs]
         low, high = (min(found) * 0.995, max(found) * 1.005) if len(found) > 1 else (None, None)
-        variant: Json = {
-            "name": name,
-            "status": "ok",
-            "hypothesis": HYPOTHESES.get(name, ""),
-            "overrides": [f"loss={name}"],
-            "baseline": self.comparison["baseline"],
-            "digest": f"{name.encode().hex():0<64}"[:64],
-            "runs": runs,
+        measured: Json = {
             "step_ms": {
                 "median": float(np.median(found)),
                 "p95": float(max(run["p95_ms"] for run in runs)),
@@ -135,21 +135,10 @@ class StudyBuilder:
                 "runs": len(runs),
                 "steps": steps * len(runs),
             },
-            "ratio": None,
             "noise": {"iqr_over_median": 0.031, "warnings": []},
-            "syncs": {"measured_per_step": None, "predicted_per_step": None},
-            "sync_sites": [],
-            "predicted_sites": [],
-            "gpu_busy_pct": None,
-            "nvml_util_pct": None,
-            "sm_weighted_pct": None,
             "profiled_over_unprofiled": 1.04,
-            "sections_ms": {},
-            "breakdown_ms": None,
             "loader_wait_ms": 0.12,
-            "peak_allocated_bytes": None,
             "operators_per_step": 412,
-            "kernels_per_step": None,
             "equivalence": {
                 "status": "same",
                 "max_rel_err": 1.4e-7,
@@ -158,20 +147,46 @@ class StudyBuilder:
                 "tolerance": {"loss": 1e-5, "gradient": 1e-4},
             },
         }
-        variant.update(copy.deepcopy(fields))
-        self.comparison["variants"].append(variant)
-        return variant
+        return self._append(name, "ok", runs, {**measured, **fields})
 
     def fail(self, name: str, status: str, error: Json, *, repeats: int = 3) -> Json:
         """A variant whose every run ended with `error`."""
-        variant = self.add(name, [10.0] * repeats, status=status, step_ms=None, sections_ms={}, operators_per_step=None)
-        for key in ("profiled_over_unprofiled", "loader_wait_ms"):
-            variant[key] = None
-        variant["noise"] = {"iqr_over_median": None, "warnings": []}
-        variant["equivalence"] = {"status": "not measured"}
-        for run in variant["runs"]:
-            run.update(status=status, median_ms=None, p95_ms=None, steps=None, warmup_left_out=None)
-            run["error"] = {"status": status, "exit_code": 1, "signal": None, **error}
+        runs: list[Json] = [
+            {
+                "repeat": repeat,
+                "status": status,
+                "seed": repeat,
+                "path": f"results/{self.comparison['study']}/{name}/run{repeat}",
+                **dict.fromkeys(("median_ms", "p95_ms", "steps", "warmup_left_out")),
+                "error": {"status": status, "exit_code": 1, "signal": None, **error},
+            }
+            for repeat in range(repeats)
+        ]
+        return self._append(name, status, runs, {})
+
+    def _append(self, name: str, status: str, runs: list[Json], fields: Json) -> Json:
+        unmeasured = (
+            "step_ms", "ratio", "gpu_busy_pct", "nvml_util_pct", "sm_weighted_pct", "profiled_over_unprofiled",
+            "breakdown_ms", "loader_wait_ms", "peak_allocated_bytes", "operators_per_step", "kernels_per_step",
+        )  # fmt: skip
+        variant: Json = {
+            "name": name,
+            "status": status,
+            "hypothesis": HYPOTHESES.get(name, ""),
+            "overrides": [f"loss={name}"],
+            "baseline": self.comparison["baseline"],
+            "digest": f"{name.encode().hex():0<64}"[:64],
+            "runs": runs,
+            **dict.fromkeys(unmeasured),
+            "noise": {"iqr_over_median": None, "warnings": []},
+            "syncs": {"measured_per_step": None, "predicted_per_step": None},
+            "sync_sites": [],
+            "predicted_sites": [],
+            "sections_ms": {},
+            "equivalence": {"status": "not measured"},
+            **copy.deepcopy(fields),
+        }
+        self.comparison["variants"].append(variant)
         return variant
 
     def _run(self, name: str, repeat: int, median: float, steps: int) -> Json:
@@ -227,31 +242,49 @@ def cpu_study(results: Path) -> Path:
     names = ["create mask", "permute", "mask", "calc loss", "non_zero", "index assignment", "unique", "numel"]
     own = dict(zip(names, [0.21, 0.02, 0.62, 1.1, 0.4, 0.11, 0.9, 0.004], strict=True))
     build.add(
-        "boolean_mask", [12.41, 12.6, 12.33], ratio=BASE, sections_ms=host_sections(12.5, **own),
-        syncs={"measured_per_step": None, "predicted_per_step": 6}, predicted_sites=SITES,
+        "boolean_mask",
+        [12.41, 12.6, 12.33],
+        ratio=BASE,
+        sections_ms=host_sections(12.5, **own),
+        syncs={"measured_per_step": None, "predicted_per_step": 6},
+        predicted_sites=SITES,
     )
     del own["non_zero"], own["index assignment"]
     build.add(
-        "where", [12.3, 12.52, 12.2], ratio=ratio(1.0081, 0.982, 1.034, "undecided"),
-        sections_ms=host_sections(12.3, **own, where=0.2), predicted_sites=SITES[1:],
+        "where",
+        [12.3, 12.52, 12.2],
+        ratio=ratio(1.0081, 0.982, 1.034, "undecided"),
+        sections_ms=host_sections(12.3, **own, where=0.2),
+        predicted_sites=SITES[1:],
         syncs={"measured_per_step": None, "predicted_per_step": 4},
         noise={"iqr_over_median": 0.12, "warnings": ["interquartile range is 12 % of the median"]},
     )
     build.add(
-        "sort", [14.9, 15.1, 15.4], ratio=ratio(0.823, 0.801, 0.845, "slower"),
-        sections_ms=host_sections(15, mask=0.6, sort=3.1), predicted_sites=SITES[2:],
+        "sort",
+        [14.9, 15.1, 15.4],
+        ratio=ratio(0.823, 0.801, 0.845, "slower"),
+        sections_ms=host_sections(15, mask=0.6, sort=3.1),
+        predicted_sites=SITES[2:],
         syncs={"measured_per_step": None, "predicted_per_step": 3},
     )
     build.add(
-        "ignore_index", [10.5, 10.6, 10.47], ratio=ratio(1.1837, 1.1213, 1.2496, "faster"),
+        "ignore_index",
+        [10.5, 10.6, 10.47],
+        ratio=ratio(1.1837, 1.1213, 1.2496, "faster"),
         sections_ms=host_sections(10.5, sort=3.05, where=0.18, **{"calc loss": 0.7}),
-        syncs={"measured_per_step": None, "predicted_per_step": 0}, profiled_over_unprofiled=1.21,
+        syncs={"measured_per_step": None, "predicted_per_step": 0},
+        profiled_over_unprofiled=1.21,
     )
     build.comparison["findings"] = [
         {
-            "rule": "profiler_overhead", "severity": "info", "claim": "The profiler slows `ignore_index` by 21 %.",
-            "cost_ns_per_step": None, "source": None, "evidence": ["profiled 12.8 ms, unprofiled 10.6 ms"],
-            "advice": "Read its trace figures as shares, not as times.", "counter_check": "Profile without stacks.",
+            "rule": "profiler_overhead",
+            "severity": "info",
+            "claim": "The profiler slows `ignore_index` by 21 %.",
+            "cost_ns_per_step": None,
+            "source": None,
+            "evidence": ["profiled 12.8 ms, unprofiled 10.6 ms"],
+            "advice": "Read its trace figures as shares, not as times.",
+            "counter_check": "Profile without stacks.",
             "variant": "ignore_index",
         }
     ]
@@ -263,29 +296,50 @@ def gpu_study(results: Path) -> Path:
     build = StudyBuilder(results, scale="gpu", environment={**ENVIRONMENT, **GPU}, environments_differ=["driver"])
     measured = [
         {**item, "blocked_ns_per_step": blocked, "exposed_idle_ns_per_step": exposed}
-        for item, blocked, exposed in zip(SITES, [91.4e6, 2.1e6, 1.2e6, 0.4e6, 0.2e6],
-                                          [310_000, 120_000, 45_000, 12_000, 0], strict=True)
+        for item, blocked, exposed in zip(
+            SITES, [91.4e6, 2.1e6, 1.2e6, 0.4e6, 0.2e6], [310_000, 120_000, 45_000, 12_000, 0], strict=True
+        )
     ]
     shared: Json = {"nvml_util_pct": 98.6, "sm_weighted_pct": 71.2, "kernels_per_step": 181, "steps": 300}
     parts = {"compute": 96.1, "exposed_comm": 0.0, "exposed_memory": 1.9, "idle": 12.4}
     build.add(
-        "boolean_mask", [110.2, 110.9, 109.8], ratio=BASE, breakdown_ms=parts, sync_sites=measured,
-        syncs={"measured_per_step": 6, "predicted_per_step": 6}, predicted_sites=SITES, gpu_busy_pct=88.8,
-        sections_ms=host_sections(108, mask=60.1, non_zero=91.5, unique=2.2), peak_allocated_bytes=21_400_000_000,
+        "boolean_mask",
+        [110.2, 110.9, 109.8],
+        ratio=BASE,
+        breakdown_ms=parts,
+        sync_sites=measured,
+        syncs={"measured_per_step": 6, "predicted_per_step": 6},
+        predicted_sites=SITES,
+        gpu_busy_pct=88.8,
+        sections_ms=host_sections(108, mask=60.1, non_zero=91.5, unique=2.2),
+        peak_allocated_bytes=21_400_000_000,
         **shared,
     )
     build.add(
-        "where", [109.4, 110.1, 109.6], ratio=ratio(1.0058, 0.9996, 1.0121, "undecided"), sync_sites=measured[1:],
-        syncs={"measured_per_step": 4, "predicted_per_step": 4}, gpu_busy_pct=89.4,
-        breakdown_ms={**parts, "idle": 11.5}, sections_ms=host_sections(108, mask=150.9, unique=2.2), **shared,
+        "where",
+        [109.4, 110.1, 109.6],
+        ratio=ratio(1.0058, 0.9996, 1.0121, "undecided"),
+        sync_sites=measured[1:],
+        syncs={"measured_per_step": 4, "predicted_per_step": 4},
+        gpu_busy_pct=89.4,
+        breakdown_ms={**parts, "idle": 11.5},
+        sections_ms=host_sections(108, mask=150.9, unique=2.2),
+        **shared,
     )
     build.add(
-        "ignore_index", [28.1, 28.3, 28.05], ratio=ratio(3.918, 3.871, 3.966, "faster"), gpu_busy_pct=99.3,
+        "ignore_index",
+        [28.1, 28.3, 28.05],
+        ratio=ratio(3.918, 3.871, 3.966, "faster"),
+        gpu_busy_pct=99.3,
         syncs={"measured_per_step": 0, "predicted_per_step": 0},
         breakdown_ms={"compute": 27.3, "exposed_comm": 0.0, "exposed_memory": 0.5, "idle": 0.2},
-        sections_ms=host_sections(2.0, **{"calc loss": 0.2}), **shared,
+        sections_ms=host_sections(2.0, **{"calc loss": 0.2}),
+        **shared,
         equivalence={
-            "status": "differs", "max_rel_err": 3.1e-2, "loss_rel_err": 3.1e-2, "gradient_rel_err": 8e-3,
+            "status": "differs",
+            "max_rel_err": 3.1e-2,
+            "loss_rel_err": 3.1e-2,
+            "gradient_rel_err": 8e-3,
             "tolerance": {"loss": 1e-5, "gradient": 1e-4},
         },
     )
@@ -313,7 +367,9 @@ def broken_study(results: Path) -> Path:
     build.add("boolean_mask", [12.4, 12.6, 12.3], ratio=BASE, sections_ms=host_sections(12.5, mask=0.6))
     hostile = "<script>alert('x')</script> ValueError: target & logits differ"
     build.fail("where", "failed", {"error": hostile, "log_tail": ["Traceback (most recent call last):", hostile]})
-    build.fail("sort", "oom", {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": "step 3\nstep 4"})
+    build.fail(
+        "sort", "oom", {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": "step 3\nstep 4"}
+    )
     half = build.add("ignore_index", [10.5, 10.6, 10.4], ratio=ratio(1.18, 1.02, 1.36, "faster"))
     killed = {"status": "killed", "exit_code": None, "signal": 9, "error": None, "log_tail": []}
     half["runs"][2].update(status="killed", median_ms=None, p95_ms=None, steps=None, warmup_left_out=None, error=killed)

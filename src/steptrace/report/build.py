@@ -100,7 +100,6 @@ def _parts_kind(variants: Sequence[Mapping[str, Any]]) -> str | None:
 def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> Variant:
     syncs = raw.get("syncs") or {}
     noise = raw.get("noise") or {}
-    sections = raw.get("sections_ms") or {}
     return Variant(
         name=raw["name"],
         status=raw.get("status") or "not run",
@@ -122,7 +121,8 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         sm_weighted_pct=raw.get("sm_weighted_pct"),
         profiled_over_unprofiled=raw.get("profiled_over_unprofiled"),
         step_parts=_step_parts(raw, parts_kind),
-        loss_sections=_loss_sections(sections),
+        loss_sections=_loss_sections(raw.get("sections_ms") or {}),
+        loss_sections_device=_loss_sections(raw.get("sections_device_ms") or {}),
         loader_wait_ms=raw.get("loader_wait_ms"),
         peak_allocated_bytes=raw.get("peak_allocated_bytes"),
         operators_per_step=raw.get("operators_per_step"),
@@ -185,6 +185,7 @@ def _equivalence(raw: Mapping[str, Any] | None) -> Equivalence:
         gradient_rel_err=raw.get("gradient_rel_err"),
         loss_tolerance=tolerance.get("loss"),
         gradient_tolerance=tolerance.get("gradient"),
+        error=_run_error(raw) if raw["status"] == "failed" else None,
     )
 
 

@@ -104,11 +104,12 @@ TABLE_TERMS = (
     "noise_floor",
     "syncs",
     "gpu_busy",
+    "sm_weighted",
     "nvml",
     "equivalence",
     "profiled",
 )
-PARTS_TERMS = {"gpu": ("parts_gpu", "sm_weighted"), "host": ("parts_host", "loader_wait"), None: ()}
+PARTS_TERMS = {"gpu": ("parts_gpu", "loader_wait"), "host": ("parts_host", "loader_wait"), None: ()}
 SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
 IDLE_TERMS = ("idle_cause", "idle_stream")

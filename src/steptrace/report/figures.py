@@ -6,6 +6,7 @@ their row, never beside it, so that long names and narrow screens do no harm.
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,24 @@ from matplotlib.patches import Rectangle
 
 from steptrace.report import format as fmt
 from steptrace.report.model import Part, Ratio, RunSteps, Study, Variant
-from steptrace.report.svg import BAND, COLOURS, GREY, INK, MUTED, RULE, WIDTH, InlineSvg, canvas, inline, row_label
-from steptrace.report.svg import rows_axes, style
+from steptrace.report.svg import (
+    BAND,
+    COLOURS,
+    GREY,
+    INK,
+    MUTED,
+    ONE_LINE,
+    RULE,
+    WIDTH,
+    InlineSvg,
+    canvas,
+    inline,
+    label_height,
+    row_label,
+    rows_axes,
+    shorten,
+    style,
+)
 
 #: Colour and marker of a verdict: told apart by shape as well.
 VERDICT_MARKS: dict[str | None, tuple[str, str]] = {
@@ -42,27 +59,32 @@ PART_NAMES = {"exposed_comm": "exposed communication", "exposed_memory": "expose
 _LOG_FROM = 6.0
 #: From this many steps on, a run's density is worth drawing.
 _DENSITY_FROM = 60
-_LABEL, _RUN, _GAP = 19.0, 13.0, 11.0
-_RATIO_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98, 1, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5)
-_RATIO_TICKS += (10, 20, 50, 100, 200, 500, 1000)
+_RUN, _GAP = 13.0, 11.0
+_RATIO_TICKS: tuple[float, ...] = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98),
+    *(1, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000),
+)
 
 
 def step_times(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
     """Every step of every run: one row a run, the median marked, warm-up hollow and left out."""
     by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
     shown = [v for v in study.variants if by_variant[v.name]]
-    height = sum(_LABEL + _RUN * len(by_variant[v.name]) + _GAP for v in shown)
+    log, left, right = _time_limits([run for v in shown for run in by_variant[v.name]])
+    labels = {v.name: (v.name, _left_out_note(by_variant[v.name], right)) for v in shown}
+    label = label_height(labels.values())
+    height = sum(label + _RUN * len(by_variant[v.name]) + _GAP for v in shown)
     with style():
         figure = canvas(height + 46)
         axes = rows_axes(figure, height)
-        left, right = _time_limits(axes, [s for v in shown for s in by_variant[v.name]])
+        _time_axis(axes, left, right, "log" if log else "linear")
         axes.grid(axis="x", color=RULE, linewidth=0.8)
         axes.set_axisbelow(True)
         y = 0.0
         for variant in shown:
             runs = by_variant[variant.name]
-            row_label(axes, y + _LABEL / 2, variant.name, _left_out_note(runs, right))
-            y += _LABEL
+            row_label(axes, y, label, labels[variant.name])
+            y += label
             if variant.step is not None and variant.step.low is not None and variant.step.high is not None:
                 low, high = variant.step.low, variant.step.high
                 axes.add_patch(Rectangle((low, y - 1), high - low, _RUN * len(runs) + 1, color=BAND, zorder=0.5))
@@ -76,25 +98,26 @@ def step_times(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
         return inline(figure, "step-times", alt)
 
 
-def _time_limits(axes: Axes, runs: Sequence[RunSteps]) -> tuple[float, float]:
-    """Set the axis so that the bulk of all runs shows; what lies beyond is marked at the edge."""
+def _time_limits(runs: Sequence[RunSteps]) -> tuple[bool, float, float]:
+    """Whether the axis is logarithmic, and limits that show the bulk of all runs; the rest is marked at the edge."""
     timed = np.concatenate([run.timed for run in runs])
     bulk = max(float(np.percentile(run.timed, 97)) for run in runs)
     right = float(timed.max()) if timed.max() <= 1.6 * bulk else 1.15 * bulk
     left = float(timed.min())
     medians = [float(np.median(run.timed)) for run in runs]
     if max(medians) > _LOG_FROM * min(medians):
-        axes.set_xscale("log")
-        left, right = left / 1.15, right * 1.15
-        axes.minorticks_off()
-    else:
-        margin = 0.04 * (right - left) or 0.02 * right
-        left, right = left - margin, right + margin
+        return True, left / 1.15, right * 1.15
+    margin = 0.04 * (right - left) or 0.02 * right
+    return False, left - margin, right + margin
+
+
+def _time_axis(axes: Axes, left: float, right: float, scale: Literal["log", "linear"]) -> None:
+    axes.set_xscale(scale)
+    axes.minorticks_off()
     axes.set_xlim(left, right)
     unit, size = next(((u, s) for u, s in (("s", 1e3), ("ms", 1.0), ("µs", 1e-3)) if right >= s), ("µs", 1e-3))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:g}")
     axes.set_xlabel(f"step time, {unit}")
-    return left, right
 
 
 def _left_out_note(runs: Sequence[RunSteps], right: float) -> str:
@@ -120,7 +143,13 @@ def _draw_run(axes: Axes, run: RunSteps, top: float, limits: tuple[float, float]
     axes.plot(*_ticks(inside, foot, foot - tick), color=colour, alpha=0.75, linewidth=0.9)
     warm = run.warmup[(run.warmup <= right) & (run.warmup >= left)]
     axes.plot(
-        warm, np.full(warm.size, foot - 4.5), "o", markerfacecolor="none", markeredgecolor=GREY, markersize=5, clip_on=False
+        warm,
+        np.full(warm.size, foot - 4.5),
+        "o",
+        markerfacecolor="none",
+        markeredgecolor=GREY,
+        markersize=5,
+        clip_on=False,
     )
     median = float(np.median(run.timed))
     axes.plot([median, median], [foot + 0.5, top], color=INK, linewidth=2.2, solid_capstyle="butt")
@@ -139,8 +168,12 @@ def _ticks(x: npt.NDArray[np.float64], low: float, high: float) -> tuple[npt.NDA
 
 def ratios(study: Study) -> InlineSvg:
     """Each variant's ratio with its interval on a logarithmic axis, over the band of the noise floor."""
-    rows = [(v, v.ratio) for v in study.variants if v.ratio is not None and v.ratio.value is not None and not v.is_baseline]
-    row = _LABEL + 22.0
+    rows = [
+        (v, v.ratio) for v in study.variants if v.ratio is not None and v.ratio.value is not None and not v.is_baseline
+    ]
+    labels = [_ratio_label(variant, ratio) for variant, ratio in rows]
+    label = label_height(labels)
+    row = label + 22.0
     with style():
         figure = canvas(row * len(rows) + 50)
         axes = rows_axes(figure, row * len(rows) + 4)
@@ -154,25 +187,26 @@ def ratios(study: Study) -> InlineSvg:
         if floor:
             axes.axvspan(1 / (1 + floor), 1 + floor, color=BAND, zorder=0.4, linewidth=0)
         axes.axvline(1, color=GREY, linewidth=1.2, zorder=0.6)
-        for index, (variant, ratio) in enumerate(rows):
-            _draw_ratio(axes, variant, ratio, index * row)
-        axes.set_xlabel("slower   ◂   baseline / variant   ▸   faster")
+        for index, (_, ratio) in enumerate(rows):
+            row_label(axes, index * row, label, labels[index])
+            _draw_ratio(axes, ratio, index * row + label + 8)
+        axes.set_xlabel("◂ slower  ·  ratio of medians  ·  faster ▸")
         alt = "Ratio of medians, above 1 is faster. " + " ".join(_ratio_words(v, ratio) for v, ratio in rows)
         return inline(figure, "ratios", alt)
 
 
 def _ratio_words(variant: Variant, ratio: Ratio) -> str:
     interval = "" if ratio.low is None else f" ({fmt.ratio_interval(ratio.low, ratio.high)})"
-    return f"{variant.name}: {fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval}, {ratio.verdict or 'no verdict'}."
+    return f"{variant.name}: {fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval}, {variant.verdict_words}."
 
 
-def _draw_ratio(axes: Axes, variant: Variant, ratio: Ratio, top: float) -> None:
+def _ratio_label(variant: Variant, ratio: Ratio) -> tuple[str, str]:
+    interval = "" if ratio.low is None else f" ({fmt.ratio_interval(ratio.low, ratio.high)})"
+    return variant.name, f"{fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval} · {variant.verdict_words}"
+
+
+def _draw_ratio(axes: Axes, ratio: Ratio, y: float) -> None:
     colour, marker = VERDICT_MARKS.get(ratio.verdict, VERDICT_MARKS[None])
-    interval = "" if ratio.low is None else f"  {fmt.ratio_interval(ratio.low, ratio.high)}"
-    row_label(
-        axes, top + _LABEL / 2, variant.name, f"{fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval}  {ratio.verdict or 'no verdict'}"
-    )
-    y = top + _LABEL + 8
     if ratio.low is not None and ratio.high is not None:
         axes.plot([ratio.low, ratio.high], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
         for end in (ratio.low, ratio.high):
@@ -208,23 +242,25 @@ def step_parts(study: Study) -> InlineSvg:
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: str) -> InlineSvg:
     """Stacked horizontal bars of parts in milliseconds, with a legend above and the sum at the right of each name."""
-    row, bar = _LABEL + 16.0 + _GAP, 16.0
+    notes = [(label, fmt.duration_ms(sum(part.ms for part in parts))) for label, parts in rows]
+    head, bar = label_height(notes), 16.0
+    row = head + bar + _GAP
     labels = list(dict.fromkeys(part.label for _, parts in rows for part in parts))
     longest = max((sum(part.ms for part in parts) for _, parts in rows), default=0.0) or 1.0
     with style():
         legend_lines = _legend_lines(labels)
         top = 6 + 19 * len(legend_lines)
-        figure = canvas(row * len(rows) + top + 46)
+        figure = canvas(row * len(rows) + top + 40)
         axes = rows_axes(figure, row * len(rows), top=top)
         axes.set_xlim(0, longest)
         axes.grid(axis="x", color=RULE, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.set_xlabel(unit)
-        for index, (label, parts) in enumerate(rows):
+        for index, (_, parts) in enumerate(rows):
             y, left = index * row, 0.0
-            row_label(axes, y + _LABEL / 2, label, fmt.duration_ms(sum(part.ms for part in parts)))
+            row_label(axes, y, head, notes[index])
             for part in parts:
-                axes.barh(y + _LABEL + bar / 2, part.ms, bar, left, color=PART_COLOURS.get(part.label, GREY), linewidth=0)
+                axes.barh(y + head + bar / 2, part.ms, bar, left, color=PART_COLOURS.get(part.label, GREY), linewidth=0)
                 left += part.ms
         for line, entries in enumerate(legend_lines):
             for x, label in entries:
@@ -260,11 +296,11 @@ def steps_in_order(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
         height = block * len(shown) + 24
         figure = canvas(height)
         for index, (name, runs) in enumerate(shown):
-            bottom = height - block * index - _LABEL - 4 - plot
+            bottom = height - block * index - ONE_LINE - 4 - plot
             axes = figure.add_axes((44 / WIDTH, bottom / height, 1 - 48 / WIDTH, plot / height))
             for side in ("right", "top"):
                 axes.spines[side].set_visible(False)
-            figure.text(4 / WIDTH, (bottom + plot + 10) / height, name, fontweight="bold", parse_math=False)
+            figure.text(4 / WIDTH, (bottom + plot + 10) / height, shorten(name), fontweight="bold", parse_math=False)
             _draw_order(axes, runs)
             if index == len(shown) - 1:
                 axes.set_xlabel("step (warm-up shaded)")

@@ -5,6 +5,7 @@ page, so a unit or a rounding rule is changed here and nowhere else.
 """
 
 import math
+from collections.abc import Iterable
 
 NOT_MEASURED = "not measured"
 
@@ -53,10 +54,16 @@ def duration_ms(value: float | None, digits: int = 3) -> str:
 
 
 def decimals_for_width(width: float, *, least: int = 0, most: int = 6) -> int:
-    """Digits behind the point that show an interval of this width to two significant digits."""
+    """Digits behind the point that an interval of this width deserves.
+
+    One significant digit of the width, two where it begins with 1 or 2: the rule of the Particle Data Group, so that
+    rounding moves an end by a small part of the width only.
+    """
     if width <= 0 or not math.isfinite(width):
         return most if width == 0 else least
-    return min(max(1 - math.floor(math.log10(width)), least), most)
+    magnitude = math.floor(math.log10(width))
+    digits = 2 if width / 10.0**magnitude < 3 else 1
+    return min(max(digits - 1 - magnitude, least), most)
 
 
 def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
@@ -119,6 +126,28 @@ def percent(value: float | None) -> str:
 def share(value: float | None) -> str:
     """A share given as 0 to 1, as a percentage."""
     return percent(None if value is None else value * 100)
+
+
+def setting(value: float | None) -> str:
+    """A share that somebody chose (a confidence, a floor), as a percentage without needless digits."""
+    if value is None or math.isnan(value):
+        return NOT_MEASURED
+    return f"{value * 100:.4g} %"
+
+
+def unit_for_ms(values: Iterable[float]) -> tuple[str, float]:
+    """One unit for a column of times in milliseconds, by the largest: its name and its length in milliseconds."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return next(((unit, ns / NS_PER_MS) for unit, ns in _TIME_UNITS[:3] if largest * NS_PER_MS >= ns), ("µs", 1e-3))
+
+
+def in_unit(value_ms: float | None, unit_ms: float) -> str:
+    """A time without its unit, for a column whose head names it: three significant digits, at most three decimals."""
+    if value_ms is None or math.isnan(value_ms):
+        return NOT_MEASURED
+    value = value_ms / unit_ms
+    text = significant(value)
+    return text if len(text.partition(".")[2]) <= 3 else _fixed(value, 3)
 
 
 def count(value: float | None) -> str:

@@ -10,6 +10,7 @@ from steptrace.report.model import Study, Variant
 
 #: How many names a sentence lists before it only counts them.
 _MOST_NAMES = 3
+_MOST_LETTERS = 70
 
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
@@ -33,7 +34,7 @@ def headline(study: Study) -> str:
     else:
         clauses.append(f"No variant is shown to be faster or slower than {_code(study.baseline)}")
     floor = study.method.noise_floor
-    within = "" if floor is None else f" (within {fmt.share(floor)})"
+    within = "" if floor is None else f" (within {fmt.setting(floor)})"
     clauses += _listed(_with_verdict(candidates, "same"), f"the same{within}")
     clauses += _listed(_with_verdict(candidates, "undecided"), "undecided")
     clauses += _listed([v for v in candidates if v.step is not None and not _verdict(v)], "no verdict")
@@ -41,10 +42,13 @@ def headline(study: Study) -> str:
 
 
 def tone(study: Study) -> str:
-    """`good` if a variant is faster, `bad` if nothing could be measured, else `neutral`."""
+    """`good` if a variant is faster, `care` if the fastest differs, `bad` if nothing was measured, else `neutral`."""
     if not study.measured:
         return "bad"
-    return "good" if any(_verdict(variant) == "faster" for variant in study.variants) else "neutral"
+    faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
+    if not faster:
+        return "neutral"
+    return "care" if faster[-1].equivalence.status == "differs" else "good"
 
 
 def _verdict(variant: Variant) -> str | None:
@@ -73,11 +77,12 @@ def _effect(variant: Variant, study: Study, word: str) -> str:
     value, low, high = numbers
     details = []
     if low is not None and high is not None:
-        details.append(f"{fmt.share(study.method.confidence)} interval {fmt.ratio_interval(low, high)}")
+        details.append(f"{fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(low, high)}")
     details.append(fmt.plural(variant.runs_ok, "run"))
     differs = variant.equivalence.status == "differs"
+    baseline = _code(variant.baseline or study.baseline)
     return (
-        f"{_code(variant.name)} is {fmt.ratio(value, low, high)} {word} than {_code(variant.baseline or study.baseline)}"
+        f"{_code(variant.name)} is {fmt.ratio(value, low, high)} {word} than {baseline}"
         f" ({', '.join(details)}){', but its loss or gradient differs from the reference' if differs else ''}"
     )
 
@@ -85,8 +90,8 @@ def _effect(variant: Variant, study: Study, word: str) -> str:
 def _others(variants: Sequence[Variant], word: str) -> list[str]:
     if not variants:
         return []
-    if len(variants) > _MOST_NAMES:
-        return [f"{len(variants)} {'more are' if word.startswith('also') else 'are'} {word.removeprefix('also ')}"]
+    if _too_many(variants):
+        return [f"{_number(variants, 'more ' * word.startswith('also '))} {word.removeprefix('also ')}"]
     names = []
     for variant in variants:
         ratio = variant.ratio
@@ -95,25 +100,34 @@ def _others(variants: Sequence[Variant], word: str) -> list[str]:
     return [f"{word}: {fmt.enumeration(names)}"]
 
 
+def _too_many(variants: Sequence[Variant]) -> bool:
+    return len(variants) > _MOST_NAMES or sum(len(variant.name) for variant in variants) > _MOST_LETTERS
+
+
+def _number(variants: Sequence[Variant], more: str = "") -> str:
+    return f"{len(variants)} {more}{'is' if len(variants) == 1 else 'are'}"
+
+
 def _listed(variants: Sequence[Variant], word: str) -> list[str]:
     if not variants:
         return []
-    if len(variants) > _MOST_NAMES:
-        return [f"{len(variants)} {word}"]
+    if _too_many(variants):
+        return [f"{_number(variants)} {word}"]
     return [f"{fmt.enumeration([_code(variant.name) for variant in variants])}: {word}"]
 
 
 def _missing(variants: Iterable[Variant]) -> list[str]:
     """One clause for each way in which variants ended without a step time."""
-    ended: dict[str, list[str]] = {}
+    ended: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.step is None:
             word = _ENDED.get(variant.status, "was not measured")
-            ended.setdefault(word, []).append(_code(variant.name))
+            ended.setdefault(word, []).append(variant)
     clauses = []
     for word, names in ended.items():
         word = word.replace("was", "were", 1) if len(names) > 1 and word.startswith("was") else word
-        clauses.append(f"{fmt.enumeration(names) if len(names) <= _MOST_NAMES else len(names)} {word}")
+        subject = str(len(names)) if _too_many(names) else fmt.enumeration([_code(v.name) for v in names])
+        clauses.append(f"{subject} {word}")
     return clauses
 
 
@@ -137,4 +151,6 @@ def _without_verdict(study: Study, candidates: Sequence[Variant]) -> str:
     spans = [f"{_code(v.name)} {fmt.duration_ms(v.step.median, 4)}" for v in measured if v.step is not None]
     if len(spans) > _MOST_NAMES + 1:
         spans = [spans[0], "…", spans[-1]]
-    return f"{reason}; median step times: {', '.join(spans)}" + "".join(f"; {m}" for m in _missing(study.variants)) + "."
+    return (
+        f"{reason}; median step times: {', '.join(spans)}" + "".join(f"; {m}" for m in _missing(study.variants)) + "."
+    )

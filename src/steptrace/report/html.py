@@ -1,30 +1,20 @@
-"""The parts of a page as HTML: plain data in, an `Html` out that a notebook shows and a page embeds.
+"""The parts of a page: plain data in, an `Html` out that a notebook shows and a page embeds."""
 
-Markup lives in templates/components with autoescape on: whatever comes from data (names, log lines, paths) is escaped.
-"""
-
-import re
 import shlex
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import jinja2
-from markupsafe import Markup, escape
 
 from steptrace.report import definitions as defs
 from steptrace.report import figures, headline
 from steptrace.report import format as fmt
 from steptrace.report.build import load_steps
-from steptrace.report.model import Finding, IndexEntry, RunSteps, Site, Study, Variant
+from steptrace.report.markup import Html, render
+from steptrace.report.model import Finding, IndexEntry, Part, RunError, RunSteps, Site, Study, Variant
 from steptrace.report.svg import InlineSvg
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 #: Above this, the trace figures describe a step that the profiler has changed.
 PROFILED_WARNING = 1.10
 
-_BACKTICKS = re.compile(r"`([^`]+)`")
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",
     "cpu_count": "CPU cores",
@@ -38,55 +28,8 @@ _ENVIRONMENT_NAMES = {
     "git_commit": "Commit",
     "git_dirty": "Uncommitted changes",
 }
-_SEVERITIES = {"high": 0, "warning": 1, "info": 2}
-
-
-class Html(Markup):
-    """A piece of HTML that is safe to embed as it is."""
-
-    def _repr_html_(self) -> str:
-        return str(self)
-
-
-def inline_code(text: str) -> Markup:
-    """Escaped text with `backticks` turned into code."""
-    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        bytes=fmt.size_bytes,
-        code=inline_code,
-        count=fmt.count,
-        error=fmt.relative_error,
-        ms=fmt.duration_ms,
-        multiple=fmt.multiple,
-        ns=fmt.duration_ns,
-        pct=fmt.percent,
-        share=fmt.share,
-        shell=shlex.quote,
-    )
-    environment.globals.update(fmt=fmt, not_measured=Markup('<span class="null">not measured</span>'))
-    return environment
-
-
-def render(template: str, **data: object) -> Html:
-    """One component of templates/components with its data."""
-    return Html(_environment().get_template(f"components/{template}.html.j2").render(**data))
-
-
-def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:
-    """A whole page around `body`; `toc` holds (id, heading) of its sections, `home` the way back to the index."""
-    resources = {"title": title, "toc": toc, "home": home}
-    return _environment().get_template("components/page.html.j2").render(resources=resources, body=Markup(body))
+#: Facts that say nothing on a machine without a GPU.
+_OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
 
 
 def intro(study: Study) -> Html:
@@ -145,9 +88,24 @@ def variants_table(study: Study) -> Html:
         study=study,
         groups=list(groups.items()),
         warnings=warnings(study),
-        failures=[variant for variant in study.variants if variant.first_error is not None],
+        endings_of=endings,
+        failures=[variant for variant in study.variants if endings(variant)],
         terms=defs.definitions(defs.TABLE_TERMS),
     )
+
+
+def endings(variant: Variant) -> list[tuple[str, RunError]]:
+    """The errors of a variant's runs and of its equivalence check; runs that ended in the same way stand together."""
+    found: dict[RunError, list[str]] = {}
+    for run in variant.runs:
+        if run.error is not None and run.error.is_telling:
+            found.setdefault(run.error, []).append(str(run.repeat))
+    named = [
+        (f"{'Run' if len(repeats) == 1 else 'Runs'} {fmt.enumeration(repeats)}", error)
+        for error, repeats in found.items()
+    ]
+    check = variant.equivalence.error
+    return [*named, *([("Equivalence check", check)] if check is not None else [])]
 
 
 def warnings(study: Study) -> list[str]:
@@ -157,8 +115,8 @@ def warnings(study: Study) -> list[str]:
         times = variant.profiled_over_unprofiled
         if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in variant.warnings):
             found.append(
-                f"`{variant.name}`: a profiled step took {fmt.multiple(times)} the time of an unprofiled one; its trace "
-                "figures describe a slower step."
+                f"`{variant.name}`: a profiled step took {fmt.multiple(times)} the time of an unprofiled one, so its "
+                "trace figures describe a slower step."
             )
     if study.environments_differ:
         names = [environment_name(key) for key in study.environments_differ]
@@ -198,17 +156,27 @@ def step_parts(study: Study) -> Html:
         chart=figures.step_parts(study) if labels else None,
         labels=labels,
         names=figures.PART_NAMES,
+        unit=fmt.unit_for_ms(part.ms for variant in study.variants for part in variant.step_parts),
         cells={variant.name: {part.label: part.ms for part in variant.step_parts} for variant in study.variants},
         terms=defs.definitions(defs.PARTS_TERMS[study.parts_kind]),
     )
 
 
 def loss_sections(study: Study) -> Html:
-    """The labelled sections inside the loss, variant by variant."""
-    labels = list(dict.fromkeys(part.label for variant in study.variants for part in variant.loss_sections))
-    longest = max((part.ms for variant in study.variants for part in variant.loss_sections), default=0.0)
-    cells = {variant.name: {part.label: part.ms for part in variant.loss_sections} for variant in study.variants}
-    return render("loss_sections", study=study, labels=labels, cells=cells, longest=longest)
+    """The labelled sections inside the loss, variant by variant: host time, and GPU time where there is a GPU."""
+    host = _section_table("Host time", {v.name: v.loss_sections for v in study.variants})
+    device = _section_table("GPU time", {v.name: v.loss_sections_device for v in study.variants})
+    return render("loss_sections", study=study, tables=[table for table in (host, device) if table is not None])
+
+
+def _section_table(title: str, parts: Mapping[str, Sequence[Part]]) -> dict[str, object] | None:
+    """One table of sections: its labels in order, its cells by variant and label, its unit and its longest time."""
+    labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
+    if not labels:
+        return None
+    longest = max(part.ms for found in parts.values() for part in found)
+    cells = {name: {part.label: part.ms for part in found} for name, found in parts.items()}
+    return {"title": title, "labels": labels, "cells": cells, "longest": longest, "unit": fmt.unit_for_ms([longest])}
 
 
 def sync_sites(study: Study) -> Html:
@@ -225,9 +193,8 @@ def rank_sites(sites: Sequence[Site]) -> list[Site]:
 
 
 def findings(items: Sequence[Finding]) -> Html:
-    """Findings by severity, then by cost, each with its evidence, advice and counter-check."""
-    ranked = sorted(items, key=lambda f: (_SEVERITIES.get(f.severity, 3), -(f.cost_ns_per_step or 0)))
-    return render("findings", findings=ranked)
+    """Findings in the order given (dearest first), each with its evidence, advice and counter-check."""
+    return render("findings", findings=items)
 
 
 def method(study: Study) -> Html:
@@ -237,9 +204,11 @@ def method(study: Study) -> Html:
 
 def provenance(study: Study) -> Html:
     """Environment, runs, digests, and the exact commands that make this again."""
+    without_gpu = study.fact("gpu") is None
     environment = [
         (environment_name(key), _environment_value(key, value), key in study.environments_differ)
         for key, value in study.environment
+        if not (without_gpu and key in _OF_A_GPU)
     ]
     return render(
         "provenance",

@@ -32,7 +32,7 @@ def _study_entry(study: Study) -> IndexEntry:
 
 
 def load_imported(summaries: Sequence[Path | str], pages: Path | str) -> tuple[IndexEntry, ...]:
-    """One entry per summary.json of an imported trace. Its page is the report.html beside it; links start at `pages`."""
+    """One entry per summary.json of an imported trace; links to the report.html beside it start at `pages`."""
     return tuple(_trace_entry(Path(path), Path(pages)) for path in summaries)
 
 

@@ -21,6 +21,11 @@ class RunError:
     log_tail: tuple[str, ...]
 
     @property
+    def is_telling(self) -> bool:
+        """Whether there is anything to tell: a run that never started left neither an end nor a message."""
+        return self.status != "not run" or bool(self.error or self.log_tail)
+
+    @property
     def ending(self) -> str:
         """The end in a few words: "signal 9", "exit code 1"."""
         if self.signal is not None:
@@ -102,6 +107,7 @@ class Equivalence:
     gradient_rel_err: float | None = None
     loss_tolerance: float | None = None
     gradient_tolerance: float | None = None
+    error: RunError | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,7 @@ class Variant:
     profiled_over_unprofiled: float | None
     step_parts: tuple[Part, ...]
     loss_sections: tuple[Part, ...]
+    loss_sections_device: tuple[Part, ...]
     loader_wait_ms: float | None
     peak_allocated_bytes: float | None
     operators_per_step: float | None
@@ -169,9 +176,10 @@ class Variant:
         return (self.ratio is not None and self.ratio.verdict == "baseline") or self.baseline in (None, self.name)
 
     @property
-    def first_error(self) -> RunError | None:
-        """The error of the first run that did not end well."""
-        return next((run.error for run in self.runs if run.error is not None), None)
+    def verdict_words(self) -> str:
+        """The verdict as a chart says it; a variant whose answer differs never goes without that mark."""
+        words = (self.ratio.verdict if self.ratio is not None else None) or "no verdict"
+        return f"{words}, but differs" if self.equivalence.status == "differs" else words
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from nbformat import NotebookNode
 
 from steptrace.errors import ReportError
 from steptrace.report.build import load_study
-from steptrace.report.html import TEMPLATES
+from steptrace.report.markup import TEMPLATES
 
 #: A page takes seconds; a notebook that someone extended may take longer.
 CELL_TIMEOUT_S = 600
@@ -98,7 +98,7 @@ class _OwnKernelManager(AsyncKernelManager):
 
 def _execute(path: Path, parameters: Mapping[str, object], log: Path) -> NotebookNode:
     """Run a notebook with these parameters; write it to `log` with its outputs, even if a cell fails."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook: NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     _set_parameters(notebook, parameters, path)
     with tempfile.TemporaryDirectory(prefix="steptrace-", dir=_short_temporary_folder()) as folder:
         client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, resources={"metadata": {"path": str(path.parent)}})
@@ -116,7 +116,7 @@ def _execute(path: Path, parameters: Mapping[str, object], log: Path) -> Noteboo
             raise ReportError("the kernel died", where=path, next_step=f"look into {log}") from None
         finally:
             log.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebook, log)
+            nbformat.write(notebook, log)  # type: ignore[no-untyped-call]
     return notebook
 
 
@@ -137,7 +137,7 @@ def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], pa
 def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | None) -> None:
     """Render an executed notebook with steptrace's template: cells become sections, code is left out."""
     toc = _mark_sections(notebook)
-    exporter = HTMLExporter(
+    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
         template_name="steptrace",
         extra_template_basedirs=[str(TEMPLATES)],
         extra_loaders=[jinja2.FileSystemLoader(TEMPLATES)],

@@ -1,12 +1,13 @@
-"""Matplotlib figures as inline SVG: text stays text, colours follow the page's theme, the same data gives the same bytes.
+"""Matplotlib figures as inline SVG: text stays text, colours follow the page's theme, same data give the same bytes.
 
 One unit of a figure is one CSS pixel at its natural width (`WIDTH`); the page scales it to its column.
 """
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import matplotlib as mpl
 from markupsafe import Markup, escape
@@ -15,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 #: Natural width of a figure in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
-WIDTH = 480.0
+WIDTH = 440.0
 
 #: Colours by role (Okabe and Ito's palette, told apart by colour-blind readers too). page.css holds the same names
 #: as custom properties, with other values for a dark screen.
@@ -34,7 +35,7 @@ COLOURS: dict[str, str] = {
 }
 INK, MUTED, RULE, BAND, GREY = (COLOURS[name] for name in ("ink", "muted", "rule", "band", "grey"))
 
-_STYLE = {
+_STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "steptrace",
     "font.family": "DejaVu Sans",
@@ -57,6 +58,10 @@ _STYLE = {
     "savefig.facecolor": "none",
 }
 
+#: Height of a one-line label, and the width of a letter of a name and of a note, in pixels.
+ONE_LINE = 21.0
+_BOLD_LETTER, _LETTER = 8.2, 6.6
+
 _NOT_INLINE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _NAMESPACES = re.compile(r'\s+xmlns(?::\w+)?="[^"]*"')
 _ID = re.compile(r'(\bid="|"#|url\(#)')
@@ -72,14 +77,14 @@ class InlineSvg(Markup):
 @contextmanager
 def style() -> Iterator[None]:
     """The look of all figures, for the time of drawing and saving one."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(cast("Any", _STYLE)):
         yield
 
 
 def canvas(height: float) -> Figure:
     """An empty figure of `WIDTH` x `height` CSS pixels."""
     figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
-    FigureCanvasSVG(figure)  # type: ignore[no-untyped-call]
+    FigureCanvasSVG(figure)
     return figure
 
 
@@ -97,14 +102,31 @@ def rows_axes(figure: Figure, rows_height: float, *, top: float = 4, margin: flo
     return axes
 
 
-def row_label(axes: Axes, y: float, left: str, right: str = "") -> None:
-    """A row's name at the left edge, bold, and what is to be said of it at the right edge; `y` is the text's middle."""
-    at = axes.get_yaxis_transform()
-    axes.text(0, y, left, transform=at, va="center_baseline", ha="left", fontweight="bold", fontsize=12, parse_math=False)
-    if right:
-        axes.text(
-            1, y, right, transform=at, va="center_baseline", ha="right", fontsize=11, color=MUTED, parse_math=False
-        )
+def label_height(labels: Iterable[tuple[str, str]]) -> float:
+    """Height of the rows' labels: one line, or two if a name and its note do not fit beside each other."""
+    fits = all(len(shorten(left)) * _BOLD_LETTER + len(right) * _LETTER + 12 < WIDTH for left, right in labels)
+    return ONE_LINE if fits else ONE_LINE + 15
+
+
+def row_label(axes: Axes, top: float, height: float, label: tuple[str, str]) -> None:
+    """A row's name, bold, and the note on it: at the right edge of its line, or below it where `height` has room."""
+    name, note = label
+    below = height > ONE_LINE
+    _text(axes, (0, top + ONE_LINE / 2), shorten(name), fontweight="bold", fontsize=12)
+    where = (0, top + ONE_LINE / 2 + 15) if below else (1, top + ONE_LINE / 2)
+    _text(axes, where, note, ha="left" if below else "right", fontsize=11, color=MUTED)
+
+
+def _text(axes: Axes, where: tuple[float, float], text: str, **style: Any) -> None:
+    """Text at a share of the width and a height in pixels. Names hold underscores and dollars: no mathematics."""
+    transform = axes.get_yaxis_transform()
+    axes.text(*where, text, transform=transform, va="center_baseline", parse_math=False, **style)
+
+
+def shorten(name: str) -> str:
+    """A name that fits a figure's width: the middle of a longer one is left out."""
+    most = int(WIDTH / _BOLD_LETTER) - 1
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
 def inline(figure: Figure, name: str, alt: str) -> InlineSvg:

@@ -1,3 +1,6 @@
+// On a narrow screen the definitions start folded.
+if (innerWidth < 760) for (const block of document.querySelectorAll("details.defs")) block.open = false;
+
 // Sorts a table by a column: first click descending, then ascending. Rows without a value stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];

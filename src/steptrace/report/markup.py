@@ -1,0 +1,72 @@
+"""Components of templates/components as HTML, with autoescape on: whatever comes from data is escaped."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup, escape
+
+from steptrace.report import format as fmt
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_BACKTICKS = re.compile(r"`([^`]+)`")
+_BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
+
+
+class Html(Markup):
+    """A piece of HTML that is safe to embed as it is."""
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+def inline_code(text: str) -> Markup:
+    """Escaped text with `backticks` turned into code."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def breakable(name: str) -> Markup:
+    """A name that may break after its underscores, dots, hyphens and slashes, and nowhere else."""
+    return Markup(_BREAK_AFTER.sub(r"\1<wbr>", str(escape(name))))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        bytes=fmt.size_bytes,
+        code=inline_code,
+        count=fmt.count,
+        error=fmt.relative_error,
+        ms=fmt.duration_ms,
+        multiple=fmt.multiple,
+        ns=fmt.duration_ns,
+        pct=fmt.percent,
+        name=breakable,
+        setting=fmt.setting,
+        share=fmt.share,
+        shell=shlex.quote,
+    )
+    environment.globals.update(fmt=fmt, not_measured=Markup('<span class="null">not measured</span>'))
+    return environment
+
+
+def render(template: str, **data: object) -> Html:
+    """One component of templates/components with its data."""
+    return Html(_environment().get_template(f"components/{template}.html.j2").render(**data))
+
+
+def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:
+    """A whole page around `body`; `toc` holds (id, heading) of its sections, `home` the way back to the index."""
+    resources = {"title": title, "toc": toc, "home": home}
+    return _environment().get_template("components/page.html.j2").render(resources=resources, body=Markup(body))
