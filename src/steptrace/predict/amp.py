@@ -30,13 +30,14 @@ FLOAT32 = (
     "log_softmax.int", "cumprod", "cumsum", "norm.Scalar", "sum", "sum.dim_IntList",
 )  # fmt: skip
 
-_library: Library | None = None
+_AUTOCAST = "AutocastPrivateUse1"
+_libraries: list[Library] = []  # keeps the registrations alive
 
 
 def _casting(name: str, dtype: torch.dtype | None) -> Any:
     packet, _, overload = name.partition(".")
     op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
@@ -53,11 +54,13 @@ def _casting(name: str, dtype: torch.dtype | None) -> Any:
 
 def ensure_registered() -> None:
     """Register the casts for the virtual device unless this process has done so."""
-    global _library
-    if _library is not None:
+    if _libraries:
         return
-    _library = Library("aten", "IMPL")
+    # Unlike other devices, PrivateUse1 has no fallthrough for the operators that autocast leaves alone.
+    every, aten = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    every.fallback(torch.library.fallthrough_kernel, _AUTOCAST)  # type: ignore[no-untyped-call]
+    _libraries.extend((every, aten))
     for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):
         for name in names:
             if hasattr(torch.ops.aten, name.partition(".")[0]):
-                _library.impl(name, _casting(name, dtype), "AutocastPrivateUse1")
+                aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]

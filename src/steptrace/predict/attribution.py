@@ -7,18 +7,24 @@ Python frames, it is the line that created the running autograd node: anomaly mo
 import linecache
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import NamedTuple, TypeVar
+from types import FrameType
+from typing import NamedTuple
 
 import torch
+from torch.profiler.python_tracer import _prefix_regex
 
-_F = TypeVar("_F", bound=Callable[..., object])
+import steptrace
 
-_OWN = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parent}/", "<frozen ")
+_PREDICT = f"{Path(__file__).parent}/"
+_PIPELINE = f"{Path(steptrace.__file__).parent}/"
+#: Frames to look past: PyTorch's, the virtual device's, and the interpreter's own.
+_LOOK_PAST = (f"{Path(torch.__file__).parent}/", _PREDICT, "<frozen ")
+#: Those of the pipeline that drive a program. Whatever lies further out only started it, and is not to blame.
+_DRIVER = f"{_PREDICT}drive.py"
+_WORKLOADS = f"{_PIPELINE}workloads/"
 _TRACE_LINE = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
-_BOUNDARIES: set[CodeType] = set()
 
 
 class Location(NamedTuple):
@@ -39,41 +45,11 @@ class Location(NamedTuple):
 NOWHERE = Location(None, None, None)
 
 
-def boundary(function: _F) -> _F:
-    """Mark a function of the pipeline that drives a program: frames outside it are nobody's to blame."""
-    _BOUNDARIES.add(function.__code__)  # type: ignore[attr-defined]  # a plain function
-    return function
-
-
-def _is_programs(file: str) -> bool:
-    return not file.startswith(_OWN)
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None and frame.f_code not in _BOUNDARIES:
-        yield frame
-        frame = frame.f_back
-
-
-def _on_stack(frame: FrameType | None) -> Location:
-    for candidate in _outwards(frame):
-        code = candidate.f_code
-        if _is_programs(code.co_filename):
-            return Location(code.co_filename, candidate.f_lineno, code.co_name)
-    return NOWHERE
-
-
-def _of_node(node: object) -> Location:
-    """The line that created an autograd node, from the stack (outermost first) that anomaly mode has stored."""
-    metadata = getattr(node, "metadata", None) or {}
-    boundaries = {(code.co_filename, code.co_name) for code in _BOUNDARIES}
-    for entry in reversed(metadata.get("traceback_") or []):
-        found = _TRACE_LINE.match(entry)
-        if not found or (found["file"], found["function"]) in boundaries:
-            return NOWHERE
-        if _is_programs(found["file"]):
-            return Location(found["file"], int(found["line"]), found["function"])
-    return NOWHERE
+def trace_file_name(path: str) -> str:
+    """A file's name as Kineto writes it into a trace: without the entry of `sys.path` that it lies under."""
+    # PyTorch's own list of these entries, so that a prediction and a trace agree by construction.
+    prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
+    return path.removeprefix(prefix)
 
 
 def locate(owner: int) -> tuple[Location, str]:
@@ -83,18 +59,42 @@ def locate(owner: int) -> tuple[Location, str]:
     thread runs, and its line is what is left for a node that was created before.
     """
     node = torch._C._current_autograd_node()
+    here = sys._getframe(1)
     if node is None:
-        return _on_stack(sys._getframe(1)), "forward"
+        return _innermost(_frames(here)), "forward"
     # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
-    inside = []
-    for frame in _outwards(sys._getframe(1)):
-        if frame.f_code.co_name == "_engine_run_backward":
-            break
-        inside.append(frame)
-    own = next((f for f in inside if _is_programs(f.f_code.co_filename)), None)
-    if own is not None and not own.f_code.co_filename.endswith("threading.py"):
-        return Location(own.f_code.co_filename, own.f_lineno, own.f_code.co_name), "backward"
-    found = _of_node(node)
+    found = _innermost(_frames(here, until="_engine_run_backward"))
     if found is NOWHERE:
-        found = _on_stack(sys._current_frames().get(owner))
+        found = _innermost(_stored(node))
+    if found is NOWHERE:
+        found = _innermost(_frames(sys._current_frames().get(owner)))
     return found, "backward"
+
+
+def _innermost(frames: Iterable[Location]) -> Location:
+    """The first of the frames, from the innermost outwards, that is the program's."""
+    for location in frames:
+        file = str(location.file)
+        if file == _DRIVER or (file.startswith(_PIPELINE) and not file.startswith((_PREDICT, _WORKLOADS))):
+            return NOWHERE
+        if not file.startswith(_LOOK_PAST):
+            return location
+    return NOWHERE
+
+
+def _frames(frame: FrameType | None, until: str | None = None) -> Iterator[Location]:
+    """The running frames from the innermost outwards, up to a function of the given name.
+
+    Threads of autograd's begin in C++: what is there of Python's `threading` belongs to threads of the program.
+    """
+    while frame is not None and frame.f_code.co_name != until:
+        yield Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+
+
+def _stored(node: object) -> Iterator[Location]:
+    """The frames that created an autograd node, which anomaly mode has stored from the outermost inwards."""
+    for entry in reversed((getattr(node, "metadata", None) or {}).get("traceback_") or []):
+        found = _TRACE_LINE.match(entry)
+        if found:
+            yield Location(found["file"], int(found["line"]), found["function"])

@@ -40,7 +40,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
         amp.ensure_registered()
         execution.use_rules(rules)
         recorder = Recorder()
-        with rerouted(recorder), execution.VirtualDevice(), recording(recorder):
+        with rerouted(recorder), execution.VirtualDevice(), recording(recorder):  # type: ignore[no-untyped-call]
             yield recorder
     finally:
         _one_at_a_time.release()

@@ -21,7 +21,7 @@ def _unknown(op: str, reason: str) -> None:
         Recorder.active.cannot_judge(op, reason)
 
 
-class Event:
+class _Event:
     """A CUDA event. Waiting for it on the host is a sync; asking it, or waiting for it on a stream, is none."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - torch's own
@@ -38,14 +38,14 @@ class Event:
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, end: "Event") -> float:
+    def elapsed_time(self, end: "_Event") -> float:
         return (end._at - self._at) * 1e3
 
     def synchronize(self) -> None:
         _wait("event", "torch.cuda.Event.synchronize")
 
 
-class Stream:
+class _Stream:
     """A CUDA stream. As a context it does nothing: on the virtual device everything happens at once."""
 
     cuda_stream = 0
@@ -62,18 +62,21 @@ class Stream:
     def wait_stream(self, _stream: object) -> None:
         pass
 
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event()
+    def record_event(self, event: _Event | None = None) -> _Event:
+        event = event or _Event()
         event.record(self)
         return event
 
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         _wait("stream", "torch.cuda.Stream.synchronize")
 
-    def __enter__(self) -> "Stream":
+    def __enter__(self) -> "_Stream":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,7 +88,7 @@ def _context(_value: object = None) -> Iterator[None]:
     yield
 
 
-_default_stream = Stream()
+_default_stream = _Stream()
 
 
 def _no_capture(*_: Any, **__: Any) -> Any:
@@ -128,9 +131,9 @@ CUDA: dict[str, Callable[..., Any]] = {
     "get_arch_list": lambda: ["sm_90"],
     "is_bf16_supported": lambda *_, **__: True,
     "synchronize": lambda _device=None: _wait("device", "torch.cuda.synchronize"),
-    "Event": Event,
-    "Stream": Stream,
-    "ExternalStream": Stream,
+    "Event": _Event,
+    "Stream": _Stream,
+    "ExternalStream": _Stream,
     "stream": _context,
     "StreamContext": _context,
     "set_stream": _nothing,

@@ -39,7 +39,7 @@ class RuleTable:
         return self._by_op.get(f"{prefix}{packet}.{func._overloadname}") or self._by_op.get(f"{prefix}{packet}")
 
 
-class VirtualDevice(TorchDispatchMode):
+class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Catches what has no virtual tensor among its arguments: factories, copies to the device, pinning."""
 
     def __torch_dispatch__(

@@ -8,7 +8,7 @@ _pinned: dict[int, StorageWeakRef] = {}
 
 def mark(tensor: Tensor) -> Tensor:
     """Count the memory of a CPU tensor, and so of its views, as pinned."""
-    reference = StorageWeakRef(tensor.untyped_storage())
+    reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
     _pinned[reference.cdata] = reference
     return tensor
 
@@ -18,7 +18,7 @@ def is_marked(tensor: Tensor) -> bool:
     if not _pinned:
         return False
     reference = _pinned.get(tensor.untyped_storage()._cdata)
-    return reference is not None and not reference.expired()
+    return reference is not None and not reference.expired()  # type: ignore[no-untyped-call]
 
 
 def forget() -> None:

@@ -14,25 +14,21 @@ from torch.utils import _foreach_utils
 
 from steptrace.predict import backend, cuda_api, pinned
 from steptrace.predict.recorder import Recorder
-from steptrace.predict.tensor import VirtualTensor, is_virtual, map_tensors
+from steptrace.predict.tensor import SET_DATA, VirtualTensor, is_virtual, map_tensors
 
-_CUDA = re.compile(r"cuda(:0)?")
+_CUDA = re.compile(r"cuda(:\d+)?")
 _MISSING = object()
 
 
 def _virtual_device(value: Any) -> Any:
     """The virtual device if the value names the first CUDA device; anything else as it is."""
-    if isinstance(value, torch.device):
-        names_cuda = value.type == "cuda"
-        index = value.index
-    elif isinstance(value, str) and value.startswith("cuda"):
-        names_cuda = _CUDA.fullmatch(value) is not None or value.startswith("cuda:")
-        index = int(value[5:]) if value[5:].isdigit() else None
-    else:
+    if isinstance(value, str) and _CUDA.fullmatch(value):
+        value = torch.device(value)
+    if not isinstance(value, torch.device) or value.type != "cuda":
         return value
-    if names_cuda and index:
-        raise RuntimeError(f"CUDA error: invalid device ordinal ({value}); the virtual device is cuda:0")
-    return backend.device() if names_cuda else value
+    if value.index:
+        raise RuntimeError(f"CUDA error: invalid device ordinal ({value}; the virtual device is cuda:0)")
+    return backend.device()
 
 
 class Reroute(TorchFunctionMode):
@@ -46,9 +42,10 @@ class Reroute(TorchFunctionMode):
             return func(*args, **kwargs)  # stays "cuda", as the program will want to read it
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
-        if func is Tensor.data.__set__ and is_virtual(args[1]) is not is_virtual(args[0]):
+        if func is SET_DATA and is_virtual(args[1]) is not is_virtual(args[0]):
             # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
-            torch.utils.swap_tensors(args[0], args[1].detach().requires_grad_(args[0].requires_grad))
+            moved = args[1].detach().requires_grad_(args[0].requires_grad)
+            torch.utils.swap_tensors(args[0], moved)  # type: ignore[no-untyped-call]
             return None
         args = tuple(map_tensors(_virtual_device, argument) for argument in args)
         if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
@@ -60,7 +57,10 @@ class Reroute(TorchFunctionMode):
 
 
 def _to_virtual(
-    tensor: Tensor, device: object = None, non_blocking: bool = False, **kwargs: Any  # noqa: FBT001, FBT002 - torch's own
+    tensor: Tensor,
+    device: object = None,
+    non_blocking: bool = False,  # noqa: FBT001, FBT002 - torch's own
+    **kwargs: Any,
 ) -> Tensor:
     _virtual_device(torch.device("cuda", device) if isinstance(device, int) else device)
     return tensor.to(backend.device(), non_blocking=non_blocking, **kwargs)
@@ -91,7 +91,7 @@ def _flag(get: Callable[[], bool], put: Callable[[bool], None], *, value: bool) 
 
 
 @contextmanager
-def _listed(types: list[type]) -> Iterator[None]:
+def _listed(types: list[type[Tensor]]) -> Iterator[None]:
     types.append(VirtualTensor)
     try:
         yield
@@ -117,7 +117,7 @@ def _labelled(recorder: Recorder, stack: ExitStack) -> None:
 
     def entering(self: Any) -> Any:
         recorder.enter(self.name)
-        return enter(self)
+        return enter(self)  # type: ignore[no-untyped-call]
 
     def leaving(self: Any, *error: Any) -> Any:
         recorder.leave()
@@ -173,7 +173,7 @@ class _Generator(torch.Generator):
 
     def __new__(cls, device: Any = "cpu") -> "_Generator":
         on_cuda = is_virtual_name(device)
-        made: _Generator = super().__new__(cls, "cpu" if on_cuda else device)
+        made: _Generator = super().__new__(cls, "cpu" if on_cuda else device)  # type: ignore[call-arg]
         return made
 
 
@@ -196,8 +196,8 @@ def rerouted(recorder: Recorder) -> Iterator[None]:
             for name, value in replacements.items():
                 if hasattr(module, name):
                     stack.enter_context(_replaced(module, name, value))
-        stack.enter_context(_replaced(torch, "Event", cuda_api.Event))
-        stack.enter_context(_replaced(torch, "Stream", cuda_api.Stream))
+        stack.enter_context(_replaced(torch, "Event", cuda_api.CUDA["Event"]))
+        stack.enter_context(_replaced(torch, "Stream", cuda_api.CUDA["Stream"]))
         stack.enter_context(_replaced(torch, "Generator", _Generator))
         # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
         swap = future.get_swap_module_params_on_conversion, future.set_swap_module_params_on_conversion

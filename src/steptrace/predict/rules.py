@@ -250,6 +250,8 @@ RULES: tuple[Rule, ...] = (
     # Single values given as tensors
     Rule("masked_fill.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
     Rule("masked_fill_.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
+    Rule("index_fill.int_Tensor", "d2h_copy", _value_on_device, _INDEXING, "value.item()"),
+    Rule("index_fill_.int_Tensor", "d2h_copy", _value_on_device, _INDEXING, "value.item()"),
     Rule("fill.Tensor", "d2h_copy", _device_value_for_host, "native/Fill.cpp", "value.item()"),
     Rule("fill_.Tensor", "d2h_copy", _device_value_for_host, "native/Fill.cpp", "value.item()"),
     Rule("where.self", "h2d_copy", _host_scalars_of_where, "native/TensorCompare.cpp", "CPU scalars are copied over"),

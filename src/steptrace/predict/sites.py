@@ -1,7 +1,9 @@
 """What a prediction holds: sites, what could not be judged, and operators per section."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from steptrace.predict.attribution import trace_file_name
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class Syncs(Protocol):
     def unknown(self) -> list[Unknown]:
         """What could not be judged: the total may be higher by these."""
 
+    def reset(self) -> None:
+        """Forget what has been counted, as after a warm-up step."""
+
     @property
     def operators(self) -> dict[str, int]:
         """Operators on the device that do work (not mere views), per `record_function` label; nested ones in both."""
@@ -62,6 +67,13 @@ class Syncs(Protocol):
     @property
     def operator_total(self) -> int:
         """The same over everything, labelled or not. A proxy for the number of kernel launches."""
+
+
+_Place = TypeVar("_Place", Site, Unknown)
+
+
+def _named(place: _Place) -> _Place:
+    return place if place.file is None else replace(place, file=trace_file_name(place.file))
 
 
 @dataclass(frozen=True)

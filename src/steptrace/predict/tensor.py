@@ -32,10 +32,11 @@ class VirtualTensor(Tensor):
 
     _inner: Tensor
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> "VirtualTensor":
+        """Wrap a CPU tensor."""
         wrapper: VirtualTensor = Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
@@ -49,7 +50,7 @@ class VirtualTensor(Tensor):
         return wrapper
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, _types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         from steptrace.predict.execution import run
@@ -60,13 +61,16 @@ class VirtualTensor(Tensor):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
+        """The device as the program knows it."""
         return _CUDA
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
+        """Yes."""
         return True
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002 - torch's own
+        """The type's name, or the tensor in another type."""
         if dtype is None:
             return f"torch.cuda.{_CUDA_TYPE_NAMES.get(self.dtype, '')}Tensor"
         if isinstance(dtype, str) and not dtype.startswith("torch.cuda."):
@@ -75,25 +79,30 @@ class VirtualTensor(Tensor):
         return self.to(dtype=names.get(dtype, dtype), non_blocking=non_blocking)
 
     def data_ptr(self) -> int:
+        """The address of the values on the CPU."""
         return self._inner.data_ptr()
 
-    def is_pinned(self, _device: object = None) -> bool:  # type: ignore[override]
+    def is_pinned(self, _device: object = None) -> bool:
+        """Never: only CPU memory can be."""
         return False
 
-    def pin_memory(self, _device: object = None) -> Tensor:  # type: ignore[override]
+    def pin_memory(self, _device: object = None) -> Tensor:
+        """Raise as CUDA does."""
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
 
     def record_stream(self, _stream: object) -> None:
-        pass
+        """Nothing to do: there is one stream."""
 
     # Reading values
 
     def tolist(self) -> Any:
+        """The values; copies to the host. C++ refuses this for subclasses."""
         if Recorder.active is not None and self.numel() > 0:
             Recorder.active.sync("d2h_copy", "aten::_to_copy", "tolist() copies to the host")
         return self._inner.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
+        """Raise as CUDA does, unless forced to copy to the host."""
         if force:
             return self.detach().cpu().resolve_conj().resolve_neg().numpy()
         raise TypeError(
@@ -111,7 +120,7 @@ class VirtualTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if Recorder.active is not None and self.numel() > 0:
             Recorder.active.sync("d2h_copy", "torch.save", "saving copies to the host")
-        return self._inner.__reduce_ex__(protocol)
+        return self._inner.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     # Writing values
 
@@ -130,9 +139,12 @@ class VirtualTensor(Tensor):
             copied.__dict__.update({k: v for k, v in self.__dict__.items() if k != "_inner"})
             memo[id(self)] = copied.requires_grad_(self.requires_grad)
             if self.grad is not None:
-                copied.grad = self.grad.__deepcopy__(memo)
+                copied.grad = self.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
         return memo[id(self)]  # type: ignore[no-any-return]
 
+
+#: Sets `tensor.data`, which mypy takes for a tensor rather than a property.
+SET_DATA: Any = vars(torch._C.TensorBase)["data"].__set__
 
 # Tensors print the name of a subclass; a CUDA tensor prints "tensor(...)".
 VirtualTensor.__name__ = "tensor"
@@ -159,4 +171,4 @@ def refresh(tensor: VirtualTensor) -> None:
     """Bring size and strides up to date after an operator has changed those of the tensor inside."""
     inner = tensor._inner
     if tensor.shape != inner.shape or tensor.stride() != inner.stride():
-        Tensor.data.__set__(tensor, VirtualTensor(inner))
+        SET_DATA(tensor, VirtualTensor(inner))

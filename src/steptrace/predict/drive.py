@@ -1,0 +1,174 @@
+"""Drives a program on the virtual device: a resolved config's training step, or anyone's `module:function`.
+
+A first step creates what later ones find (optimizer states, the scale of a gradient scaler, caches), so a second one
+is predicted. Its parts carry the same labels as in a training: data, forward, loss, backward, optimizer.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torch.profiler import record_function
+from torch.utils.data import DataLoader, default_collate
+from yaml import YAMLError
+
+from steptrace.errors import ConfigError, PredictError, SteptraceError
+from steptrace.predict.core import predict_syncs
+from steptrace.predict.sites import Prediction
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+Step = Callable[[], object]
+
+
+def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
+    """Predict the second training step of a resolved config on CUDA, whatever device the config names.
+
+    Args:
+        path: the resolved config (YAML).
+        batch_size: in place of the config's. Syncs rarely depend on it, and a GPU's batch takes long on a CPU.
+
+    Raises:
+        ConfigError: the config cannot be read.
+        PredictError: its step cannot be run on the virtual device.
+    """
+    config = _read(path)
+    if batch_size is not None:
+        config.data.batch_size = batch_size
+    with torch.random.fork_rng(devices=[]), _importable(config.get("python_path") or []):
+        return _predict_second(lambda: _training_step(config), where=str(path))
+
+
+def predict_callable(target: str) -> Prediction:
+    """Predict the second call of `module:function`, a training step that takes no arguments and uses "cuda".
+
+    The module is imported with the virtual device in place, so it may build its model at import. The current folder
+    is searched first, as by `python -m`.
+
+    Raises:
+        PredictError: there is no such function, or it cannot be run on the virtual device.
+    """
+    module_name, _, function_name = target.partition(":")
+    if not module_name or not function_name:
+        raise PredictError("not a function's address", where=target, expected="module:function")
+
+    def load() -> Step:
+        try:
+            step: Step = getattr(importlib.import_module(module_name), function_name)
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise PredictError(
+                f"no such function ({error})",
+                where=target,
+                expected="module:function, importable from here",
+            ) from error
+        return step
+
+    with _importable(["."]):
+        return _predict_second(load, where=target)
+
+
+def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
+    with predict_syncs() as syncs:
+        try:
+            step = load()
+            step()
+            syncs.reset()
+            step()
+        except SteptraceError:
+            raise
+        except Exception as error:
+            raise PredictError(
+                f"the step failed on the virtual device ({type(error).__name__}: {error})",
+                where=where,
+                next_step="the chained traceback names the line; a step that runs on CUDA but not here is a gap",
+            ) from error
+        return Prediction.of(syncs)
+
+
+def _read(path: Path) -> DictConfig:
+    try:
+        config = OmegaConf.load(path)
+    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"config cannot be read ({error})", where=path, expected="a YAML mapping") from error
+    missing = {"model", "loss", "data", "optimizer", "precision"} - set(config)
+    if not isinstance(config, DictConfig) or missing:
+        raise ConfigError(f"not a resolved config (without {', '.join(sorted(missing))})", where=path)
+    return config
+
+
+@contextmanager
+def _importable(folders: list[str]) -> Iterator[None]:
+    """Search some folders for modules first, for a while."""
+    before = list(sys.path)
+    sys.path[:0] = [str(Path(folder).resolve()) for folder in folders]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _training_step(config: DictConfig) -> Step:
+    """The config's training step on "cuda", built from its seed."""
+    torch.manual_seed(config.seed)
+    precision = config.precision
+    dtype = _AUTOCAST[precision.autocast] if precision.autocast else None
+    model = instantiate(config.model).to("cuda").train()
+    loss_of = instantiate(config.loss)
+    if isinstance(loss_of, torch.nn.Module):
+        loss_of = loss_of.to("cuda")
+    optimizer = instantiate(config.optimizer)(model.parameters())
+    scaler = torch.amp.GradScaler("cuda", enabled=precision.grad_scaler)
+    batches = _batches(config)
+
+    def step() -> None:
+        with record_function("data"):
+            inputs, targets = next(batches)
+            inputs = _to_device(inputs, non_blocking=config.data.non_blocking)
+            targets = _to_device(targets, non_blocking=config.data.non_blocking)
+        with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None):
+            with record_function("forward"):
+                outputs = model(inputs)
+            with record_function("loss"):
+                loss = loss_of(outputs, targets)
+        with record_function("backward"):
+            scaler.scale(loss).backward()
+        with record_function("optimizer"):
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _batches(config: DictConfig) -> Iterator[Any]:
+    """The config's batches without worker processes, which make no syncs; pinned if the config says so."""
+    data = config.data
+    dataset = instantiate(data.dataset)
+    loader: DataLoader[Any] = DataLoader(
+        dataset,
+        batch_size=min(data.batch_size, len(dataset)),
+        pin_memory=data.pin_memory,
+        drop_last=True,
+        collate_fn=getattr(dataset, "collate", default_collate),
+    )
+    while True:
+        yield from loader
+
+
+def _to_device(value: Any, *, non_blocking: bool) -> Any:
+    """A batch's part on "cuda": whatever has a `to`, also inside lists, tuples and mappings."""
+    if hasattr(value, "to"):
+        return value.to("cuda", non_blocking=non_blocking)
+    if isinstance(value, Mapping):
+        return {key: _to_device(part, non_blocking=non_blocking) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [_to_device(part, non_blocking=non_blocking) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value

@@ -1,0 +1,42 @@
+"""The syncs of one training step on CUDA: `python -m steptrace.predict.main --config CONFIG.yaml --out DIR`.
+
+`--callable module:function` predicts anyone's step instead. Leaves prediction.json in DIR. What cannot be predicted
+ends with a message and exit code 2.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from steptrace.errors import SteptraceError
+from steptrace.predict.drive import predict_callable, predict_config
+from steptrace.record import write_json
+
+#: The name of what is written.
+PREDICTION_FILE = "prediction.json"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(description="Predict the syncs of one training step on CUDA, without one.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, help="resolved config of a variant (YAML)")
+    what.add_argument("--callable", metavar="MODULE:FUNCTION", help="a training step without arguments")
+    parser.add_argument("--batch-size", type=int, help="in place of the config's, which a CPU may find large")
+    parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
+    options = parser.parse_args(arguments)
+    try:
+        if options.config is not None:
+            prediction = predict_config(options.config, batch_size=options.batch_size)
+        else:
+            prediction = predict_callable(options.callable)
+        write_json(options.out / PREDICTION_FILE, prediction.to_json())
+    except SteptraceError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stdout.write(f"{prediction.total} syncs, {len(prediction.unknown)} operations not judged\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
