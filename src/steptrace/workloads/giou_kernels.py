@@ -1,16 +1,23 @@
 """The GIoU losses that are operators of the extension in `ext/giou`: the article's kernels, and one fused operator.
 
 They compute what `giou_losses.py` defines, on padded boxes. The extension's Python package `steptrace_giou` is imported
-when a loss is made; its folder `ext/giou/python` has to be in the config's `python_path`.
+when a loss is made: as installed or from a folder in `python_path`, else from the checkout that this package stands in.
 """
 
 import importlib
-from typing import Any
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+import steptrace
 from steptrace.errors import TrainError
+
+#: The extension's Python side in a checkout.
+EXTENSION: Final = Path(steptrace.__file__).resolve().parents[2] / "ext" / "giou" / "python"
 
 
 class _ExtensionLoss(nn.Module):
@@ -81,12 +88,14 @@ class FusedLoss(_ExtensionLoss):
 
 
 def _import_ops() -> Any:
+    if importlib.util.find_spec("steptrace_giou") is None and EXTENSION.is_dir():
+        sys.path.append(str(EXTENSION))
     try:
         return importlib.import_module("steptrace_giou.ops")
     except ModuleNotFoundError as error:
         raise TrainError(
             f"the extension's Python package cannot be imported ({error})",
             where="loss",
-            expected="ext/giou/python in python_path",
-            next_step="add the override python_path=[ext/giou/python]",
+            expected=f"steptrace_giou, in python_path or in {EXTENSION}",
+            next_step="run from a checkout, or name the package's folder in python_path",
         ) from error

@@ -143,7 +143,14 @@ class ReferenceLoss(nn.Module):
     """The same function in float64, image by image and box by box, for boxes in any form.
 
     Slow and plain on purpose: it is what a variant must agree with. It shares no arithmetic with the variants.
+
+    Args:
+        iterations: taken so that a study can set it for all its losses; repeating changes no mean.
     """
+
+    def __init__(self, iterations: int = 1) -> None:
+        super().__init__()
+        self.iterations = iterations
 
     def forward(self, output: Tensor, target: Boxes) -> Tensor:
         """Return the scalar float64 loss of predictions [N, B, 4] against the boxes of a batch."""
