@@ -97,8 +97,8 @@ def compare_on(config: DictConfig, reference: DictConfig, name: str, seed: int, 
     precision = Precision.from_config(config.precision, device.type)
     precision.apply()
     seed_everything(seed)
-    model = instantiate(config.model)
-    reference_model = instantiate(reference.model)
+    model = instantiate(config.model, **config.equivalence.model)
+    reference_model = instantiate(reference.model, **reference.equivalence.model)
     try:
         reference_model.load_state_dict(model.state_dict())
     except RuntimeError as error:
