@@ -1,0 +1,35 @@
+# What is where. `snakemake --cores all` runs everything that config/workflow.yaml asks for.
+from snakemake.utils import min_version
+
+min_version("9.10")
+
+
+include: "workflow/rules/common.smk"  # the plan: studies, variants, digests, resources
+include: "workflow/rules/train.smk"  # every repeat of every variant, and each variant against the reference
+include: "workflow/rules/analyze.smk"  # traces to tables
+include: "workflow/rules/report.smk"  # comparison, pages, verdict
+
+
+localrules:
+    all,
+    analyze_run,
+    analyze_trace,
+    compare,
+    report,
+    index,
+    verdict,
+    enforce,
+
+
+rule all:
+    default_target: True
+    input:
+        run_files("status.json"),
+        run_files("summary.json"),
+        variant_files("equivalence/status.json"),
+        expand("results/{study}/comparison.json", study=STUDIES),
+        expand("reports/{study}.html", study=STUDIES),
+        "reports/index.html",
+        expand("results/traces/{trace}/summary.json", trace=TRACES),
+        "results/verdict.json",
+        "results/.cache/passed",

@@ -1,0 +1,1 @@
+"""What to run: YAML files read, checked and expanded into studies, variants and digests. Never imports torch."""

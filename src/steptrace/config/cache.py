@@ -1,0 +1,114 @@
+"""Resolved configurations kept on disk, since Snakemake reads the plan again in every process it starts."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from steptrace.config.digest import code_digest, config_digest
+
+if TYPE_CHECKING:
+    from steptrace.config.compose import Composer
+
+
+@dataclass(frozen=True)
+class Composed:
+    """One resolved configuration without labels: as plain data, as YAML text, and its digest."""
+
+    digest: str
+    text: str
+    config: dict[str, Any]
+
+    def snapshot(self, *, study: str, variant: str) -> str:
+        """Return the text of config.yaml: labels, then the configuration."""
+        labels = {"study": study, "variant": variant, "digest": self.digest}
+        return yaml.safe_dump(labels, sort_keys=False) + self.text
+
+
+class ComposeCache:
+    """Composes through a file that is valid for exactly one state of the configuration's YAML and of this package.
+
+    Args:
+        folders: the configuration folders, see `Composer`.
+        directory: where the file is kept.
+        allow: `_target_` prefixes the user allows.
+    """
+
+    def __init__(self, folders: Sequence[Path], directory: Path, *, allow: Iterable[str] = ()) -> None:
+        self._folders = folders
+        self._allow = tuple(allow)
+        self._path = directory / f"configs-{self._key()}.json"
+        self._entries = self._load()
+        self._new = False
+        self._composer: Composer | None = None
+
+    def compose(self, overrides: Sequence[str], *, where: str) -> Composed:
+        """Return the resolved and checked configuration under `overrides`; errors as in `Composer.compose`."""
+        key = json.dumps(list(overrides))
+        if key not in self._entries:
+            self._entries[key] = self._compose(overrides, where)
+            self._new = True
+        return self._entries[key]
+
+    def save(self) -> None:
+        """Write what was composed since, and drop the files of earlier states."""
+        if not self._new:
+            return
+        entries = {key: asdict(entry) for key, entry in self._entries.items()}
+        write_if_changed(self._path, json.dumps(entries))
+        for old in self._path.parent.glob("configs-*.json"):
+            if old != self._path:
+                old.unlink(missing_ok=True)
+        self._new = False
+
+    def _compose(self, overrides: Sequence[str], where: str) -> Composed:
+        # Hydra takes 0.15 s to import, which a run with nothing to do need not pay.
+        from steptrace.config.compose import Composer
+        from steptrace.config.schema import check_config
+
+        if self._composer is None:
+            self._composer = Composer(self._folders)
+        config = self._composer.compose(overrides, where=where)
+        check_config(config, allow=self._allow, where=where)
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
+        return Composed(digest=config_digest(config), text=text, config=config)
+
+    def _key(self) -> str:
+        state = hashlib.sha256(code_digest(["steptrace.config.compose", "steptrace.config.cache"]).encode())
+        for package in ("hydra-core", "omegaconf"):
+            state.update(importlib.metadata.version(package).encode())
+        state.update(repr(self._allow).encode())
+        for folder in self._folders:
+            for path in sorted(folder.rglob("*.yaml")):
+                state.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+        return state.hexdigest()[:16]
+
+    def _load(self) -> dict[str, Composed]:
+        try:
+            entries = json.loads(self._path.read_text(encoding="utf-8"))
+            return {key: Composed(**entry) for key, entry in entries.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}  # none yet, or damaged: compose again
+
+
+def write_if_changed(path: Path, text: str) -> bool:
+    """Write `text` to `path` in one step, only if the file holds something else; return whether it was written."""
+    try:
+        if path.read_text(encoding="utf-8") == text:
+            return False
+    except (OSError, UnicodeDecodeError):
+        pass
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(temporary).chmod(0o644)
+    Path(temporary).replace(path)
+    return True

@@ -1,0 +1,162 @@
+"""Composing one resolved configuration from the YAML groups and a list of Hydra overrides.
+
+Composing costs about 50 ms, so it is done once per combination of groups; plain `key=value` overrides are merged into
+a copy of the result, under the same schema. Every error becomes one `ConfigError` that names the override or file.
+"""
+
+import copy
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from steptrace.config.names import near
+from steptrace.config.schema import RootConfig, schema_keys
+from steptrace.errors import ConfigError
+
+_PLAIN = re.compile(r"(?P<key>[A-Za-z_][\w./]*)=(?P<value>.*)", re.DOTALL)
+#: Folders of the configuration that are no Hydra groups.
+_NOT_GROUPS = {"study"}
+
+
+class Composer:
+    """Composes configurations from one or more folders of YAML groups, remembering each combination of groups.
+
+    Args:
+        folders: the folders, each with one sub-folder per group; the first must hold config.yaml.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = [folder.resolve() for folder in folders]
+        self._groups = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()} - _NOT_GROUPS
+        self._bases: dict[tuple[str, ...], DictConfig] = {}
+        ConfigStore.instance().store(name="steptrace_schema", node=RootConfig)
+
+    def compose(self, overrides: Sequence[str], *, where: str) -> dict[str, Any]:
+        """Return the resolved configuration under `overrides`; of two that choose the same group the later counts.
+
+        Args:
+            overrides: in Hydra's syntax, such as `loss=where`, `data.batch_size=8`, `+model.bias=true`.
+            where: the file and variant the overrides stand in, for messages.
+
+        Raises:
+            ConfigError: an unknown group, option or key, or a value of the wrong type.
+        """
+        chosen: dict[str, str] = {}
+        plain: list[str] = []
+        special: list[str] = []
+        for override in overrides:
+            match = _PLAIN.fullmatch(override)
+            if match is None:
+                special.append(override)
+            elif match["key"] in self._groups:
+                chosen[match["key"]] = override
+            else:
+                plain.append(override)
+        if special:  # additions and deletions are rare; Hydra itself knows their order of application
+            config = self._compose([*chosen.values(), *plain, *special], where)
+        else:
+            config = copy.deepcopy(self._base(tuple(sorted(chosen.values())), where))
+            self._merge(config, plain, where)
+        return _resolve(config, where)
+
+    def _base(self, groups: tuple[str, ...], where: str) -> DictConfig:
+        if groups not in self._bases:
+            self._bases[groups] = self._compose(groups, where)
+        return self._bases[groups]
+
+    def _compose(self, overrides: Sequence[str], where: str) -> DictConfig:
+        more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in self._folders[1:])}]"]
+        try:
+            with initialize_config_dir(str(self._folders[0]), version_base="1.3"):
+                return compose("config", overrides=[*(more if self._folders[1:] else []), *overrides])
+        except MissingConfigException as error:
+            raise self._missing(error, where) from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"a configuration group is not valid YAML: {_one_line(error)}", where=where) from error
+        except (HydraException, OmegaConfBaseException) as error:
+            raise self._readable(error, overrides, where) from error
+
+    def _merge(self, config: DictConfig, overrides: Sequence[str], where: str) -> None:
+        for override in overrides:
+            try:
+                parsed = OverridesParser.create().parse_overrides([override])[0]
+                if parsed.is_sweep_override():
+                    raise ConfigError(
+                        f"'{override}' gives several values",
+                        where=where,
+                        next_step="write a list as [a,b], text as 'a,b', and a product of values under `matrix:`",
+                    )
+                OmegaConf.update(config, parsed.key_or_group, parsed.value(), merge=True)
+            except (HydraException, OmegaConfBaseException) as error:
+                raise self._readable(error, [override], where) from error
+
+    def _missing(self, error: MissingConfigException, where: str) -> ConfigError:
+        group, _, option = str(error.missing_cfg_file or "").rpartition("/")
+        if not group:
+            return ConfigError(_one_line(error), where=where)
+        hint = near(option, error.options or [])
+        return ConfigError(f"there is no '{option}' in the group '{group}'", where=where, next_step=hint)
+
+    def _readable(self, error: Exception, overrides: Sequence[str], where: str) -> ConfigError:
+        """Turn what Hydra and OmegaConf say into one line; the useful part is often in the cause."""
+        cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+        text = f"{error}\n{cause}"
+        full_key = match[1] if (match := re.search(r"full_key: (\S+)", text)) else None
+        file = match[1] if (match := re.search(r"In '([^']+)'", text)) else None
+        override = _culprit(text, full_key, overrides)
+        if override:
+            where = f"{where}, override '{override}'"
+        elif file:
+            where = f"{where}, {file}.yaml"
+        if full_key and re.search(r"Key '[^']*' (is )?not in", text):
+            return self._unknown_key(full_key, where)
+        reason = _one_line(cause)
+        return ConfigError(f"{full_key}: {reason}" if full_key else reason, where=where)
+
+    def _unknown_key(self, full_key: str, where: str) -> ConfigError:
+        parent, _, name = full_key.rpartition(".")
+        known = schema_keys(parent)
+        if known is None:  # an open mapping, such as a model's arguments
+            base = next(iter(self._bases.values()), None)
+            node = OmegaConf.select(base, parent) if base is not None else None
+            known = [str(key) for key in node] if isinstance(node, DictConfig) else []
+            step = f"{near(name, known)} A key that its YAML file does not list is added with `+{full_key}=...`"
+            return ConfigError(f"unknown key '{full_key}'", where=where, next_step=step)
+        options = [*known, *self._groups] if not parent else known
+        return ConfigError(f"unknown key '{full_key}'", where=where, next_step=near(name, options))
+
+
+def _culprit(text: str, full_key: str | None, overrides: Sequence[str]) -> str | None:
+    """Return the override that an error is about, if it is one of them."""
+    if len(overrides) == 1:
+        return overrides[0]
+    for override in overrides:
+        if override in text or (full_key and override.lstrip("+~").startswith(f"{full_key}=")):
+            return override
+    return None
+
+
+def _resolve(config: DictConfig, where: str) -> dict[str, Any]:
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        key = match[1] if (match := re.search(r"full_key: (\S+)", str(error))) else "a key"
+        raise ConfigError(f"{key} has no value", where=where, next_step=f"choose a group or set {key}=...") from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(_one_line(error), where=where) from error
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,159 @@
+"""Digests that say whether a run, a table or a page is still what its inputs would give today.
+
+The digest of code is taken over syntax trees without docstrings, so comments, formatting and file times cost nothing
+and any change of meaning counts. It covers what is executed and no more: a module and all it imports from steptrace.
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import steptrace
+from steptrace.errors import ConfigError
+
+_PACKAGE = Path(steptrace.__file__).parent
+#: Not part of what a configuration means: two variants that differ in these alone are the same training.
+_LABELS = ("study", "variant", "digest")
+#: A folder on the python_path larger than this is a data or home directory given by mistake.
+_MOST_FILES = 2_000
+_SKIPPED = ("__pycache__", "py.typed")
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a resolved configuration, its labels left out."""
+    content = {key: value for key, value in config.items() if key not in _LABELS}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def code_digest(modules: Iterable[str] = (), *, scripts: Iterable[Path] = (), folders: Iterable[Path] = ()) -> str:
+    """Return the SHA-256 of code.
+
+    Args:
+        modules: dotted names; those below steptrace count with everything they import from steptrace and the data
+            files beside it, names inside a module count as their module, others are ignored.
+        scripts: Python files outside the package, followed in the same way.
+        folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
+
+    Raises:
+        ConfigError: a folder is missing or far too large.
+    """
+    parts: dict[str, str] = {}
+    queue = [path for name in modules for path in _module_files(name)]
+    for script in scripts:
+        parts[f"script/{script.name}"], imports = _scan(script)
+        queue += [path for name in imports for path in _module_files(name)]
+    while queue:
+        path = queue.pop()
+        name = path.relative_to(_PACKAGE).as_posix()
+        if name in parts:
+            continue
+        parts[name], imports = _scan(path)
+        queue += [found for name in imports for found in _module_files(name)]
+        # A package's templates and sources of other languages count with any of its modules.
+        if path.parent != _PACKAGE:
+            data = (file for file in _files(path.parent) if file.suffix != ".py")
+            parts.update({file.relative_to(_PACKAGE).as_posix(): _scan(file)[0] for file in data})
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError("there is no such folder", where=folder, next_step="correct python_path")
+        parts.update(
+            {f"{folder.name}/{file.relative_to(folder).as_posix()}": _scan(file)[0] for file in _files(folder)}
+        )
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def versions(targets: Iterable[str]) -> dict[str, str]:
+    """Return the installed version of every distribution that dotted `_target_` names lead into, steptrace left out."""
+    found: dict[str, str] = {}
+    for top in sorted({name.split(".", maxsplit=1)[0] for name in targets} - {"steptrace"}):
+        try:
+            found[top] = importlib.metadata.version(top)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # a user's own module: its folder is on the python_path and counts by content
+    return found
+
+
+def _scan(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the digest of a file, and the dotted names a Python file imports anywhere in it."""
+    status = path.stat()
+    return _scan_version(path, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _scan_version(path: Path, mtime_ns: int, size: int) -> tuple[str, tuple[str, ...]]:  # noqa: ARG001 - part of the cache's key
+    content = path.read_bytes()
+    names: tuple[str, ...] = ()
+    if path.suffix == ".py":
+        try:
+            tree = ast.parse(content)
+        except SyntaxError:
+            pass  # whoever runs it will say so; here its bytes do
+        else:
+            names = tuple(_imported(tree, path))
+            content = ast.dump(_without_docstrings(tree)).encode()
+    return hashlib.sha256(content).hexdigest(), names
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = node.body[1:]
+    return tree
+
+
+def _imported(tree: ast.Module, path: Path) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = path.parent.relative_to(_PACKAGE.parent).parts
+                base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _module_files(name: str) -> list[Path]:
+    """Return the files that importing the dotted name executes: its packages' and its module's own.
+
+    Trailing parts that are no module (a class, a function) are left out; names outside steptrace give no file.
+    """
+    parts = name.split(".")
+    if parts[0] != _PACKAGE.name:
+        return []
+    files = [_PACKAGE / "__init__.py"]
+    for length in range(2, len(parts) + 1):
+        path = _PACKAGE.joinpath(*parts[1:length])
+        if (path / "__init__.py").is_file():
+            files.append(path / "__init__.py")
+        elif path.with_suffix(".py").is_file():
+            return [*files, path.with_suffix(".py")]
+        else:
+            break
+    return files
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files below a folder that can be code, in a fixed order."""
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith(".")]
+        found += [Path(parent, name) for name in names if name not in _SKIPPED and not name.startswith(".")]
+        if len(found) > _MOST_FILES:
+            raise ConfigError(
+                f"holds more than {_MOST_FILES} files", where=folder, next_step="name a folder with code alone"
+            )
+    return sorted(found)

@@ -1,0 +1,94 @@
+"""Reading a YAML document that a person wrote, with errors a person can act on."""
+
+import json
+from collections.abc import Hashable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from steptrace.config.names import near
+from steptrace.errors import ConfigError
+
+
+class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
+    """A safe loader that refuses a key written twice instead of silently keeping the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's own signature
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' twice", key.start_mark)
+            seen.add(key.value)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping that the YAML file `path` holds.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, holds a key twice or holds something else than a mapping.
+    """
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read ({error})", where=path) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+        where = f"{path}, line {mark.line + 1}" if mark else str(path)
+        raise ConfigError(f"is not valid YAML: {problem}", where=where) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError("holds no keys", where=path, expected="a mapping `key: value`")
+    for key in document:
+        if not isinstance(key, str):
+            raise ConfigError(f"the key {key!r} is not text", where=path, next_step="quote it")
+    return document
+
+
+@cache
+def _schema(path: Path) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema
+
+
+def check(document: Mapping[str, Any], schema_path: Path, *, where: str | Path) -> None:
+    """Hold `document` against a JSON schema.
+
+    Raises:
+        ConfigError: with one line naming the key, what it holds and what was expected.
+    """
+    validator = jsonschema.Draft202012Validator(_schema(schema_path))
+    errors = sorted(validator.iter_errors(document), key=lambda error: (len(error.path), str(error.path)))
+    if errors:
+        raise _readable(errors[0], where)
+
+
+def _readable(error: jsonschema.ValidationError, where: str | Path) -> ConfigError:
+    key = ".".join(str(part) for part in error.absolute_path)
+    schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
+    expected, limit, found = schema.get("description"), schema.get(str(error.validator)), error.instance
+    inside = f" in '{key}'" if key else ""
+    match error.validator:
+        case "additionalProperties":
+            known = list(schema.get("properties", {}))
+            name = next(name for name in _strings(found) if name not in known)
+            return ConfigError(f"unknown key '{name}'{inside}", where=where, next_step=near(name, known))
+        case "pattern" if not key or "propertyNames" in error.absolute_schema_path:
+            return ConfigError(f"'{found}' cannot be a name{inside}", where=where, expected=expected)
+        case "required":
+            missing = next(name for name in limit or () if name not in _strings(found))
+            return ConfigError(f"the key '{missing}' is missing{inside}", where=where)
+        case "uniqueItems":
+            return ConfigError(f"'{key}' holds a value twice", where=where, expected=expected)
+        case _:
+            return ConfigError(f"'{key}' is {json.dumps(found)}", where=where, expected=expected or error.message)
+
+
+def _strings(found: object) -> list[str]:
+    return [str(item) for item in found] if isinstance(found, Iterable) else []

@@ -1,0 +1,170 @@
+"""The plan of a whole workflow: every study expanded, every snapshot written, every digest that a rule depends on.
+
+The Snakefile asks this module and nothing else, so what re-runs when can be tested without Snakemake.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from steptrace.config.cache import ComposeCache, Composed, write_if_changed
+from steptrace.config.digest import code_digest, versions
+from steptrace.config.names import near
+from steptrace.config.schema import targets
+from steptrace.config.settings import Project, Settings, read_settings
+from steptrace.config.study import Study, Variant, base_name, load_study
+from steptrace.errors import ConfigError
+
+RESULTS = "results"
+#: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.
+_SHORT = 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All studies of one workflow, ready for the rules."""
+
+    project: Project
+    settings: Settings
+    studies: dict[str, Study]
+    _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
+    _versions: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
+
+    @property
+    def repeats(self) -> int:
+        """Runs of each variant."""
+        return self.settings.repeats
+
+    @cached_property
+    def _variants(self) -> dict[tuple[str, str], Variant]:
+        return {(study.name, variant.name): variant for study in self.studies.values() for variant in study.variants}
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every (study, variant) in the order they run."""
+        return list(self._variants)
+
+    def variant(self, study: str, variant: str) -> Variant:
+        """Return one variant of one study."""
+        return self._variants[study, variant]
+
+    def train_digests(self, study: str, variant: str) -> dict[str, str]:
+        """Return what a training depends on: its configuration, the code it executes, and the versions it runs on."""
+        return self._digests_of(["steptrace.train.main"], [self.variant(study, variant).composed])
+
+    def equivalence_digests(self, study: str, variant: str) -> dict[str, str]:
+        """Return what a variant's comparison with the float64 reference depends on."""
+        chosen = self.variant(study, variant)
+        reference = self.studies[study].references[chosen.reference]
+        return self._digests_of(["steptrace.train.equivalence"], [chosen.composed, reference])
+
+    def script_digest(self, script: str, *folders: str) -> str:
+        """Return the digest of a script of workflow/scripts/, all it imports, and folders below the root."""
+        key = ("script", script, *folders)
+        if key not in self._digests:
+            path = self.project.root / "workflow" / "scripts" / script
+            extra = [self.project.root / folder for folder in folders]
+            self._digests[key] = code_digest(scripts=[path], folders=[f for f in extra if f.is_dir()])[:_SHORT]
+        return self._digests[key]
+
+    def attempt(self, study: str, variant: str, name: str, digests: Mapping[str, str]) -> int:
+        """Return the number of the coming attempt: 1, and one more for every failure under the same digests.
+
+        A failed run's attempt thereby differs from the one recorded for its output, which makes Snakemake repeat it.
+        """
+        try:
+            lines = self.failures_file(study, variant, name).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return 1
+        key = failure_key(digests)
+        return 1 + sum(f'"{key}"' in line for line in lines)
+
+    def failures_file(self, study: str, variant: str, name: str) -> Path:
+        """Return where the failures of one run are noted; beside its folder, since that is emptied by each attempt."""
+        return self.project.workdir / RESULTS / study / variant / "failures" / f"{name}.jsonl"
+
+    def check_targets(self, requested: Iterable[str]) -> None:
+        """Raise `ConfigError` for a requested file of a study or variant that does not exist, naming the nearest."""
+        for target in requested:
+            parts = Path(target).parts
+            if len(parts) < 3 or parts[0] != RESULTS or parts[1] == "traces":
+                continue
+            if parts[1] not in self.studies:
+                raise ConfigError(
+                    f"there is no study '{parts[1]}'", where=target, next_step=near(parts[1], self.studies)
+                )
+            if len(parts) > 3:
+                self.studies[parts[1]].variant(parts[2])
+
+    def write_snapshots(self) -> None:
+        """Write each study's study.json, configurations and references, touching no file that is already right."""
+        for study in self.studies.values():
+            for name, text in study.files().items():
+                write_if_changed(self.project.workdir / RESULTS / study.name / name, text)
+
+    def _digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
+        names = sorted({str(target) for part in composed for _, target in targets(part.config)})
+        folders = sorted({folder for part in composed for folder in part.config["python_path"]})
+        key = (*modules, *names, *folders)
+        if key not in self._digests:
+            paths = [self.project.workdir / folder for folder in folders]
+            self._digests[key] = code_digest([*modules, *names], folders=paths)[:_SHORT]
+            self._versions[key] = " ".join(f"{name}=={v}" for name, v in versions([*names, "torch"]).items())
+        return {
+            "config": "+".join(part.digest[:_SHORT] for part in composed),
+            "code": self._digests[key],
+            "versions": self._versions[key],
+        }
+
+
+def failure_key(digests: Mapping[str, str]) -> str:
+    """Return the key under which a failure is noted: it is forgotten once the configuration or code is another."""
+    return f"{digests['config']}-{digests['code']}"
+
+
+def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Read the settings and studies, compose what is not in the cache, and write the snapshots.
+
+    Args:
+        root: the folder that holds the Snakefile.
+        workdir: the folder that receives results/ and reports/, and may hold a config/ of its own.
+        overrides: keys of workflow.yaml given on the command line.
+
+    Raises:
+        ConfigError: anything wrong in the configuration.
+    """
+    project = Project(root=root, workdir=workdir)
+    settings = read_settings(project, overrides or {})
+    cache = ComposeCache(project.config_folders, workdir / RESULTS / ".cache", allow=settings.allow_targets)
+    studies = {name: load_study(name, project, settings, cache) for name in settings.studies}
+    known = {study.name: [variant.name for variant in study.variants] for study in studies.values()}
+    _check_gates(settings, project, known)
+    if settings.variants is not None:
+        where = "--config" if "variants" in (overrides or {}) else project.workflow_file
+        _check_chosen(settings.variants, known, where)
+        studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
+    plan = Plan(project=project, settings=settings, studies=studies)
+    cache.save()
+    plan.write_snapshots()
+    return plan
+
+
+def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: str | Path) -> None:
+    names = {name for variants in known.values() for variant in variants for name in (variant, base_name(variant))}
+    for name in chosen:
+        if name not in names:
+            raise ConfigError(f"there is no variant '{name}'", where=where, next_step=near(name, names))
+
+
+def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[str]]) -> None:
+    """A gate on something that does not exist would hold for ever; a study that does not run now is another matter."""
+    where = f"{project.workflow_file}, gates"
+    for study, variants in settings.gates.items():
+        if study not in project.study_files:
+            raise ConfigError(f"there is no study '{study}'", where=where, next_step=near(study, project.study_files))
+        for variant in variants:
+            if study in known and variant not in known[study]:
+                hint = near(variant, known[study])
+                raise ConfigError(f"the study '{study}' has no variant '{variant}'", where=where, next_step=hint)

@@ -1,0 +1,132 @@
+"""config/workflow.yaml: which studies run, how often, at what scale, and what must hold in the end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptrace.config.documents import check, read_yaml
+from steptrace.config.gpus import resolve_scale
+from steptrace.config.names import file_safe, near
+from steptrace.errors import ConfigError
+
+_DEFAULTS: dict[str, Any] = {
+    "variants": None,
+    "repeats": 3,
+    "scale": "auto",
+    "timeout_minutes": None,
+    "allow_targets": [],
+    "traces": [],
+    "gates": {},
+}
+#: A folder of results/ that is no study's.
+_RESERVED = "traces"
+
+
+@dataclass(frozen=True)
+class Project:
+    """Where things are: `root` holds the workflow, `workdir` receives the results and may bring its own config/."""
+
+    root: Path
+    workdir: Path
+
+    @property
+    def config_folders(self) -> list[Path]:
+        """The configuration folders; the first has config.yaml and goes before the second."""
+        own, shared = self.workdir / "config", self.root / "config"
+        if own.resolve() == shared.resolve() or not own.is_dir():
+            return [shared]
+        return [own, shared] if (own / "config.yaml").is_file() else [shared, own]
+
+    @property
+    def study_files(self) -> dict[str, Path]:
+        """The file of every study by name; one in the working directory replaces one of the same name."""
+        folders = [self.root / "config" / "study", self.workdir / "config" / "study"]
+        return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
+
+    @property
+    def workflow_file(self) -> Path:
+        """The workflow.yaml in force: the working directory's, or the one that came with the workflow."""
+        own = self.workdir / "config" / "workflow.yaml"
+        return own if own.is_file() else self.root / "config" / "workflow.yaml"
+
+    def schema(self, name: str) -> Path:
+        """Return the JSON schema `workflow` or `study`."""
+        return self.root / "workflow" / "schemas" / f"{name}.schema.json"
+
+
+@dataclass(frozen=True)
+class ImportedTrace:
+    """A trace recorded elsewhere, analysed into results/traces/<name>/."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The checked content of workflow.yaml; `scale` is resolved, never `auto`."""
+
+    studies: tuple[str, ...]
+    variants: tuple[str, ...] | None
+    repeats: int
+    scale: str
+    timeout_minutes: float | None
+    allow_targets: tuple[str, ...]
+    traces: tuple[ImportedTrace, ...]
+    gates: dict[str, dict[str, dict[str, dict[str, Any]]]]
+
+
+def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
+    """Read and check workflow.yaml.
+
+    Args:
+        project: where to look.
+        overrides: keys given on the command line (`--config scale=cpu`), which go before the file's.
+
+    Raises:
+        ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there.
+    """
+    file = project.workflow_file
+    document = {**_DEFAULTS, "studies": sorted(project.study_files), **read_yaml(file)}
+    check(document, project.schema("workflow"), where=file)
+    if overrides:
+        document.update({key: _listed(key, value) for key, value in overrides.items()})
+        check(document, project.schema("workflow"), where="--config")
+    where = file if "studies" not in overrides else "--config"
+    for name in document["studies"]:
+        if name not in project.study_files:
+            raise ConfigError(f"there is no study '{name}'", where=where, next_step=near(name, project.study_files))
+        if name == _RESERVED:
+            raise ConfigError(f"a study cannot be named '{name}'", where=where, next_step="rename its file")
+    return Settings(
+        studies=tuple(document["studies"]),
+        variants=None if document["variants"] is None else tuple(document["variants"]),
+        repeats=document["repeats"],
+        scale=resolve_scale(document["scale"]),
+        timeout_minutes=document["timeout_minutes"],
+        allow_targets=tuple(document["allow_targets"]),
+        traces=_traces(document["traces"], project, file),
+        gates=document["gates"],
+    )
+
+
+def _listed(key: str, value: Any) -> Any:
+    # `--config studies=masked_loss` is what one types for a list of one.
+    return [value] if key in ("studies", "variants", "allow_targets") and isinstance(value, str) else value
+
+
+def _traces(entries: list[Any], project: Project, where: Path) -> tuple[ImportedTrace, ...]:
+    traces: dict[str, ImportedTrace] = {}
+    for entry in entries:
+        path = entry if isinstance(entry, str) else entry["path"]
+        stem = Path(path).name.removesuffix(".gz").removesuffix(".json")
+        name = file_safe(stem) if isinstance(entry, str) else entry["name"]
+        if not (project.workdir / path).exists():
+            raise ConfigError(f"there is no trace '{path}'", where=where, next_step="correct `traces:`")
+        if name in traces:
+            raise ConfigError(
+                f"two traces have the name '{name}'", where=where, next_step="write them as {name: ..., path: ...}"
+            )
+        traces[name] = ImportedTrace(name, path)
+    return tuple(traces.values())

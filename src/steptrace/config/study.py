@@ -1,0 +1,186 @@
+"""A study and its variants: read from config/study/NAME.yaml, multiplied by its matrix, composed and given digests."""
+
+import itertools
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from steptrace.config.cache import ComposeCache, Composed
+from steptrace.config.documents import check, read_yaml
+from steptrace.config.names import file_safe, near, shorten
+from steptrace.config.settings import Project, Settings
+from steptrace.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant: a diff over the study's baseline, and everything it resolves to.
+
+    `baseline` names the variant it is compared with (itself for a baseline) and `reference` the file of the float64
+    reference beside study.json.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+    hypothesis: str | None
+    baseline: str
+    reference: str
+    composed: Composed = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the resolved configuration without its labels."""
+        return self.composed.digest
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration, without the labels study, variant and digest."""
+        return self.composed.config
+
+
+@dataclass(frozen=True)
+class Study:
+    """One question: a baseline and its variants at one scale."""
+
+    name: str
+    title: str
+    question: str
+    text: str
+    baseline: str
+    scale: str
+    repeats: int
+    variants: tuple[Variant, ...]
+    references: dict[str, Composed] = field(repr=False)
+
+    def variant(self, name: str) -> Variant:
+        """Return the variant called `name`.
+
+        Raises:
+            ConfigError: there is none; the message suggests the nearest name.
+        """
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        hint = near(name, [variant.name for variant in self.variants])
+        raise ConfigError(f"the study '{self.name}' has no variant '{name}'", next_step=hint)
+
+    def narrowed(self, names: Collection[str]) -> "Study":
+        """Return the study with the variants of these names, and the baselines they are compared with."""
+        wanted = [v for v in self.variants if v.name in names or base_name(v.name) in names]
+        baselines = {v.baseline for v in wanted} or {self.baseline}
+        kept = tuple(v for v in self.variants if v in wanted or v.name in baselines)
+        return replace(self, variants=kept)
+
+    def files(self) -> dict[str, str]:
+        """Return the study's snapshots: path relative to results/<study>/ -> text."""
+        keys = ("name", "title", "question", "text", "baseline", "scale", "repeats")
+        document: dict[str, Any] = {key: getattr(self, key) for key in keys}
+        document["variants"] = [
+            {
+                "name": variant.name,
+                "overrides": list(variant.overrides),
+                "hypothesis": variant.hypothesis,
+                "baseline": variant.baseline,
+                "digest": variant.digest,
+            }
+            for variant in self.variants
+        ]
+        files = {"study.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n"}
+        for variant in self.variants:
+            files[f"{variant.name}/config.yaml"] = variant.composed.snapshot(study=self.name, variant=variant.name)
+        for name, reference in self.references.items():
+            files[name] = reference.snapshot(study=self.name, variant="reference")
+        return files
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One combination of the matrix: a suffix for names and its overrides. Without a matrix there is one empty cell."""
+
+    suffix: str
+    overrides: tuple[str, ...]
+
+    def named(self, variant: str) -> str:
+        return shorten(f"{variant}__{self.suffix}") if self.suffix else variant
+
+
+def load_study(name: str, project: Project, settings: Settings, cache: ComposeCache) -> Study:
+    """Read, check and expand one study.
+
+    Raises:
+        ConfigError: a misspelt key, group, option or baseline, a wrong type, a target that is not allowed.
+    """
+    path = project.study_files[name]
+    document = read_yaml(path)
+    check(document, project.schema("study"), where=path)
+    baseline, variants = document["baseline"], document["variants"]
+    if baseline not in variants:
+        raise ConfigError(f"the baseline '{baseline}' is no variant", where=path, next_step=near(baseline, variants))
+    scale = settings.scale
+    common = [f"scale={scale}", *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
+    expanded: list[Variant] = []
+    references: dict[str, Composed] = {}
+    for cell in _cells(document.get("matrix", {}), path):
+        reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
+        references[reference] = cache.compose(
+            [*common, *cell.overrides, *document.get("reference", [])], where=f"{path}, reference"
+        )
+        for variant, entry in variants.items():
+            own = [*(entry if isinstance(entry, list) else entry["overrides"]), *cell.overrides]
+            expanded.append(
+                Variant(
+                    name=cell.named(variant),
+                    overrides=tuple(own),
+                    hypothesis=None if isinstance(entry, list) else entry.get("hypothesis"),
+                    baseline=cell.named(baseline),
+                    reference=reference,
+                    composed=cache.compose([*common, *own], where=f"{path}, variant '{cell.named(variant)}'"),
+                )
+            )
+    _check_distinct([variant.name for variant in expanded], path)
+    return Study(
+        name=name,
+        title=document["title"],
+        question=document.get("question", ""),
+        text=document.get("text", "").strip(),
+        baseline=expanded[list(variants).index(baseline)].name,
+        scale=scale,
+        repeats=settings.repeats,
+        variants=tuple(expanded),
+        references=references,
+    )
+
+
+def base_name(name: str) -> str:
+    """Return the name a variant has in the study's file, without its cell of the matrix."""
+    return name.split("__", maxsplit=1)[0]
+
+
+def _cells(matrix: Mapping[str, list[Any]], path: Path) -> list[_Cell]:
+    lasts = [key.rpartition(".")[2] for key in matrix]
+    labels = [key if lasts.count(last) > 1 else last for key, last in zip(matrix, lasts, strict=True)]
+    cells: list[_Cell] = []
+    for values in itertools.product(*matrix.values()):
+        texts = [_as_override(value) for value in values]
+        parts = [f"{label}-{file_safe(text)}" for label, text in zip(labels, texts, strict=True)]
+        overrides = tuple(f"{key}={text}" for key, text in zip(matrix, texts, strict=True))
+        cells.append(_Cell(suffix="__".join(parts), overrides=overrides))
+    _check_distinct([cell.suffix for cell in cells], path)
+    return cells
+
+
+def _as_override(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_distinct(names: list[str], path: Path) -> None:
+    seen: dict[str, str] = {}
+    for name in names:  # some file systems do not tell upper from lower case
+        if name.casefold() in seen:
+            other = seen[name.casefold()]
+            raise ConfigError(f"'{name}' and '{other}' would share one folder", where=path, next_step="rename one")
+        seen[name.casefold()] = name

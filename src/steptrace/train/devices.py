@@ -1,0 +1,124 @@
+"""One timed training at a time on each device of this machine, whoever started it.
+
+A device is taken by an flock on a file in a folder all users share. The training's process inherits the open file, so
+the device stays taken for exactly as long as the training lives, even if whatever started it is gone.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from steptrace.config.gpus import count_gpus, nvidia_gpus
+from steptrace.errors import TrainError
+
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A device that is ours while `descriptor` is open here or in a child; `environment` makes a child use it."""
+
+    device: str
+    descriptor: int
+    environment: dict[str, str]
+
+    def close(self) -> None:
+        """Give up this process's share of the lease."""
+        os.close(self.descriptor)
+
+
+def acquire(kind: str, *, waiting: Callable[[str], None]) -> Lease:
+    """Take a free device of `kind` (`cpu`, `cuda`), waiting until there is one.
+
+    Args:
+        kind: what the training runs on.
+        waiting: called once a poll with the holders while all are taken; may raise to give up.
+
+    Raises:
+        TrainError: there is no such device.
+    """
+    candidates = _candidates(kind)
+    if not candidates:
+        raise TrainError(
+            "there is no GPU that this process may use", expected="a GPU", next_step="use scale=cpu, or scale=auto"
+        )
+    while True:
+        for name, environment in candidates.items():
+            descriptor = try_lock(_folder() / f"{name}.lock")
+            if descriptor is not None:
+                return Lease(name, descriptor, environment)
+        waiting(", ".join(f"{name} (process {holder(_folder() / f'{name}.lock')})" for name in candidates))
+        time.sleep(_POLL_S)
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock the file `path` and return its open descriptor, which a child can inherit; None if another holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _open_shared(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def holder(path: Path) -> str:
+    """Return the process id noted in a lock file, `?` if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").strip() or "?"
+    except OSError:
+        return "?"
+
+
+def _candidates(kind: str) -> dict[str, dict[str, str]]:
+    """Return device name -> environment for every device of `kind` this process may use."""
+    if kind == "cpu":
+        # Trainings that may not use each other's cores, as in two cluster jobs, do not disturb each other.
+        cores = sha256(repr(sorted(_cores())).encode()).hexdigest()[:12]
+        return {f"cpu-{cores}": {}}
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    ids = [i.strip() for i in listed.split(",")] if listed is not None else [str(i) for i in range(count_gpus())]
+    uuids = nvidia_gpus()
+    devices: dict[str, dict[str, str]] = {}
+    for index in ids:
+        if index in ("", "-1"):
+            continue
+        # The same GPU has different indices in different containers; its UUID is the same in all.
+        physical = uuids[int(index)] if index.isdigit() and int(index) < len(uuids) else index
+        devices[f"gpu-{physical.removeprefix('GPU-')}"] = {"CUDA_VISIBLE_DEVICES": index}
+    return devices
+
+
+def _cores() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _folder() -> Path:
+    # Not tempfile.gettempdir(): TMPDIR differs between users and cluster jobs on one machine.
+    folder = Path(os.environ.get("STEPTRACE_LOCKS", "/tmp/steptrace-locks"))
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o1777)
+    return folder
+
+
+def _open_shared(path: Path) -> int:
+    """Open a file that other users may lock too; Linux refuses O_CREAT on another's file in a sticky folder."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.fchmod(descriptor, 0o666)
+        return descriptor

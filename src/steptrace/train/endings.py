@@ -1,0 +1,108 @@
+"""How a training ended: its exit code, its log and the kernel's word turned into one of the statuses of a run."""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: What out of memory looks like in a log: torch on a device, Python, torch's host allocator, C++.
+_OOM = re.compile(
+    r"\bOutOfMemoryError\b|\bMemoryError\b|CUDA out of memory|HIP out of memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
+)
+#: The last line of a Python traceback: an exception's dotted name, with or without a message.
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Timeout|Stop\w*)\b(: .*)?$")
+_LONGEST = 500
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended; `status` is one of `steptrace.record.STATUSES`."""
+
+    status: str
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+
+
+def classify(
+    exit_code: int | None,
+    lines: Sequence[str],
+    *,
+    problem: str | None = None,
+    missing: Sequence[str] = (),
+    kernel_killed: bool = False,
+) -> Ending:
+    """Return how a process ended.
+
+    Args:
+        exit_code: as `subprocess` gives it, negative for a signal; None if it never started.
+        lines: the last lines of its output.
+        problem: why it was not started, or was stopped.
+        missing: files it should have left and did not.
+        kernel_killed: whether the kernel killed a process for memory meanwhile.
+    """
+    number = -exit_code if exit_code is not None and exit_code < 0 else None
+    code = exit_code if number is None else None
+    if problem is not None:
+        return Ending("failed", code, number, problem[:_LONGEST])
+    if code == 0:
+        if not missing:
+            return Ending("ok", 0, None, None)
+        return Ending("failed", 0, None, f"ended without an error but left no {', '.join(missing)}")
+    if any(_OOM.search(line) for line in lines) or (kernel_killed and _was_killed(number, lines)):
+        oom = next((line for line in reversed(lines) if _OOM.search(line)), None)
+        return Ending("oom", code, number, (oom or "killed by the kernel for lack of memory").strip()[:_LONGEST])
+    if number is not None:
+        # A crash (SIGSEGV, SIGABRT, ...) is the program's own; SIGKILL, SIGTERM and the like come from outside.
+        crashed = number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+        return Ending("failed" if crashed else "killed", None, number, f"ended by {_signal_name(number)}")
+    return Ending("failed", code, None, (_last_error(lines) or f"exit code {code}")[:_LONGEST])
+
+
+def kernel_oom_kills(root: Path = Path("/")) -> int:
+    """Return how many processes the kernel has killed for memory, in this control group or else on the machine.
+
+    0 if neither tells; only a rise between two calls means something.
+    """
+    own = _own_cgroup(root)
+    for path in (own / "memory.events" if own else None, root / "proc/vmstat"):
+        try:
+            text = path.read_text(encoding="utf-8") if path else ""
+        except OSError:
+            continue
+        if match := re.search(r"^oom_kill (\d+)$", text, re.MULTILINE):
+            return int(match[1])
+    return 0
+
+
+def _own_cgroup(root: Path) -> Path | None:
+    try:
+        text = (root / "proc/self/cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r"^0::/(.*)$", text, re.MULTILINE)
+    return root / "sys/fs/cgroup" / match[1] if match else None
+
+
+def _was_killed(number: int | None, lines: Sequence[str]) -> bool:
+    return number == signal.SIGKILL or any("killed by signal: Killed" in line for line in lines)
+
+
+def _last_error(lines: Sequence[str]) -> str | None:
+    """Return the last exception of the log, else its `error: ...` line, else its last line."""
+    for line in reversed(lines):
+        if _EXCEPTION.match(line):
+            return line
+    for line in reversed(lines):
+        if line.startswith("error: "):
+            return line.removeprefix("error: ")
+    return lines[-1].strip() if lines else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,303 @@
+"""Runs one training as a child and always says how it ended, so that one failure stops nothing else.
+
+    python -m steptrace.train.supervise --out DIR --attempt N [--device cpu|cuda] -- COMMAND...
+
+The child's output goes to DIR/train.log, its progress lines to stderr. When it ends, in whatever way, DIR/status.json
+says how (`steptrace.record.Status`) and the exit code is 0: what a failure means for the whole is decided once, after
+the reports are written. Only if the supervisor itself is told to stop, or whoever started it is gone, does it kill the
+child with all its processes and leave no status; the run then counts as not begun.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from steptrace.errors import SteptraceError
+from steptrace.train.devices import acquire
+from steptrace.train.endings import Ending, classify, kernel_oom_kills
+
+#: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
+_STALE = ("status.json", "run.json", "steps.parquet", "trace*.json.gz", "sources.json", "op_lines.parquet")
+_STALE_TOO = ("summary.json", "equivalence.json", "train.log")
+_TAIL_LINES = 20
+_POLL_S = 0.2
+_GRACE_S = 2.0
+_PROGRESS = re.compile(r"\S.* \d+/\d+\s*$")
+_PR_SET_PDEATHSIG = 1
+
+
+class _StopError(Exception):
+    """The supervisor was told to stop or its parent is gone."""
+
+    def __init__(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+        super().__init__(exit_code)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run and where: one attempt at one run."""
+
+    out: Path
+    attempt: int
+    command: tuple[str, ...]
+    device: str | None = None
+    expect: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    failures: Path | None = None
+    key: str = ""
+    label: str = ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0 whenever a status was written."""
+    order = _parse(arguments)
+    parent = os.getppid()
+    try:
+        with _stopping_on_signals():
+            supervise(order, parent=parent)
+    except _StopError as stopped:
+        return stopped.exit_code
+    return 0
+
+
+def supervise(order: Order, *, parent: int) -> Ending:
+    """Run one attempt to its end and write its status.
+
+    Args:
+        order: what to run.
+        parent: the process to live no longer than.
+    """
+    order.out.mkdir(parents=True, exist_ok=True)
+    for pattern in (*_STALE, *_STALE_TOO):
+        for path in order.out.glob(pattern):
+            path.unlink()
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    start = time.monotonic()
+    log = _Log(order.out / "train.log", order.label)
+    log.say(f"starts{f', attempt {order.attempt}' if order.attempt > 1 else ''}")
+    kills = kernel_oom_kills()
+    exit_code, problem = None, None
+    try:
+        start, exit_code, problem = _run(order, log, parent)
+    except (SteptraceError, OSError) as error:
+        problem = str(error)
+        log.write(f"{problem}\n".encode())
+    finally:
+        log.close()
+    wall_s = time.monotonic() - start
+    missing = [name for name in order.expect if not (order.out / name).exists()]
+    ending = classify(exit_code, log.lines, problem=problem, missing=missing, kernel_killed=kernel_oom_kills() > kills)
+    _record(order, ending, log.tail, started_at, wall_s)
+    log.say(f"{ending.status} after {wall_s:.1f} s{f': {ending.error}' if ending.error else ''}")
+    return ending
+
+
+def _run(order: Order, log: "_Log", parent: int) -> tuple[float, int, str | None]:
+    """Start the child and follow it; return its start (monotonic seconds), its exit code and why it was stopped."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    lease = None
+    if order.device:
+        lease = acquire(order.device, waiting=_Waiting(log, parent))
+        environment.update(lease.environment)
+    start = time.monotonic()
+    child = subprocess.Popen(
+        order.command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        pass_fds=(lease.descriptor,) if lease else (),
+    )
+    if lease:
+        lease.close()
+    deadline = None if order.timeout_s is None else start + order.timeout_s
+    try:
+        problem = _follow(child, log, parent, deadline)
+    finally:
+        _kill_group(child)
+    return start, child.returncode, problem
+
+
+def _follow(child: "subprocess.Popen[bytes]", log: "_Log", parent: int, deadline: float | None) -> str | None:
+    """Copy the child's output until it ends; return why it was stopped, None if it ended by itself."""
+    assert child.stdout is not None
+    pipe = child.stdout.fileno()
+    os.set_blocking(pipe, False)
+    ended = False
+    while True:
+        if os.getppid() != parent:
+            raise _StopError(1)
+        ready, _, _ = select.select([pipe], [], [], 0 if ended else _POLL_S)
+        if ready:
+            content = os.read(pipe, 65536)
+            log.write(content)
+            if content:
+                continue
+            # End of file: nobody can write any more, but the child may take a moment to be gone.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_POLL_S)
+        elif ended:
+            return None  # a grandchild may hold the pipe open for ever; what the child wrote has been read
+        if child.poll() is not None:
+            if ready:
+                return None
+            ended = True
+        elif deadline is not None and time.monotonic() > deadline:
+            return "stopped: it took longer than timeout_minutes allows"
+
+
+def _kill_group(child: "subprocess.Popen[bytes]") -> None:
+    """End the child and everything it started: first a request, then by force."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_GRACE_S)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _die_with_parent() -> None:
+    """In the child, before its program: be killed should the supervisor be killed without a chance to do it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _stopping_on_signals() -> Iterator[None]:
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise _StopError(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _record(order: Order, ending: Ending, tail: Sequence[str], started_at: str, wall_s: float) -> None:
+    from steptrace.record import Status, write_status  # imports pandas: while the child ran would disturb its steps
+
+    status = Status(
+        status=ending.status,
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        error=ending.error,
+        log_tail=tuple(tail),
+        started_at=started_at,
+        wall_s=round(wall_s, 3),
+        attempt=order.attempt,
+    )
+    if ending.status != "ok" and order.failures:
+        # Before the status: killed in between, the run is repeated in any case.
+        order.failures.parent.mkdir(parents=True, exist_ok=True)
+        line = {"key": order.key, "attempt": order.attempt, "status": ending.status, "started_at": started_at}
+        with order.failures.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    write_status(order.out, status)
+
+
+class _Waiting:
+    """Says once that the device is taken, and gives up when the parent is gone."""
+
+    def __init__(self, log: "_Log", parent: int) -> None:
+        self._log, self._parent, self._said = log, parent, False
+
+    def __call__(self, holders: str) -> None:
+        if os.getppid() != self._parent:
+            raise _StopError(1)
+        if not self._said:
+            self._log.say(f"waits for {holders}")
+            self._said = True
+
+
+class _Log:
+    """The child's output: everything to the file, progress to stderr, the end kept for the status."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        self._file = path.open("wb")
+        self._label = label
+        self._rest = b""
+        self._lines: deque[str] = deque(maxlen=400)
+
+    @property
+    def lines(self) -> list[str]:
+        """The last lines, without line ends."""
+        return list(self._lines)
+
+    @property
+    def tail(self) -> list[str]:
+        """The few last lines that a status carries."""
+        return [line[:500] for line in self.lines[-_TAIL_LINES:]]
+
+    def write(self, content: bytes) -> None:
+        self._file.write(content)
+        self._file.flush()
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        for line in lines:
+            self._line(line)
+
+    def close(self) -> None:
+        if self._rest:
+            self._line(self._rest)
+        self._file.close()
+
+    def say(self, text: str) -> None:
+        """One line of progress for whoever watches."""
+        sys.stderr.write(f"{self._label}: {text}\n")
+        sys.stderr.flush()
+
+    def _line(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip("\r")
+        if text.strip():
+            self._lines.append(text)
+        if _PROGRESS.fullmatch(text):
+            self.say(text.strip())
+
+
+def _parse(arguments: Sequence[str] | None) -> Order:
+    parser = argparse.ArgumentParser(
+        prog="python -m steptrace.train.supervise", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--attempt", type=int, required=True, help="number of this attempt, from 1")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="take one such device for as long as the child runs")
+    parser.add_argument("--expect", action="append", default=[], help="a file a good run leaves in its folder")
+    parser.add_argument("--timeout", type=float, help="seconds after which the child is stopped; 0: never")
+    parser.add_argument("--failures", type=Path, help="file that gets a line for every failure")
+    parser.add_argument("--key", default="", help="what the failure is noted under")
+    parser.add_argument("--label", default="", help="what to call the run in progress lines")
+    parser.add_argument("command", nargs="+", help="the training, after --")
+    options = parser.parse_args(arguments)
+    return Order(
+        out=options.out,
+        attempt=options.attempt,
+        command=tuple(options.command),
+        device=options.device,
+        expect=tuple(options.expect),
+        timeout_s=options.timeout or None,
+        failures=options.failures,
+        key=options.key,
+        label=options.label or options.out.name,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""A small copy of the workflow whose trainings, tables and pages are fakes, so that the workflow alone is tested."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FAKES = Path(__file__).parent / "fakes"
+
+STUDY = """
+title: A study of nothing
+baseline: plain
+overrides: [loss=fake]
+reference: [loss.mode=ok]
+variants:
+  plain: [loss.mode=ok]
+  other: [loss.mode=ok, seed=1]
+"""
+WORKFLOW = "studies: [tiny]\nrepeats: 2\nscale: cpu\n"
+#: What one variant costs at two repeats.
+PER_VARIANT = {"train": 2, "equivalence": 1, "analyze_run": 2}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with a Snakefile, a configuration and a package of its own."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        keep = {k: v for k, v in os.environ.items() if k not in ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")}
+        return {**keep, "PYTHONPATH": str(self.folder / "src"), "STEPTRACE_LOCKS": str(self.folder / "locks")}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run Snakemake to its end; stdout and stderr come together in `stdout`."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def ran(self) -> list[str]:
+        """What ran since the last call, in order."""
+        path = self.folder / "runs.txt"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.folder / name).read_text()
+        assert old in text
+        self.write(name, text.replace(old, new))
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project in which nothing has run. Not to be changed: copy it."""
+    folder = tmp_path_factory.mktemp("fresh") / "project"
+    no_caches = shutil.ignore_patterns("__pycache__")
+    for name in ("workflow", "profiles", "config", "src/steptrace"):
+        shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
+    shutil.copy(ROOT / "Snakefile", folder)
+    package = folder / "src" / "steptrace"
+    for name in ("main", "equivalence"):
+        shutil.copy(FAKES / f"{name}.py", package / "train" / f"{name}.py")
+    shutil.copy(FAKES / "fake_losses.py", package / "workloads")
+    for name in ("analyze_run", "compare", "report"):
+        shutil.copy(FAKES / "script.py", folder / "workflow" / "scripts" / f"{name}.py")
+    project = Project(folder)
+    project.write("config/loss/fake.yaml", "_target_: steptrace.workloads.fake_losses.Loss\nmode: ok\n")
+    project.write("config/study/tiny.yaml", STUDY)
+    project.write("config/workflow.yaml", WORKFLOW)
+    return project
+
+
+@pytest.fixture(scope="session")
+def finished(fresh: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that has run to its end. Not to be changed: copy it. `first.log` holds Snakemake's output."""
+    folder = tmp_path_factory.mktemp("finished") / "project"
+    shutil.copytree(fresh.folder, folder)
+    project = Project(folder)
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    (folder / "first.log").write_text(result.stdout)
+    return project
+
+
+@pytest.fixture
+def new_project(fresh: Project, tmp_path: Path) -> Project:
+    """A project of one's own in which nothing has run."""
+    return Project(Path(shutil.copytree(fresh.folder, tmp_path / "project")))
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    """A project of one's own that has run to its end; `ran` tells what runs from now on."""
+    copy = Project(Path(shutil.copytree(finished.folder, tmp_path / "project")))
+    copy.ran()
+    return copy
+
+
+@pytest.fixture(scope="session")
+def planned() -> Callable[["subprocess.CompletedProcess[str]"], dict[str, int]]:
+    """A function from a dry run's result to how often each rule would run."""
+
+    def read(result: "subprocess.CompletedProcess[str]") -> dict[str, int]:
+        table = result.stdout.split("Job stats:")[1].split("\n\n")[0]
+        rows = [line.split() for line in table.splitlines()]
+        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+    return read

@@ -1,0 +1,3 @@
+"""The fake training's loss."""
+
+STEPS = 1

@@ -1,0 +1,109 @@
+"""What goes wrong stays where it went wrong: a page all the same, an exit code, and the next call repairs it."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.1)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project):
+    project.edit(
+        "config/study/tiny.yaml",
+        "  other:",
+        "  raises: [loss.mode=raise]\n  killed: [loss.mode=kill]\n  hungry: [loss.mode=oom]\n  other:",
+    )
+    result = project.run()
+    assert result.returncode == 1
+    project.ran()
+    endings = {}
+    for variant in ("raises", "killed", "hungry", "other"):
+        status = json.loads((project.folder / f"results/tiny/{variant}/run0/status.json").read_text())
+        endings[variant] = (status["status"], status["signal"])
+        log = (project.folder / f"results/tiny/{variant}/run0/train.log").read_text()
+        assert "timed 1/2" in log
+    assert endings == {
+        "raises": ("failed", None),
+        "killed": ("killed", 9),
+        "hungry": ("oom", None),
+        "other": ("ok", None),
+    }
+    assert (project.folder / "reports/tiny.html").exists()
+    assert (project.folder / "reports/index.html").exists()
+    verdict = json.loads((project.folder / "results/verdict.json").read_text())
+    assert verdict["status"] == "fail"
+    assert [f"{f['variant']} {f['run']} {f['error']}" for f in verdict["failed"]][:2] == [
+        "raises run0 ValueError: the loss is not a number",
+        "raises run1 ValueError: the loss is not a number",
+    ]
+    assert len(verdict["failed"]) == 6
+    assert "ValueError: the loss is not a number" in result.stdout  # the terminal says it too
+
+    project.write("fixed", "")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    trained = sorted(line for line in project.ran() if line.startswith("train"))
+    assert trained == sorted(f"train results/tiny/{v}/run{k}" for v in ("raises", "killed", "hungry") for k in (0, 1))
+    status = json.loads((project.folder / "results/tiny/raises/run0/status.json").read_text())
+    assert (status["status"], status["attempt"]) == ("ok", 2)
+    assert "Nothing to be done" in project.run().stdout
+
+
+def test_a_broken_gate_is_said_again_without_running_anything(project):
+    project.write(
+        "config/workflow.yaml",
+        "studies: [tiny]\nrepeats: 2\nscale: cpu\ngates: {tiny: {other: {equivalence.status: {equals: differs}}}}\n",
+    )
+    for _ in range(2):
+        result = project.run()
+        assert result.returncode == 1
+        assert "gate broken: tiny/other equivalence.status is same, expected differs" in result.stdout
+    assert project.ran() == []
+
+
+def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project):
+    project = new_project
+    project.edit("config/study/tiny.yaml", "seed=1", "seed=1, loss.mode=slow")
+    project.edit("config/study/tiny.yaml", "loss.mode=ok, seed", "seed")
+    running = project.start()
+    wait_for(lambda: (project.folder / "pid.txt").exists() and (project.folder / "pid.txt").read_text())
+    training = int((project.folder / "pid.txt").read_text())
+
+    second = project.run()
+    assert second.returncode == 2
+    assert f"another run (process {running.pid})" in second.stdout
+    assert alive(training)
+
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    wait_for(lambda: not alive(training), seconds=10)
+    before = [line for line in project.ran() if line.startswith("train")]
+    assert not (project.folder / "results/tiny/other/run0/status.json").exists()
+
+    project.write("fixed", "")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    after = [line for line in project.ran() if line.startswith("train")]
+    finished_before = [line for line in before if "/other/run0" not in line]
+    assert sorted(finished_before + after) == sorted(
+        f"train results/tiny/{v}/run{k}" for v in ("plain", "other") for k in (0, 1)
+    )

@@ -1,0 +1,66 @@
+"""What a person can get wrong ends in one message and a non-zero exit, and the Snakefile is in good order."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "studies=[tinny]"], "there is no study 'tinny'\n  next: did you mean 'tiny'?"),
+        (["--config", "variants=[othre]"], "there is no variant 'othre'\n  next: did you mean 'other'?"),
+        (["--config", "repeat=1"], "unknown key 'repeat'\n  next: did you mean 'repeats'?"),
+        (["--config", "scale=gpuu"], "there is no 'gpuu' in the group 'scale'\n  next: did you mean 'gpu'?"),
+        (
+            ["results/tiny/othre/run0/status.json"],
+            "the study 'tiny' has no variant 'othre'\n  next: did you mean 'other'?",
+        ),
+    ],
+)
+def test_a_misspelt_name_gets_one_message_with_the_near_one(fresh, arguments, message):
+    result = fresh.run("--dry-run", *arguments)
+    assert result.returncode == 2
+    assert message in result.stdout
+    assert "Traceback" not in result.stdout
+
+
+def test_command_line_narrows(fresh, planned):
+    result = fresh.run("--dry-run", "--config", "studies=[tiny]", "scale=cpu", "repeats=1", "variants=[plain]")
+    assert result.returncode == 0, result.stdout
+    assert planned(result)["train_round0"] == 1
+    assert "train_round1" not in planned(result)
+
+
+def test_another_directory_receives_the_results(fresh, tmp_path):
+    result = fresh.run("--dry-run", "--directory", str(tmp_path))
+    assert result.returncode == 0, result.stdout
+    assert (tmp_path / "results/tiny/study.json").exists()
+
+
+def test_lint_has_only_the_remark_about_conda(fresh):
+    result = fresh.run("--lint")  # Snakemake 9.27 prints text even for `--lint json`
+    remarks = {line.strip() for line in result.stdout.splitlines() if line.startswith("    * ")}
+    assert remarks == {"* Specify a conda environment or container for each rule.:"}
+
+
+def test_snakefiles_are_formatted():
+    if shutil.which("snakefmt", path=Path(sys.executable).parent) is None:
+        pytest.skip("snakefmt is not installed")
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    result = subprocess.run(
+        [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflow"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,106 @@
+"""What runs again after a change, and what does not. Trainings are the expensive part and must not run in vain."""
+
+import os
+from collections import Counter
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+
+def kinds(ran):
+    return Counter(line.split()[0] for line in ran)
+
+
+def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
+    ran = (finished.folder / "runs.txt").read_text().splitlines()
+    assert kinds(ran) == {"train": 4, "equivalence": 2, "analyze_run": 4, "compare": 1, "report": 2}
+    rounds = [line[-4:] for line in ran if line.startswith("train")]
+    assert rounds == ["run0", "run0", "run1", "run1"]
+    # Nothing runs beside or between timed trainings.
+    assert [line.split()[0] for line in ran[:4]] == ["train"] * 4
+    log = (finished.folder / "first.log").read_text()
+    assert "tiny/plain run0: timed 1/2" in log
+    assert "reports/index.html" in log
+
+
+def test_nothing_runs_again_for_nothing(project):
+    """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times."""
+    project.edit(
+        "workflow/rules/train.smk", "            attempt=train_attempt,", "            attempt=train_attempt,\n"
+    )
+    project.edit("workflow/rules/train.smk", "exec ", "exec  ")
+    project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "# a comment\nSTEPS  =  1")
+    project.edit("src/steptrace/workloads/fake_losses.py", "The fake training's loss.", "Another docstring.")
+    project.edit("config/loss/fake.yaml", "mode: ok", "mode: ok  # a comment")
+    for path in [
+        *project.folder.glob("src/**/*.py"),
+        *project.folder.glob("workflow/**/*"),
+        *project.folder.glob("config/**/*"),
+    ]:
+        os.utime(path)
+    for path in project.folder.glob("results/tiny/*/config.yaml"):
+        os.utime(path)
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    assert "Nothing to be done" in result.stdout
+    assert project.ran() == []
+
+
+def test_a_change_of_the_loss_retrains(project, planned):
+    project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "STEPS = 2")
+    jobs = planned(project.run("--dry-run"))
+    assert (jobs["train_round0"], jobs["train_round1"]) == (2, 2)
+
+
+def test_a_change_of_the_analysis_retrains_nothing(project):
+    project.edit("workflow/scripts/compare.py", '"by": name', '"by": name, "more": 1')
+    assert project.run().returncode == 0
+    assert kinds(project.ran()) == {"compare": 1, "report": 2}
+
+
+def test_a_variant_is_one_line_and_runs_alone(project):
+    project.edit("config/study/tiny.yaml", "  other:", "  third: [loss.mode=ok, seed=2]\n  other:")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    ran = project.ran()
+    assert kinds(ran) == {"train": 2, "equivalence": 1, "analyze_run": 2, "compare": 1, "report": 2}
+    assert all("third" in line for line in ran if line.split()[0] in ("train", "equivalence", "analyze_run"))
+
+    project.edit("config/study/tiny.yaml", "  third: [loss.mode=ok, seed=2]\n", "")
+    assert project.run().returncode == 0
+    assert kinds(project.ran()) == {"compare": 1, "report": 2}  # removing it trains nothing
+
+
+def test_one_changed_override_runs_one_variant(project):
+    project.edit("config/study/tiny.yaml", "seed=1", "seed=7")
+    assert project.run().returncode == 0
+    trained = [line for line in project.ran() if line.startswith("train")]
+    assert len(trained) == 2
+    assert all("/other/" in line for line in trained)
+
+
+def test_more_repeats_keep_the_earlier_ones(project):
+    assert project.run("--config", "repeats=3").returncode == 0
+    trained = [line for line in project.ran() if line.startswith("train")]
+    assert sorted(trained) == ["train results/tiny/other/run2", "train results/tiny/plain/run2"]
+
+
+def test_a_users_own_folder_counts_by_content(project):
+    project.write("plugins/mine.py", "class Loss: ...\n")
+    project.edit(
+        "config/study/tiny.yaml", "  other:", "  own: ['loss._target_=mine.Loss', 'python_path=[plugins]']\n  other:"
+    )
+    refused = project.run("--dry-run")
+    assert refused.returncode == 2
+    assert "allow_targets: [mine]" in refused.stdout
+
+    project.edit("config/workflow.yaml", "scale: cpu", "scale: cpu\nallow_targets: [mine]")
+    assert project.run().returncode == 0
+    assert kinds(project.ran())["train"] == 2
+
+    project.write("plugins/mine.py", "class Loss:\n    slope = 2\n")
+    assert project.run().returncode == 0
+    trained = [line for line in project.ran() if line.startswith("train")]
+    assert len(trained) == 2
+    assert all("/own/" in line for line in trained)

@@ -1,0 +1,172 @@
+"""What the rules share: the plan made while this file is read, and the helpers that look things up in it."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from steptrace.config.gpus import count_gpus
+from steptrace.config.plan import make_plan
+from steptrace.errors import SteptraceError
+from steptrace.train.devices import holder, try_lock
+
+ROOT = Path(workflow.basedir)
+
+
+def say(text):
+    sys.stderr.write(f"steptrace: {text}\n")
+
+
+def stop(error):
+    """End Snakemake with one message instead of a traceback."""
+    say(f"error: {error}")
+    sys.exit(2)
+
+
+try:
+    PLAN = make_plan(ROOT, Path.cwd(), config)
+    PLAN.check_targets(sys.argv[1:])  # Snakemake has not read the targets yet
+except SteptraceError as error:
+    stop(error)
+
+STUDIES = list(PLAN.studies)
+TRACES = {trace.name: trace.path for trace in PLAN.settings.traces}
+
+# Where commands find things. Not params: a moved checkout or environment is no reason to run anything again.
+os.environ.update(
+    {
+        "STEPTRACE_PYTHON": sys.executable,
+        "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
+        "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
+    }
+)
+
+
+def names(known):
+    """A wildcard constraint that matches these names and no other."""
+    return "|".join(map(re.escape, known)) or "(?!)"
+
+
+wildcard_constraints:
+    study=names(STUDIES),
+    variant=names(dict.fromkeys(variant for _, variant in PLAN.pairs)),
+    repeat=names(map(str, range(PLAN.repeats))),
+    trace=names(TRACES),
+
+
+# Resources. A timed training has its device to itself, a CPU training the whole machine, and nothing else runs beside
+# either: by `threads` where one training at a time takes all cores, by `quiet` where several GPUs train at once (each
+# training takes one, anything else takes all).
+LOCAL = workflow.global_resources["_nodes"].value is None
+CORES = workflow.resource_settings.cores or os.cpu_count()
+GPUS = count_gpus()
+QUIET = GPUS if LOCAL and GPUS > 1 else 0
+if LOCAL:
+    # Snakemake knows no limit unless one is given, and would start as many one-GPU trainings as there are cores.
+    if "gpu" not in workflow.global_resources:
+        workflow.register_resource("gpu", max(GPUS, 1))
+    workflow.register_resource("quiet", QUIET)
+
+
+def device(wildcards):
+    return PLAN.variant(wildcards.study, wildcards.variant).config["device"]
+
+
+def gpus_of_training(wildcards):
+    return 1 if device(wildcards) == "cuda" else 0
+
+
+def threads_of_training(wildcards):
+    if (
+        not LOCAL
+    ):  # what the cluster is asked for: the loader's workers, the training and the autograd thread
+        return (
+            PLAN.variant(wildcards.study, wildcards.variant).config["data"][
+                "num_workers"
+            ]
+            + 2
+        )
+    return max(1, CORES // max(GPUS, 1)) if device(wildcards) == "cuda" else CORES
+
+
+def quiet_of_training(wildcards):
+    return min(QUIET, 1) if device(wildcards) == "cuda" else QUIET
+
+
+# Digests and attempts: what makes a rule run again besides its input.
+def train_digest(kind):
+    return lambda wildcards: PLAN.train_digests(wildcards.study, wildcards.variant)[
+        kind
+    ]
+
+
+def equivalence_digest(kind):
+    return lambda wildcards: PLAN.equivalence_digests(
+        wildcards.study, wildcards.variant
+    )[kind]
+
+
+def train_attempt(wildcards):
+    digests = PLAN.train_digests(wildcards.study, wildcards.variant)
+    return PLAN.attempt(
+        wildcards.study, wildcards.variant, f"run{wildcards.repeat}", digests
+    )
+
+
+def equivalence_attempt(wildcards):
+    digests = PLAN.equivalence_digests(wildcards.study, wildcards.variant)
+    return PLAN.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
+
+
+# Files.
+def run_files(name):
+    runs = [
+        (study, variant, k)
+        for study, variant in PLAN.pairs
+        for k in range(PLAN.repeats)
+    ]
+    return [f"results/{study}/{variant}/run{k}/{name}" for study, variant, k in runs]
+
+
+def variant_files(name):
+    return [f"results/{study}/{variant}/{name}" for study, variant in PLAN.pairs]
+
+
+STATUS_FILES = [*run_files("status.json"), *variant_files("equivalence/status.json")]
+
+
+def of_study(files):
+    """An input function: those of `files` that belong to the study."""
+    return lambda wildcards: [
+        file for file in files if file.startswith(f"results/{wildcards.study}/")
+    ]
+
+
+def reference(wildcards):
+    return f"results/{wildcards.study}/{PLAN.variant(wildcards.study, wildcards.variant).reference}"
+
+
+onstart:
+    # Held until this process ends, however it ends: nothing to unlock after a crash. Snakemake's own lock is off.
+    RUNNING = try_lock(Path("results/.cache/running.lock"))
+    if RUNNING is None:
+        other = holder(Path("results/.cache/running.lock"))
+        stop(
+            f"another run (process {other}) is at work in {Path.cwd()}; wait for it, or use --directory"
+        )
+
+
+onsuccess:
+    say(f"report: {Path.cwd() / 'reports' / 'index.html'}")
+
+
+onerror:
+    missing = [file for file in STATUS_FILES if not Path(file).exists()]
+    if missing:
+        say(
+            f"{len(missing)} runs were not finished, among them {Path(missing[0]).parent}"
+        )
+    if Path("reports/index.html").exists():
+        say(f"report: {Path.cwd() / 'reports' / 'index.html'}")
+    say("the same command again runs only what failed or is missing")

@@ -1,0 +1,94 @@
+"""From tables to pages and to the exit code."""
+
+
+rule compare:
+    input:
+        study="results/{study}/study.json",
+        statuses=of_study(run_files("status.json")),
+        summaries=of_study(run_files("summary.json")),
+        equivalence=of_study(variant_files("equivalence/status.json")),
+    output:
+        "results/{study}/comparison.json",
+    log:
+        "results/{study}/compare.log",
+    resources:
+        quiet=QUIET,
+    params:
+        code=PLAN.script_digest("compare.py"),
+    shell:
+        """
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --out {output} 2>&1 | tee {log}
+        """
+
+
+rule report:
+    input:
+        comparison="results/{study}/comparison.json",
+        summaries=of_study(run_files("summary.json")),
+    output:
+        "reports/{study}.html",
+    log:
+        "results/{study}/report.log",
+    resources:
+        quiet=QUIET,
+    params:
+        code=PLAN.script_digest("report.py", "reports/notebooks"),
+    shell:
+        """
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" study results/{wildcards.study} --out {output} 2>&1 | tee {log}
+        """
+
+
+rule index:
+    input:
+        expand("results/{study}/comparison.json", study=STUDIES),
+    output:
+        "reports/index.html",
+    log:
+        "results/index.log",
+    resources:
+        quiet=QUIET,
+    params:
+        code=PLAN.script_digest("report.py", "reports/notebooks"),
+    shell:
+        """
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input} --out {output} 2>&1 | tee {log}
+        """
+
+
+rule verdict:
+    input:
+        comparisons=expand("results/{study}/comparison.json", study=STUDIES),
+        reports=expand("reports/{study}.html", study=STUDIES),
+        index="reports/index.html",
+        traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
+    output:
+        "results/verdict.json",
+    log:
+        "results/verdict.log",
+    resources:
+        quiet=QUIET,
+    params:
+        code=PLAN.script_digest("verdict.py"),
+        gates=json.dumps(PLAN.settings.gates),
+    shell:
+        """
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" write {input.comparisons} \
+            --gates {params.gates:q} --out {output} 2>&1 | tee {log}
+        """
+
+
+rule enforce:
+    """Gives the exit code, last of all. Its output exists only while nothing is wrong, so a failure is said again."""
+    input:
+        "results/verdict.json",
+    output:
+        touch("results/.cache/passed"),
+    log:
+        "results/enforce.log",
+    resources:
+        quiet=QUIET,
+    shell:
+        """
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" enforce {input} 2>&1 | tee {log}
+        """
