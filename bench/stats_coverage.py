@@ -16,7 +16,7 @@ package's own functions, from raw step times on. Per regime and number of runs t
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Regime:
-    """One kind of noise; all spreads are standard deviations of logarithms."""
+    """One kind of noise; all spreads are standard deviations of logarithms.
+
+    Run medians spread by `run_sd` and by what is left of the noise within a run: with 100 steps of 3 % at rho 0.5,
+    0.6 %, which makes 2.1 % of 2 %.
+    """
 
     name: str
     run_sd: tuple[float, ...] = (0.02, 0.02, 0.02, 0.02)
@@ -51,6 +55,7 @@ class Regime:
 
 
 REGIMES = (
+    Regime("runs 2 %, quiet steps", step_sd=0.01),
     Regime("runs 2 %"),
     Regime("runs 0.5 %, 20 steps", run_sd=(0.005,) * 4, steps=20),
     Regime("runs 5 %", run_sd=(0.05,) * 4),
@@ -171,7 +176,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.alternatives:
         for regime in REGIMES:
-            for name, coverage in alternatives(replace(regime), 3, options.trials, options.seed):
+            for name, coverage in alternatives(regime, 3, options.trials, options.seed):
                 print(f"{regime.name:28} {name:32} {100 * coverage:6.1f}", flush=True)
         return
     print(

@@ -180,7 +180,10 @@ def _synchronised_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
 
 
 def _sites(runs: Sequence[tuple[Measured, Trace]]) -> list[dict[str, Any]]:
-    """The sync sites, dearest first: medians over the runs, where a run without the site counts 0."""
+    """The sync sites, dearest first: medians over the runs, where a run without the site counts 0.
+
+    A site that most runs do not have is left out; that their counts differ is a warning of its own.
+    """
     found: dict[tuple[Any, ...], list[dict[str, float]]] = {}
     codes: dict[tuple[Any, ...], str | None] = {}
     for run, trace in runs:
@@ -200,6 +203,7 @@ def _sites(runs: Sequence[tuple[Measured, Trace]]) -> list[dict[str, Any]]:
         }
         for key, rows in found.items()
     ]
+    sites = [site for site in sites if site["count_per_step"]]
     return sorted(sites, key=lambda site: (-site["exposed_idle_ns_per_step"], -site["blocked_ns_per_step"]))
 
 

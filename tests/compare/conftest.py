@@ -1,0 +1,155 @@
+"""Study folders as the workflow leaves them, made by hand: `make_study` writes study.json, `add_run` a run."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steptrace.record import Environment, RunRecord, Status, write_json, write_run, write_status, write_steps
+
+MS = 1_000_000
+ENVIRONMENT: dict[str, Any] = {
+    "host": "node",
+    "os": "Linux",
+    "cpu": "cpu",
+    "cpu_count": 2,
+    "memory_bytes": 2**34,
+    "gpu": None,
+    "gpu_count": 0,
+    "gpu_memory_bytes": None,
+    "driver": None,
+    "cuda": None,
+    "python": "3.11.2",
+    "torch": "2.13.0",
+    "steptrace": "0.1.0",
+    "git_commit": "abc",
+    "git_dirty": False,
+}
+
+
+def make_status(status: str = "ok", **changes: Any) -> Status:
+    fields: dict[str, Any] = {
+        "status": status,
+        "exit_code": 0 if status == "ok" else 1,
+        "signal": None,
+        "error": None,
+        "log_tail": (),
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "wall_s": 1.0,
+        "attempt": 1,
+    }
+    return Status(**(fields | changes))
+
+
+class StudyFolder:
+    """`results/<study>/` under construction."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make_study(self, variants: Sequence[Mapping[str, Any]], repeats: int = 3) -> None:
+        entries = [
+            {"overrides": [], "hypothesis": None, "baseline": "base", "digest": f"digest of {v['name']}"} | dict(v)
+            for v in variants
+        ]
+        study = {"name": "s", "title": "S", "question": "q?", "text": "t", "baseline": "base", "scale": "cpu"}
+        write_json(self.path / "study.json", study | {"repeats": repeats, "variants": entries})
+
+    def add_run(self, variant: str, repeat: int, step_ms: Sequence[float], **changes: Any) -> Path:
+        """A run that ended well. `changes` go into run.json, but `wait_ms`, `profiled_ms`, `summary`, `sources`."""
+        run_dir = self.path / variant / f"run{repeat}"
+        wait_ms = changes.pop("wait_ms", 0.0)
+        profiled_ms = changes.pop("profiled_ms", [])
+        for name in ("summary", "sources"):
+            if name in changes:
+                write_json(run_dir / f"{name}.json", changes.pop(name))
+        write_status(run_dir, make_status())
+        write_run(run_dir, self._record(variant, repeat, changes))
+        all_ms = [50.0, *step_ms, *profiled_ms]
+        write_steps(
+            run_dir,
+            pd.DataFrame(
+                {
+                    "phase": ["warmup"] + ["timed"] * len(step_ms) + ["profiled"] * len(profiled_ms),
+                    "step": range(len(all_ms)),
+                    "step_ns": np.rint(np.array(all_ms) * MS).astype(np.int64),
+                    "loader_wait_ns": np.full(len(all_ms), round(wait_ms * MS)),
+                    "loss": np.ones(len(all_ms)),
+                }
+            ),
+        )
+        return run_dir
+
+    def add_runs(self, variant: str, medians_ms: Sequence[float], **changes: Any) -> None:
+        """One run per median, each of 20 steps around it."""
+        for repeat, median in enumerate(medians_ms):
+            self.add_run(variant, repeat, median * steady_steps(repeat), **changes)
+
+    def _record(self, variant: str, repeat: int, changes: dict[str, Any]) -> RunRecord:
+        environment = Environment(**(ENVIRONMENT | changes.pop("environment", {})))
+        fields: dict[str, Any] = {
+            "study": "s",
+            "variant": variant,
+            "repeat": repeat,
+            "seed": repeat,
+            "world_size": 1,
+            "digest": f"digest of {variant}",
+            "scale": "cpu",
+            "device": "cpu",
+            "clock": "monotonic",
+            "environment": environment,
+            "peak_allocated_bytes": None,
+            "peak_reserved_bytes": None,
+            "nvml": None,
+            "traces": (),
+            "config": {},
+        }
+        return RunRecord(**(fields | changes))
+
+
+def steady_steps(seed: int, count: int = 20) -> np.ndarray:
+    """Steps of 1 +- 1 % whose median is exactly 1."""
+    steps = np.exp(0.01 * np.random.default_rng(seed).standard_normal(count))
+    return steps / np.median(steps)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StudyFolder:
+    return StudyFolder(tmp_path / "results" / "s")
+
+
+@pytest.fixture
+def status_of() -> Callable[..., Status]:
+    return make_status
+
+
+@pytest.fixture
+def trace_of() -> Callable[..., dict[str, Any]]:
+    """A summary.json with one trace of 2 steps; keyword arguments replace keys of the trace."""
+
+    def make(**changes: Any) -> dict[str, Any]:
+        trace = {
+            "path": "trace.json.gz",
+            "quality": {"steps": 2, "warnings": []},
+            "gpu": {"activities": 10, "span_ns": 40 * MS},
+            "steps": [
+                _step(compute=10, exposed_comm=0, exposed_memory=2, idle=8),
+                _step(compute=14, exposed_comm=0, exposed_memory=2, idle=4),
+            ],
+            "syncs": {"count": 12, "per_step": 6, "sites": []},
+            "sections": [{"label": "loss", "count_per_step": 1, "host_ns_per_step": 3 * MS, "device_ns_per_step": MS}],
+            "operators_per_step": 100,
+            "kernels_per_step": 50,
+            "sm_weighted_pct": 40.5,
+        }
+        return {"schema_version": 1, "traces": [json.loads(json.dumps(trace | changes))]}
+
+    return make
+
+
+def _step(**parts_ms: int) -> dict[str, int]:
+    return {f"{name}_ns": value * MS for name, value in parts_ms.items()} | {"dur_ns": sum(parts_ms.values()) * MS}

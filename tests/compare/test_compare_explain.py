@@ -1,0 +1,142 @@
+"""Trace figures, syncs and predictions in a comparison."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from steptrace.compare import compare
+from steptrace.record import write_json
+
+MS = 1_000_000
+
+
+def site(**changes: Any) -> dict[str, Any]:
+    fields = {
+        "file": "model.py",
+        "line": 2,
+        "function": "loss",
+        "op": "aten::nonzero",
+        "label": "mask",
+        "kind": "d2h_copy",
+        "phase": "loss",
+        "count": 4,
+        "blocked_ns": 8 * MS,
+        "exposed_idle_ns": 2 * MS,
+    }
+    return fields | changes
+
+
+def only_variant(folder: Any) -> dict[str, Any]:
+    (variant,) = compare(folder.path)["variants"]
+    return variant  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def study(folder: Any) -> Any:
+    folder.make_study([{"name": "base"}])
+    return folder
+
+
+def test_gpu_figures(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    study.add_runs(
+        "base",
+        [20.0, 20.0, 20.0],
+        summary=trace_of(),
+        nvml={"utilisation_pct": 90.0},
+        peak_allocated_bytes=1000,
+    )
+    base = only_variant(study)
+    assert base["gpu_busy_pct"] == pytest.approx(100 * (1 - 12 / 40))
+    assert base["breakdown_ms"] == {"compute": 12.0, "exposed_comm": 0.0, "exposed_memory": 2.0, "idle": 6.0}
+    assert (base["nvml_util_pct"], base["sm_weighted_pct"]) == (90, 40.5)
+    assert (base["operators_per_step"], base["kernels_per_step"]) == (100, 50)
+    assert (base["sections_ms"], base["sections_device_ms"]) == ({"loss": 3.0}, {"loss": 1.0})
+    assert base["syncs"]["measured_per_step"] == 6
+    assert base["peak_allocated_bytes"] == 1000
+    assert base["noise"]["warnings"] == []
+
+
+def test_a_trace_without_gpu_work_measures_no_syncs(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    study.add_runs("base", [20.0] * 3, summary=trace_of(gpu={"activities": 0}, steps=[]))
+    base = only_variant(study)
+    assert base["syncs"]["measured_per_step"] is None
+    assert (base["gpu_busy_pct"], base["breakdown_ms"], base["kernels_per_step"]) == (None, None, None)
+    assert base["sections_ms"] == {"loss": 3.0}
+    assert base["operators_per_step"] == 100
+
+
+def test_figures_are_medians_over_the_runs_that_have_them(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    study.add_run("base", 0, [20.0] * 20, summary=trace_of(operators_per_step=100))
+    study.add_run("base", 1, [20.0] * 20, summary=trace_of(operators_per_step=104))
+    study.add_run("base", 2, [20.0] * 20)
+    base = only_variant(study)
+    assert base["operators_per_step"] == 102
+    assert base["noise"]["warnings"] == ["the trace of a run has not been analysed"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"traces": []}', '{"error": "truncated"}'])
+def test_a_summary_that_cannot_be_used_is_a_warning(study: Any, content: str) -> None:
+    study.add_runs("base", [20.0] * 3)
+    for repeat in range(3):
+        (study.path / "base" / f"run{repeat}" / "summary.json").write_text(content)
+    base = only_variant(study)
+    assert base["status"] == "ok"
+    assert base["noise"]["warnings"]
+
+
+def test_sync_counts_that_differ_between_runs_are_a_warning(
+    study: Any, trace_of: Callable[..., dict[str, Any]]
+) -> None:
+    for repeat, count in enumerate((6, 6, 7)):
+        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": count, "sites": []}))
+    base = only_variant(study)
+    assert base["syncs"]["measured_per_step"] == 6
+    assert base["noise"]["warnings"] == ["syncs per step differ between runs: 6, 6, 7"]
+
+
+def test_sync_sites_per_step_with_their_code(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    cheap = site(line=1, exposed_idle_ns=0)
+    without_line = site(file=None, line=None, function=None, exposed_idle_ns=1)
+    summary = trace_of(syncs={"per_step": 6, "sites": [cheap, without_line, site()]})
+    sources = {"model.py": "import torch\n    keep = mask.nonzero()\n"}
+    study.add_runs("base", [20.0] * 3, summary=summary, sources=sources)
+    sites = only_variant(study)["sync_sites"]
+    assert [(s["line"], s["code"]) for s in sites] == [(2, "keep = mask.nonzero()"), (None, None), (1, "import torch")]
+    assert sites[0] == {
+        "file": "model.py",
+        "line": 2,
+        "function": "loss",
+        "op": "aten::nonzero",
+        "label": "mask",
+        "kind": "d2h_copy",
+        "phase": "loss",
+        "code": "keep = mask.nonzero()",
+        "count_per_step": 2,
+        "blocked_ns_per_step": 4 * MS,
+        "exposed_idle_ns_per_step": MS,
+    }
+
+
+def test_a_site_of_one_run_alone_is_no_typical_site(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    study.add_run("base", 0, [20.0] * 20, summary=trace_of(syncs={"per_step": 8, "sites": [site(), site(line=9)]}))
+    for repeat in (1, 2):
+        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": 6, "sites": [site()]}))
+    assert {s["line"]: s["count_per_step"] for s in only_variant(study)["sync_sites"]} == {2: 2}
+
+
+def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    prediction = {"total": 6, "sites": [{"file": "model.py", "line": 2, "kind": "d2h_copy"}], "unknown": []}
+    write_json(study.path / "base" / "prediction.json", prediction)
+    base = only_variant(study)
+    assert base["syncs"] == {"measured_per_step": None, "predicted_per_step": 6}
+    assert base["predicted_sites"] == prediction["sites"]
+
+
+def test_a_damaged_prediction_is_a_warning(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    (study.path / "base" / "prediction.json").write_text("{")
+    base = only_variant(study)
+    assert base["syncs"]["predicted_per_step"] is None
+    assert any("prediction not used" in warning for warning in base["noise"]["warnings"])

@@ -1,0 +1,290 @@
+"""A study's folder becomes a comparison, whatever of it is there."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from steptrace.compare import compare
+from steptrace.errors import RecordError
+from steptrace.record import write_json, write_status
+
+
+def by_name(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {variant["name"]: variant for variant in comparison["variants"]}
+
+
+def test_a_whole_study(folder: Any) -> None:
+    folder.make_study(
+        [{"name": "base"}, {"name": "fast", "hypothesis": "h", "overrides": ["loss=x"]}, {"name": "even"}]
+    )
+    folder.add_runs("base", [10.0, 10.1, 9.9], profiled_ms=[12.0, 12.1, 12.3])
+    folder.add_runs("fast", [5.0, 5.05, 4.95])
+    folder.add_runs("even", [9.9, 10.0, 10.1])
+    comparison = compare(folder.path)
+    found = by_name(comparison)
+    assert [comparison[key] for key in ("study", "title", "baseline", "scale")] == ["s", "S", "base", "cpu"]
+    assert comparison["environment"]["torch"] == "2.13.0"
+    assert comparison["environments_differ"] == []
+    assert comparison["method"]["correction"] == "Holm over 2 candidates"
+    assert (comparison["method"]["noise_floor"], comparison["method"]["noise_floor_source"]) == (0.01, "default")
+    assert found["base"]["ratio"] == {"value": 1.0, "low": None, "high": None, "verdict": "baseline"}
+    assert found["base"]["profiled_over_unprofiled"] == pytest.approx(1.21, rel=0.02)
+    fast = found["fast"]
+    assert fast["status"] == "ok"
+    assert fast["hypothesis"] == "h"
+    assert fast["overrides"] == ["loss=x"]
+    assert fast["step_ms"]["median"] == pytest.approx(5.0, rel=1e-3)
+    assert fast["step_ms"]["low"] < 5.0 < fast["step_ms"]["high"]
+    assert (fast["step_ms"]["runs"], fast["step_ms"]["steps"]) == (3, 60)
+    assert fast["ratio"]["value"] == pytest.approx(found["base"]["step_ms"]["median"] / fast["step_ms"]["median"])
+    assert fast["ratio"]["low"] < 2.0 < fast["ratio"]["high"]
+    assert fast["ratio"]["verdict"] == "faster"
+    assert found["even"]["ratio"]["verdict"] == "undecided"
+    assert [run["median_ms"] for run in fast["runs"]] == pytest.approx([5.0, 5.05, 4.95])
+    assert fast["runs"][1]["path"].endswith("results/s/fast/run1")
+
+
+def test_what_was_not_measured_is_null(folder: Any) -> None:
+    folder.make_study([{"name": "base"}])
+    folder.add_runs("base", [10.0, 10.1, 9.9])
+    base = by_name(compare(folder.path))["base"]
+    nothing = ("gpu_busy_pct", "nvml_util_pct", "sm_weighted_pct", "profiled_over_unprofiled", "breakdown_ms")
+    nothing += ("peak_allocated_bytes", "operators_per_step", "kernels_per_step")
+    assert {base[key] for key in nothing} == {None}
+    assert base["syncs"] == {"measured_per_step": None, "predicted_per_step": None}
+    assert base["sync_sites"] == base["predicted_sites"] == []
+    assert base["sections_ms"] == {}
+    assert base["equivalence"]["status"] == "not measured"
+    assert base["loader_wait_ms"] == 0
+
+
+def test_the_same_files_give_the_same_bytes(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    folder.make_study([{"name": "base"}, {"name": "b"}, {"name": "a"}])
+    for name in ("base", "b", "a"):
+        folder.add_runs(name, [10.0, 10.1, 9.9], summary=trace_of())
+    texts = {json.dumps(compare(folder.path), allow_nan=False) for _ in range(3)}
+    assert len(texts) == 1
+
+
+def test_runs_that_failed_or_are_missing_are_told_of(folder: Any, status_of: Callable[..., Any]) -> None:
+    folder.make_study([{"name": "base"}, {"name": "partial"}, {"name": "broken"}, {"name": "absent"}])
+    folder.add_runs("base", [10.0, 10.1, 9.9])
+    folder.add_runs("partial", [5.0, 5.05])
+    killed = status_of("killed", exit_code=None, signal=9, error="killed", log_tail=("step 7",))
+    write_status(folder.path / "partial" / "run2", killed)
+    for repeat in range(3):
+        write_status(folder.path / "broken" / f"run{repeat}", status_of("oom", error="out of memory"))
+    found = by_name(compare(folder.path))
+    partial = found["partial"]
+    assert partial["status"] == "killed"
+    assert (partial["step_ms"]["runs"], partial["ratio"]["value"]) == (2, pytest.approx(2.0, rel=0.02))
+    assert partial["runs"][2]["error"] == {
+        "status": "killed",
+        "exit_code": None,
+        "signal": 9,
+        "error": "killed",
+        "log_tail": ["step 7"],
+    }
+    assert "only 2 of 3 runs were measured" in partial["noise"]["warnings"]
+    assert (found["broken"]["status"], found["broken"]["step_ms"], found["broken"]["ratio"]) == ("oom", None, None)
+    assert found["absent"]["status"] == "not run"
+    assert [run["status"] for run in found["absent"]["runs"]] == ["not run"] * 3
+
+
+def test_without_a_baseline_there_is_no_ratio_and_it_says_why(folder: Any, status_of: Callable[..., Any]) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}], repeats=1)
+    write_status(folder.path / "base" / "run0", status_of("failed"))
+    folder.add_runs("a", [5.0])
+    found = by_name(compare(folder.path))
+    assert found["base"]["ratio"] is None
+    assert found["a"]["ratio"] is None
+    assert found["a"]["step_ms"]["median"] == pytest.approx(5.0)
+    assert "no ratio: the baseline base has no measured run" in found["a"]["noise"]["warnings"]
+
+
+def test_nothing_ran(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}])
+    comparison = compare(folder.path)
+    assert comparison["environment"] is None
+    assert {variant["status"] for variant in comparison["variants"]} == {"not run"}
+
+
+def test_one_run_gives_no_interval_and_no_verdict(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}], repeats=1)
+    folder.add_runs("base", [10.0])
+    folder.add_runs("a", [5.0])
+    a = by_name(compare(folder.path))["a"]
+    assert a["ratio"] == {"value": pytest.approx(2.0), "low": None, "high": None, "verdict": None}
+    assert (a["step_ms"]["low"], a["step_ms"]["high"]) == (None, None)
+    assert any("it takes two runs" in warning for warning in a["noise"]["warnings"])
+
+
+@pytest.mark.parametrize("noisy", ["base", "a"])
+def test_uneven_steps_warn_and_then_refuse_a_verdict(folder: Any, noisy: str) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}])
+    for name, median in (("base", 10.0), ("a", 5.0)):
+        for repeat in range(3):
+            spread = np.linspace(0.7, 1.3, 20) if name == noisy else np.linspace(0.85, 1.15, 20)
+            folder.add_run(name, repeat, median * np.random.default_rng(repeat).permutation(spread))
+    found = by_name(compare(folder.path))
+    assert found["a"]["ratio"]["verdict"] is None
+    assert any(f"no verdict: IQR/median of {noisy} is" in warning for warning in found["a"]["noise"]["warnings"])
+    even = found["a" if noisy == "base" else "base"]["noise"]
+    assert 0.10 < even["iqr_over_median"] < 0.25
+    assert any("steps are uneven" in warning for warning in even["warnings"])
+
+
+def test_a_claim_that_does_not_survive_the_correction_is_undecided(folder: Any) -> None:
+    names = [f"v{index}" for index in range(6)]
+    folder.make_study([{"name": "base"}, *({"name": name} for name in names)])
+    rng = np.random.default_rng(0)
+    folder.add_runs("base", [10.0, 10.1, 9.9])
+    for name in names[1:]:
+        folder.add_runs(name, list(10 * np.exp(0.05 * rng.standard_normal(3))))
+    folder.add_runs("v0", [9.55, 9.45, 9.5])
+    v0 = by_name(compare(folder.path))["v0"]
+    assert v0["ratio"]["low"] > 1
+    assert v0["ratio"]["verdict"] == "undecided"
+    assert any("once corrected for the number of candidates" in warning for warning in v0["noise"]["warnings"])
+
+
+def test_an_identical_variant_sets_the_noise_floor_and_is_no_candidate(folder: Any) -> None:
+    folder.make_study([{"name": "base", "digest": "d"}, {"name": "again", "digest": "d"}, {"name": "a"}])
+    folder.add_runs("base", [10.0, 10.2, 9.8], digest="d")
+    folder.add_runs("again", [10.1, 9.9, 10.2], digest="d")
+    folder.add_runs("a", [9.7, 9.6, 9.8])
+    comparison = compare(folder.path)
+    found, method = by_name(comparison), comparison["method"]
+    again = found["again"]["ratio"]
+    assert method["noise_floor_source"] == "A/A pair"
+    assert method["noise_floor"] == pytest.approx(max(again["high"], 1 / again["low"]) - 1)
+    assert method["noise_floor"] > 0.01
+    assert method["correction"] == "Holm over 1 candidate"
+    assert again["verdict"] == "same"
+    assert found["a"]["ratio"]["verdict"] == "undecided"
+
+
+def test_identical_variants_that_differ_are_a_warning(folder: Any) -> None:
+    folder.make_study([{"name": "base", "digest": "d"}, {"name": "again", "digest": "d"}])
+    folder.add_runs("base", [10.0, 10.01, 9.99], digest="d")
+    folder.add_runs("again", [10.51, 10.49, 10.5], digest="d")
+    again = by_name(compare(folder.path))["again"]
+    assert any("noise is larger than it seems" in warning for warning in again["noise"]["warnings"])
+
+
+def test_each_cell_of_a_matrix_has_its_own_baseline(folder: Any) -> None:
+    cells = [
+        {"name": "base__8", "baseline": "base__8"},
+        {"name": "a__8", "baseline": "base__8"},
+        {"name": "base__16", "baseline": "base__16"},
+        {"name": "a__16", "baseline": "base__16"},
+    ]
+    folder.make_study(cells)
+    for name, median in (("base__8", 10.0), ("a__8", 5.0), ("base__16", 40.0), ("a__16", 10.0)):
+        folder.add_runs(name, [median, 1.01 * median, 0.99 * median])
+    comparison = compare(folder.path)
+    found = by_name(comparison)
+    assert comparison["method"]["correction"] == "Holm over 2 candidates"
+    assert found["a__8"]["ratio"]["value"] == pytest.approx(2.0)
+    assert found["a__16"]["ratio"]["value"] == pytest.approx(4.0)
+    assert found["base__16"]["ratio"]["verdict"] == "baseline"
+
+
+def test_warm_up_steps_are_left_out_and_shown(folder: Any) -> None:
+    folder.make_study([{"name": "base"}], repeats=1)
+    steps = np.concatenate([[30.0, 25.0], np.tile([9.9, 10.0, 10.1], 6)])
+    folder.add_run("base", 0, steps, wait_ms=1.0)
+    base = by_name(compare(folder.path))["base"]
+    assert (base["runs"][0]["warmup_left_out"], base["runs"][0]["steps"]) == (2, 18)
+    assert base["step_ms"]["median"] == pytest.approx(10.0)
+    assert base["step_ms"]["p95"] < 10.2
+    assert base["loader_wait_pct"] == pytest.approx(10.0)
+
+
+def test_drift_and_outliers_are_flagged(folder: Any) -> None:
+    folder.make_study([{"name": "base"}], repeats=1)
+    steps = np.linspace(10.0, 11.0, 40)
+    steps[[10, 20, 30]] = 30.0
+    folder.add_run("base", 0, steps)
+    noise = by_name(compare(folder.path))["base"]["noise"]
+    assert noise["drift"] == pytest.approx(0.095, abs=0.01)
+    assert noise["outlier_steps"] == 3
+    assert any("drifts by +9%" in warning or "drifts by +10%" in warning for warning in noise["warnings"])
+    assert any("3 of 40 steps are outliers" in warning for warning in noise["warnings"])
+
+
+def test_environments_that_differ_are_named(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}], repeats=1)
+    folder.add_runs("base", [10.0])
+    folder.add_runs("a", [10.0], environment={"torch": "2.12.0", "host": "other"})
+    assert compare(folder.path)["environments_differ"] == ["host", "torch"]
+
+
+@pytest.mark.parametrize("name", ["status.json", "run.json", "steps.parquet"])
+def test_a_damaged_run_is_a_failed_run(folder: Any, name: str) -> None:
+    folder.make_study([{"name": "base"}], repeats=2)
+    folder.add_runs("base", [10.0, 10.0])
+    (folder.path / "base" / "run1" / name).write_text("{")
+    base = by_name(compare(folder.path))["base"]
+    assert base["status"] == "failed"
+    assert name in base["runs"][1]["error"]["error"]
+    assert base["step_ms"]["runs"] == 1
+
+
+def test_a_run_of_another_configuration_does_not_count(folder: Any) -> None:
+    folder.make_study([{"name": "base"}], repeats=1)
+    folder.add_runs("base", [10.0], digest="an older one")
+    base = by_name(compare(folder.path))["base"]
+    assert (base["status"], base["step_ms"]) == ("not run", None)
+    assert "another configuration" in base["runs"][0]["error"]["error"]
+
+
+def test_a_run_without_timed_steps_is_a_failed_run(folder: Any) -> None:
+    folder.make_study([{"name": "base"}], repeats=1)
+    folder.add_run("base", 0, [])
+    assert "no timed step" in by_name(compare(folder.path))["base"]["runs"][0]["error"]["error"]
+
+
+def test_runs_beyond_the_repeats_are_not_read(folder: Any) -> None:
+    folder.make_study([{"name": "base"}], repeats=1)
+    folder.add_runs("base", [10.0, 99.0])
+    assert by_name(compare(folder.path))["base"]["step_ms"]["median"] == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("content", [None, "[]", '{"name": "s"}', '{"variants": 1', "nonsense"])
+def test_a_study_that_cannot_be_read_is_an_error(folder: Any, content: str | None) -> None:
+    folder.make_study([{"name": "base"}])
+    path: Path = folder.path / "study.json"
+    if content is None:
+        shutil.rmtree(folder.path)
+    else:
+        path.write_text(content)
+    with pytest.raises(RecordError) as caught:
+        compare(folder.path)
+    assert caught.value.where == str(path)
+
+
+def test_equivalence_in_all_its_outcomes(folder: Any, status_of: Callable[..., Any]) -> None:
+    folder.make_study([{"name": name} for name in ("base", "other", "broken", "lost", "odd")])
+    result = {"status": "same", "max_rel_err": 1e-7, "loss_rel_err": 1e-8, "gradient_rel_err": 1e-7}
+    result["tolerance"] = {"loss": 1e-5, "gradient": 1e-4}
+    for name, status, content in (
+        ("base", "ok", result | {"cases": []}),
+        ("other", "ok", result | {"status": "differs", "max_rel_err": 0.3, "cases": []}),
+        ("broken", "failed", None),
+        ("odd", "ok", {"status": "perhaps"}),
+    ):
+        write_status(folder.path / name / "equivalence", status_of(status, error=None if status == "ok" else "boom"))
+        if content is not None:
+            write_json(folder.path / name / "equivalence" / "equivalence.json", content)
+    found = {name: variant["equivalence"] for name, variant in by_name(compare(folder.path)).items()}
+    assert found["base"] == result
+    assert (found["other"]["status"], found["other"]["max_rel_err"]) == ("differs", 0.3)
+    assert (found["broken"]["status"], found["broken"]["error"]) == ("failed", "boom")
+    assert found["odd"]["status"] == "failed"
+    assert found["lost"]["status"] == "not measured"

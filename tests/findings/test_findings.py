@@ -1,0 +1,220 @@
+"""Every rule fires on a comparison made for it and stays silent on its repaired twin."""
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from steptrace.findings import RULES, Finding, find, with_findings
+from steptrace.findings.step_time import REPLACEMENTS
+
+MS = 1_000_000
+
+
+def healthy_variant() -> dict[str, Any]:
+    """A variant measured on a GPU with nothing to object to: a step of 20 ms, the GPU busy for 18 of them."""
+    return {
+        "name": "v",
+        "status": "ok",
+        "runs": [{"repeat": repeat, "status": "ok", "error": None} for repeat in range(3)],
+        "step_ms": {"median": 20.0, "p95": 21.0, "low": 19.8, "high": 20.2, "runs": 3, "steps": 60},
+        "ratio": {"value": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster"},
+        "noise": {"iqr_over_median": 0.03, "warnings": []},
+        "syncs": {"measured_per_step": 1, "predicted_per_step": None},
+        "sync_sites": [site(exposed_idle_ns_per_step=0)],
+        "gpu_busy_pct": 90.0,
+        "nvml_util_pct": 95.0,
+        "profiled_over_unprofiled": 1.05,
+        "breakdown_ms": {"compute": 17.0, "exposed_comm": 0.0, "exposed_memory": 1.0, "idle": 2.0},
+        "loader_wait_ms": 0.1,
+        "loader_wait_pct": 0.5,
+        "operators_per_step": 300,
+        "kernels_per_step": 100,
+        "equivalence": {"status": "same", "max_rel_err": 1e-7},
+    }
+
+
+def site(**changes: Any) -> dict[str, Any]:
+    fields = {
+        "file": "loss.py",
+        "line": 12,
+        "op": "aten::nonzero",
+        "kind": "d2h_copy",
+        "code": "mask.nonzero()",
+        "count_per_step": 1,
+        "blocked_ns_per_step": 9 * MS,
+        "exposed_idle_ns_per_step": 2 * MS,
+    }
+    return fields | changes
+
+
+def run(status: str, **error: Any) -> dict[str, Any]:
+    fields = {"status": status, "exit_code": None, "signal": None, "error": None, "log_tail": []}
+    return {"repeat": 1, "status": status, "error": fields | error}
+
+
+def idle(ms: float) -> dict[str, Any]:
+    """A step of 20 ms with `ms` of it idle."""
+    parts = {"compute": 20.0 - ms, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": ms}
+    return {"breakdown_ms": parts, "gpu_busy_pct": 100 * (1 - ms / 20)}
+
+
+def comparison(variant: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    return {"study": "s", "environments_differ": [], "variants": [variant], "findings": []} | changes
+
+
+def findings_of(**changes: Any) -> list[Finding]:
+    return find(comparison(healthy_variant() | changes))
+
+
+#: rule -> (changes that make it fire, changes that differ from them only in the repair)
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "sync_bound": (
+        {"sync_sites": [site(exposed_idle_ns_per_step=MS)]},
+        {"sync_sites": [site(exposed_idle_ns_per_step=0.1 * MS)]},
+    ),
+    "input_bound": ({"loader_wait_pct": 6.0}, {"loader_wait_pct": 4.0}),
+    "gpu_idle": (idle(10.5), idle(9.5)),
+    "launch_bound": (idle(4.0) | {"kernels_per_step": 2000}, idle(4.0) | {"kernels_per_step": 1000}),
+    "differs": ({"equivalence": {"status": "differs"}}, {"equivalence": {"status": "same"}}),
+    "equivalence_failed": ({"equivalence": {"status": "failed"}}, {"equivalence": {"status": "not measured"}}),
+    "out_of_memory": ({"runs": [run("oom")]}, {"runs": [run("ok")]}),
+    "failed_run": ({"runs": [run("killed")]}, {"runs": [run("ok")]}),
+    "noise": ({"noise": {"iqr_over_median": 0.11}}, {"noise": {"iqr_over_median": 0.09}}),
+    "profiler_overhead": ({"profiled_over_unprofiled": 1.11}, {"profiled_over_unprofiled": 1.09}),
+}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_rule_fires_and_its_repaired_twin_is_silent(rule: str) -> None:
+    faulty, repaired = CASES[rule]
+    (finding,) = findings_of(**faulty)
+    assert (finding.rule, finding.variant) == (rule, "v")
+    assert finding.claim
+    assert finding.advice
+    assert finding.counter_check
+    assert findings_of(**repaired) == []
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {rule.name for rule in RULES} == set(CASES) | {"environments_differ"}
+    assert all(rule.condition and rule.basis for rule in RULES)
+
+
+def test_environments_that_differ() -> None:
+    (finding,) = find(comparison(healthy_variant(), environments_differ=["torch", "gpu"]))
+    assert (finding.rule, finding.variant) == ("environments_differ", None)
+    assert "torch, gpu" in finding.claim
+    assert find(comparison(healthy_variant())) == []
+
+
+def test_a_variant_of_which_nothing_was_measured_fires_nothing_but_its_missing_runs() -> None:
+    empty = dict.fromkeys(healthy_variant()) | {"name": "v", "runs": [run("not run")], "noise": {}, "sync_sites": []}
+    (finding,) = find(comparison(empty))
+    assert (finding.rule, finding.severity) == ("failed_run", "warning")
+    assert "are missing" in finding.claim
+
+
+@pytest.mark.parametrize(
+    ("idle_ns", "severity"), [(0.2 * MS, "warning"), (0.9 * MS, "warning"), (MS, "high"), (5 * MS, "high")]
+)
+def test_sync_site_by_its_exposed_idle_time(idle_ns: float, severity: str) -> None:
+    (finding,) = findings_of(sync_sites=[site(exposed_idle_ns_per_step=idle_ns)])
+    assert finding.severity == severity
+    assert finding.cost_ns_per_step == idle_ns
+    assert finding.source == {"file": "loss.py", "line": 12}
+    assert finding.advice == REPLACEMENTS["aten::nonzero"]
+    assert any("mask.nonzero()" in line for line in finding.evidence)
+
+
+def test_a_long_block_without_idle_time_costs_nothing() -> None:
+    assert findings_of(sync_sites=[site(blocked_ns_per_step=15 * MS, exposed_idle_ns_per_step=0)]) == []
+
+
+def test_a_sync_without_a_source_line() -> None:
+    (finding,) = findings_of(sync_sites=[site(file=None, line=None, op=None, code=None, kind="device")])
+    assert finding.source is None
+    assert "device" in finding.claim
+    assert finding.advice
+
+
+@pytest.mark.parametrize(("share", "severity"), [(5.0, "warning"), (19.9, "warning"), (20.0, "high")])
+def test_input_bound_at_its_thresholds_on_a_cpu(share: float, severity: str) -> None:
+    (finding,) = findings_of(loader_wait_pct=share, breakdown_ms=None, gpu_busy_pct=None)
+    assert finding.severity == severity
+    assert finding.cost_ns_per_step == pytest.approx(share / 100 * 20 * MS)
+
+
+def test_waiting_for_the_loader_under_a_busy_gpu_costs_nothing() -> None:
+    assert findings_of(loader_wait_pct=30.0, **idle(0.5)) == []
+    (finding,) = findings_of(loader_wait_pct=30.0, **idle(3.0))
+    assert finding.cost_ns_per_step == pytest.approx(3 * MS)
+
+
+def test_idle_time_behind_a_sync_is_not_blamed_on_launching() -> None:
+    changes = idle(4.0) | {"kernels_per_step": 2000}
+    found = findings_of(**changes, sync_sites=[site(exposed_idle_ns_per_step=3 * MS)])
+    assert [finding.rule for finding in found] == ["sync_bound"]
+
+
+@pytest.mark.parametrize(("verdict", "marked"), [("faster", True), ("same", False)])
+def test_a_faster_variant_that_differs_is_called_so(verdict: str, *, marked: bool) -> None:
+    result = {"status": "differs", "loss_rel_err": 0.25, "gradient_rel_err": None, "tolerance": {"loss": 1e-5}}
+    (finding,) = findings_of(equivalence=result, ratio={"verdict": verdict})
+    assert ("it is faster, but" in finding.claim) == marked
+    assert finding.severity == "high"
+    assert finding.evidence == (
+        "relative error of the loss: 0.25, allowed 1e-05",
+        "relative error of the gradient: not finite",
+    )
+
+
+def test_noise_above_a_quarter_takes_the_verdict() -> None:
+    (finding,) = findings_of(noise={"iqr_over_median": 0.26, "warnings": ["w"]})
+    assert (finding.severity, finding.evidence) == ("high", ("w",))
+    assert "too much for a verdict" in finding.claim
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            {"exit_code": 1, "error": "ValueError: bad", "log_tail": ["x"]},
+            "run 1: failed, exit code 1: ValueError: bad",
+        ),
+        ({"signal": 9, "log_tail": ["step 1", "step 2"]}, "run 1: failed, signal 9: step 2"),
+        ({}, "run 1: failed"),
+    ],
+)
+def test_evidence_of_a_failed_run(error: dict[str, Any], expected: str) -> None:
+    (finding,) = findings_of(runs=[run("ok"), run("failed", **error)])
+    assert finding.evidence == (expected,)
+    assert finding.claim == "1 of 2 runs did not end well"
+
+
+def test_out_of_memory_is_told_apart_from_failing() -> None:
+    found = findings_of(runs=[run("oom"), run("failed")])
+    assert [finding.rule for finding in found] == ["out_of_memory", "failed_run"]
+
+
+def test_findings_are_ranked_by_cost_and_then_by_severity() -> None:
+    found = findings_of(
+        sync_sites=[site(exposed_idle_ns_per_step=MS), site(line=3, exposed_idle_ns_per_step=3 * MS)],
+        profiled_over_unprofiled=1.5,
+        equivalence={"status": "differs"},
+    )
+    assert [finding.rule for finding in found] == ["sync_bound", "sync_bound", "differs", "profiler_overhead"]
+    assert [finding.cost_ns_per_step for finding in found] == [3 * MS, MS, None, None]
+
+
+def test_with_findings_gives_plain_data_and_leaves_the_rest_alone() -> None:
+    before = comparison(healthy_variant() | {"profiled_over_unprofiled": 1.5})
+    kept = deepcopy(before)
+    after = with_findings(before)
+    assert before == kept
+    assert json.loads(json.dumps(after))["findings"][0]["rule"] == "profiler_overhead"
+    assert {key: value for key, value in after.items() if key != "findings"} == {
+        key: value for key, value in before.items() if key != "findings"
+    }

@@ -1,0 +1,225 @@
+"""Ratios, intervals and verdicts against independent formulas; descriptions of runs against made ones."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as reference
+
+from steptrace.stats import (
+    Ratio,
+    drift,
+    holm,
+    iqr_over_median,
+    leading_warmup,
+    noise_floor,
+    outlier_mask,
+    ratios,
+    run_times,
+    typical,
+    verdict,
+)
+
+times = st.floats(min_value=0.1, max_value=10.0)
+runs_of_two = st.integers(2, 6).flatmap(
+    lambda n: st.tuples(st.lists(times, min_size=n, max_size=n), st.lists(times, min_size=n, max_size=n))
+)
+
+
+def by_repeat(*medians: float) -> dict[int, float]:
+    return dict(enumerate(medians))
+
+
+def exp(*logs: float) -> dict[int, float]:
+    return by_repeat(*np.exp(logs))
+
+
+def test_interval_is_students_where_variances_are_equal() -> None:
+    baseline, candidate = [0.0, 0.01, 0.02], [-0.02, -0.03, -0.01]
+    ratio = ratios({"b": exp(*baseline), "c": exp(*candidate)}, "b")["c"]
+    expected = reference.ttest_ind(baseline, candidate).confidence_interval(0.95)
+    assert ratio.value == pytest.approx(math.exp(0.03))
+    assert (ratio.low, ratio.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert not ratio.paired
+
+
+def test_interval_has_welchs_degrees_of_freedom_where_variances_differ() -> None:
+    baseline, candidate = [0.0, 0.01, 0.02, 0.01], [0.1, -0.1, 0.0, 0.02]
+    a, b = (float(np.var(logs, ddof=1)) / 4 for logs in (baseline, candidate))
+    df = (a + b) ** 2 / (a**2 / 5 + b**2 / 5) - 2
+    assert 3 < df < 6
+    half = reference.t.ppf(0.975, df) * math.sqrt(a + b)
+    ratio = ratios({"b": exp(*baseline), "c": exp(*candidate)}, "b")["c"]
+    centre = np.mean(baseline) - np.mean(candidate)
+    assert (ratio.low, ratio.high) == pytest.approx((math.exp(centre - half), math.exp(centre + half)))
+
+
+def test_rounds_that_differ_are_taken_out() -> None:
+    rounds = np.array([0.0, 0.5, 1.0, 0.2])
+    baseline = rounds + np.array([0.001, 0.0, 0.002, 0.001])
+    candidate = rounds - np.array([0.05, 0.053, 0.047, 0.05])
+    ratio = ratios({"b": exp(*baseline), "c": exp(*candidate)}, "b")["c"]
+    expected = reference.ttest_rel(baseline, candidate).confidence_interval(0.95)
+    assert ratio.paired
+    assert (ratio.low, ratio.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert ratio.p_value == pytest.approx(reference.ttest_rel(baseline, candidate).pvalue)
+
+
+def test_runs_of_different_rounds_are_not_paired() -> None:
+    rounds = np.array([0.0, 0.5, 1.0, 0.2])
+    medians = {"b": exp(*rounds), "c": exp(*(rounds[:3] - 0.05))}
+    assert not ratios(medians, "b")["c"].paired
+
+
+def test_the_other_variants_variance_tempers_a_lucky_pair() -> None:
+    lucky = {"b": exp(0.0, 0.001, 0.002), "c": exp(-0.009, -0.010, -0.008)}
+    noisy = {"d": exp(0.0, 0.1, -0.1), "e": exp(-0.1, 0.0, 0.1)}
+    alone, among = ratios(lucky, "b")["c"], ratios(lucky | noisy, "b")["c"]
+    assert alone.p_value is not None
+    assert among.p_value is not None
+    assert alone.p_value < 0.05 < among.p_value
+    assert (alone.low, alone.high) == (among.low, among.high)
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (1, 3), (3, 1)])
+def test_one_run_gives_a_ratio_without_interval(counts: tuple[int, int]) -> None:
+    medians = {name: by_repeat(*[value] * n) for name, value, n in zip("bc", (3.0, 2.0), counts, strict=True)}
+    ratio = ratios(medians, "b")["c"]
+    assert ratio.value == pytest.approx(1.5)
+    assert (ratio.low, ratio.high, ratio.p_value) == (None, None, None)
+    assert verdict(ratio, 0.0, 0.01) is None
+
+
+def test_times_without_any_spread() -> None:
+    medians = {"b": by_repeat(2.0, 2.0), "same": by_repeat(2.0, 2.0), "half": by_repeat(1.0, 1.0)}
+    found = ratios(medians, "b")
+    assert (found["same"].value, found["same"].p_value) == (1.0, 1.0)
+    assert (found["half"].low, found["half"].value, found["half"].high) == pytest.approx((2.0, 2.0, 2.0))
+    assert found["half"].p_value == 0.0
+
+
+@given(runs_of_two)
+def test_swapping_the_two_inverts_everything(pair: tuple[list[float], list[float]]) -> None:
+    medians = {"a": by_repeat(*pair[0]), "b": by_repeat(*pair[1])}
+    one, other = ratios(medians, "a")["b"], ratios(medians, "b")["a"]
+    assert one.low is not None
+    assert other.high is not None
+    assert one.value == pytest.approx(1 / other.value)
+    assert one.low == pytest.approx(1 / other.high, rel=1e-6)
+    assert one.p_value == pytest.approx(other.p_value, abs=1e-9)
+
+
+@given(runs_of_two, st.floats(min_value=1e-3, max_value=1e6))
+def test_the_unit_does_not_matter(pair: tuple[list[float], list[float]], unit: float) -> None:
+    medians = {"a": by_repeat(*pair[0]), "b": by_repeat(*pair[1])}
+    scaled = {name: {k: unit * value for k, value in runs.items()} for name, runs in medians.items()}
+    one, other = ratios(medians, "a")["b"], ratios(scaled, "a")["b"]
+    assert one.value == pytest.approx(other.value)
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low <= one.value <= one.high
+
+
+def test_typical_is_the_geometric_mean_with_a_t_interval() -> None:
+    logs = [0.0, 0.02, 0.07]
+    estimate = typical(list(np.exp(logs)))
+    expected = reference.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert estimate.value == pytest.approx(math.exp(0.03))
+    assert (estimate.low, estimate.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert typical([3.0]).low is None
+
+
+def test_ratio_is_that_of_the_typical_times() -> None:
+    medians = {"b": by_repeat(10.0, 11.0, 12.5), "c": by_repeat(7.0, 7.5, 9.0)}
+    expected = typical(list(medians["b"].values())).value / typical(list(medians["c"].values())).value
+    assert ratios(medians, "b")["c"].value == pytest.approx(expected)
+
+
+def test_holm_against_a_worked_example() -> None:
+    # The textbook's steps: 4 x 0.005, 3 x 0.01, 2 x 0.03, and 0.04 raised to the one before it.
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005}) == pytest.approx(
+        {"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06}
+    )
+    assert holm({}) == {}
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1), max_size=6))
+def test_holm_only_raises_and_keeps_the_order(p_values: Mapping[str, float]) -> None:
+    adjusted = holm(p_values)
+    assert all(p_values[name] <= adjusted[name] <= 1 for name in p_values)
+    ordered = sorted(p_values, key=lambda name: p_values[name])
+    assert [adjusted[name] for name in ordered] == sorted(adjusted.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "adjusted", "floor", "expected"),
+    [
+        (1.10, 1.05, 1.15, 0.001, 0.01, "faster"),
+        (0.90, 0.85, 0.95, 0.001, 0.01, "slower"),
+        (1.00, 0.995, 1.005, 0.9, 0.01, "same"),
+        (1.005, 1.002, 1.008, 0.001, 0.01, "same"),  # surely faster, but by less than the floor
+        (1.008, 1.002, 1.014, 0.001, 0.01, "undecided"),  # excludes 1, not the floor
+        (1.05, 0.99, 1.11, 0.2, 0.01, "undecided"),
+        (1.10, 1.01, 1.20, 0.06, 0.01, "undecided"),  # only before the correction
+        (1.10, 1.01, 1.20, None, 0.01, "undecided"),
+        (1.03, 1.02, 1.04, 0.001, 0.05, "same"),  # a floor measured by an A/A pair
+    ],
+)
+def test_verdicts(value: float, low: float, high: float, adjusted: float | None, floor: float, expected: str) -> None:
+    assert verdict(Ratio(value, low, high, 0.001, paired=False), adjusted, floor) == expected
+
+
+def test_noise_floor_is_the_far_end_of_the_interval() -> None:
+    narrow, wide = Ratio(1.0, 0.99, 1.01, 1.0, paired=False), Ratio(1.0, 0.8, 1.1, 1.0, paired=False)
+    assert noise_floor([narrow]) == pytest.approx(1 / 0.99 - 1)
+    assert noise_floor([narrow, wide]) == pytest.approx(0.25)
+    assert noise_floor([Ratio(1.0, None, None, None, paired=False)]) is None
+    assert noise_floor([]) is None
+
+
+def steps(count: int, seed: int = 0) -> np.ndarray:
+    return np.rint(1e8 * np.exp(0.01 * np.random.default_rng(seed).standard_normal(count))).astype(np.int64)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 3, 7])
+def test_leading_slow_steps_are_warm_up(slow: int) -> None:
+    run = steps(40)
+    run[:slow] *= 2
+    described = run_times(run)
+    assert described.warmup_left_out == slow
+    assert len(described.counted) == 40 - slow
+    assert described.median_ns == np.median(run[slow:])
+
+
+def test_a_slow_step_later_is_no_warm_up_but_an_outlier_that_counts() -> None:
+    run = steps(40)
+    run[5] *= 3
+    described = run_times(run)
+    assert (described.warmup_left_out, len(described.counted)) == (0, 40)
+    assert outlier_mask(run)[5]
+    assert described.outliers == outlier_mask(run).sum()
+
+
+def test_warm_up_is_not_looked_for_in_a_handful_of_steps() -> None:
+    assert leading_warmup(np.array([300, 100, 100, 100, 100, 100, 100])) == 0
+    assert leading_warmup(np.array([300, 100, 100, 100, 100, 100, 100, 100])) == 1
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30))
+def test_never_more_than_half_is_left_out(values: list[int]) -> None:
+    assert 0 <= leading_warmup(np.array(values)) <= len(values) // 2
+
+
+@pytest.mark.parametrize("count", [50, 1000])  # all steps, and thinned
+def test_drift_is_the_relative_change_over_the_run(count: int) -> None:
+    run = np.rint(1e8 * np.linspace(1.0, 1.2, count)).astype(np.int64)
+    run[count // 3] *= 10  # Theil-Sen does not mind
+    assert drift(run) == pytest.approx(0.2 / 1.1, rel=0.01)
+    assert drift(run[:1]) == 0.0
+
+
+def test_iqr_over_median() -> None:
+    assert iqr_over_median(np.array([80, 90, 100, 110, 120])) == pytest.approx(0.2)
