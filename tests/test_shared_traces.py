@@ -1,6 +1,14 @@
 """Every shared trace against expected.json: figures from a slow independent program and from Holistic Trace Analysis.
 
 Integer counts must be equal; times may differ by 1 us or 0.01 %, since the expected ones were computed with floats.
+
+Where the expected figure is itself off, the reason stands beside the allowance:
+
+- Idle is what busy leaves of the span, so 0.01 % of the span is allowed. `diff_test` holds whole microseconds since
+  1970; as float nanoseconds they fall on multiples of 256 ns, and 15,632 activities then show 28 us of gaps that the
+  file does not hold.
+- HTA gives a GPU activity without launch the start of the trace's first host event as launch time. In `h100_qwen` that
+  turns seven gaps, 9,121 ns in all, from kernel_wait into host_wait.
 """
 
 import json
@@ -21,6 +29,11 @@ pytestmark = pytest.mark.skipif(
     not EXPECTED, reason=f"no expected.json in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces"
 )
 
+#: What HTA moved between categories, to be moved in ours for the comparison.
+_MISJUDGED_BY_HTA_NS = {
+    ("h100_qwen.json.gz", "host_wait"): 9_121,
+    ("h100_qwen.json.gz", "kernel_wait"): -9_121,
+}
 _COUNTS = {"activities", "count", "steps", "outside_steps"}
 
 
@@ -33,7 +46,8 @@ def _differences(expected: dict[str, Any], actual: dict[str, Any], prefix: str) 
         elif key in _COUNTS:
             wrong = got != value
         else:
-            wrong = got is None or abs(got - value) > max(1_000, 1e-4 * abs(value))
+            allowed_of = expected.get("span_ns", 0) if key == "idle_ns" else value
+            wrong = got is None or abs(got - value) > max(1_000, 1e-4 * abs(allowed_of))
         if wrong:
             lines.append(f"{prefix}.{key}: expected {value}, got {got}")
     return lines
@@ -79,6 +93,7 @@ def test_agrees_with_hta(case: tuple[str, dict[str, Any], dict[str, Any]]) -> No
     streams = {row["stream"]: row for row in actual["idle"]["by_stream"]}
     for row in hta["idle_by_stream_us"]:
         got = streams[row["stream"]][f"{row['category']}_ns"]
+        got += _MISJUDGED_BY_HTA_NS.get((name, row["category"]), 0)
         lines += _differences({"idle_ns": row["idle_us"] * 1e3}, {"idle_ns": got}, str(row))
     temporal = {key.removesuffix("_time(us)"): value * 1e3 for key, value in hta["temporal_us"].items()}
     gpu = actual["gpu"]
@@ -89,11 +104,8 @@ def test_agrees_with_hta(case: tuple[str, dict[str, Any], dict[str, Any]]) -> No
         "kernel": gpu["span_ns"],
     }
     lines += _differences(temporal, ours, "temporal")
-    if hta["comm_comp_overlap_pct"] is None:
-        assert gpu["overlap_pct"] is None
-    else:
-        assert round(gpu["overlap_pct"], 2) == float(hta["comm_comp_overlap_pct"])
-    if name != "nccl.json.gz":  # there HTA leaves the last step out of its kernel figures
+    if name != "nccl.json.gz":  # there HTA leaves the last step out of its overlap and kernel figures
+        assert gpu["overlap_pct"] == hta["comm_comp_overlap_pct"]
         kernels = {row["name"]: row for row in actual["kernels"]}
         for row in hta["top_kernels"]:
             got = kernels[row["name"]]

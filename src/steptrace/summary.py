@@ -51,7 +51,7 @@ def _tables(trace: Trace, device: int | None, lines: SourceLines) -> dict[str, p
     tables = {
         "step_times": steps.step_times(trace, device),
         "sync_costs": costs,
-        "sync_sites": syncs.sync_sites(costs, len(trace.steps)),
+        "sync_sites": syncs.sync_sites(trace, device, costs),
         "section_times": times,
         "sections": sections.section_medians(times, len(trace.steps)),
         "idle_by_stream": idle.idle_by_stream(trace),
@@ -155,7 +155,6 @@ def _sync_record(trace: Trace, device: int | None, tables: dict[str, pd.DataFram
     steps_ = len(trace.steps)
     # Without a single call into a GPU's runtime nothing was there to synchronise: 0 found, but nothing measured.
     measured = len(trace.launches) > 0
-    exposed = counted["exposed_idle_ns"]
     in_step = costs["step"].notna() if steps_ else pd.Series(True, index=costs.index)
     return {
         "count": len(counted),
@@ -164,7 +163,7 @@ def _sync_record(trace: Trace, device: int | None, tables: dict[str, pd.DataFram
         if steps_ and measured
         else None,
         "blocked_ns": int(counted["blocked_ns"].sum()),
-        "exposed_idle_ns": None if device is None else int(exposed.sum()),
+        "exposed_idle_ns": syncs.exposed_idle(trace, device, counted),
         "by_kind": {str(kind): int(n) for kind, n in counted["kind"].value_counts().sort_index().items()},
         "outside_steps": int((~in_step).sum()),
         "other_threads": int((in_step & ~costs["counted"]).sum()),

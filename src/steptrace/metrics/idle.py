@@ -64,19 +64,21 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
 
     The causes, in the order in which they are looked for:
 
-    - `sync`: a training thread was blocked in a synchronisation during the gap. The queue had run dry behind it, so
-      the launching that follows until the gap ends is its cost too.
-    - `loader`: a training thread was waiting in the data loader's `__next__`. It also wins over a sync if that wait
-      fills most of the gap, since then the sync's removal would not close it; of any other gap it must fill half.
+    - `sync`: a training thread was blocked in a synchronisation when the GPU ran dry, or for at least half of the gap.
+      The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too.
+    - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. This also
+      wins over a sync that only came before it: without that sync the GPU would have waited for the data all the same.
     - `host`: the work that ends the gap was not launched when the gap began: the host was launching, or in Python.
-    - `dependency`: that work was queued, and is short of starting (30 us) behind other work of its stream, or its
-      stream had been told to wait for an event.
+    - `dependency`: that work was queued, and either began within 30 us, as work behind other work does, or a stream had
+      been told to wait for an event just before it was launched.
     - `unknown`: none of these, or the launch of the work is not in the trace.
     """
     busy = activity(trace, device).busy
     gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
     start, end = gaps[:, 0], gaps[:, 1]
-    in_sync = intervals.measure_within(_sync_spans(trace), start, end) > 0
+    syncs = _sync_spans(trace)
+    in_sync = intervals.measure_within(syncs, start, start + 1) > 0
+    in_sync |= 2 * intervals.measure_within(syncs, start, end) >= end - start
     loader_ns = intervals.measure_within(loader_spans(trace), start, end)
     in_loader = 2 * loader_ns >= end - start
     row = _first_work(trace, device, end)

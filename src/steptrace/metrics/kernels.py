@@ -8,10 +8,13 @@ from steptrace.trace.model import Trace
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
 _RETURN_TYPE = re.compile(r"^(?:void|float|int|bool|unsigned int)\s+")
-#: The part of an elementwise or reduction kernel's template arguments that says what it computes.
-_FUNCTOR = re.compile(r"(\w*(?:Functor(?:_\w+)?|Ops?|_kernel_cuda|_kernel_impl))\b")
-_GENERIC = re.compile(r"elementwise_kernel|reduce_kernel|index_elementwise|foreach|multi_tensor_apply")
-_NOT_TELLING = frozenset({"UnaryFunctor", "BinaryFunctor", "gpu_kernel_impl", "BUnaryFunctor", "AUnaryFunctor"})
+#: Kernels whose own name says only how they loop, and those whose name says nothing at all.
+_LOOP = re.compile(r"elementwise|reduce_kernel|foreach|multi_tensor_apply")
+_NAMELESS = frozenset({"Kernel", "Kernel2", "kernel", "kernel2", "device_kernel", "globalKernel"})
+#: Where in the template arguments it says what is computed.
+_FUNCTOR = re.compile(r"\w*Functor\w*|\w+Ops?\b")
+_WRAPPERS = frozenset({"UnaryFunctor", "BinaryFunctor", "BUnaryFunctor", "AUnaryFunctor", "OpType", "ReduceOp"})
+_FIRST_ARGUMENT = re.compile(r"<(?:\s*\d+,)*\s*(?:\w+::)*(?:gpu_kernel_impl\w*<(?:\w+::)*)?(\w+)")
 _SHORT = 60
 
 
@@ -46,12 +49,21 @@ def short_name(name: str) -> str:
         return name
     plain = _RETURN_TYPE.sub("", _ANONYMOUS.sub("", name))
     bare = _without(_without(plain, "<", ">"), "(", ")").strip()
-    last = bare.split("::")[-1].strip() or bare or name
-    if _GENERIC.search(last):
-        functor = next((f for f in _FUNCTOR.findall(plain[len(last) :]) if f not in _NOT_TELLING and f != last), None)
-        if functor:
-            last = f"{last} [{functor}]"
-    return last if len(last) <= _SHORT else last[: _SHORT - 1] + "…"
+    short = bare.split("::")[-1].strip() or bare or name
+    if short in _NAMELESS:
+        short = _first_argument(plain) or short
+    elif _LOOP.search(short):
+        arguments = plain[plain.find(short) + len(short) :]
+        functor = next((f for f in _FUNCTOR.findall(arguments) if f not in _WRAPPERS), None)
+        if telling := functor or _first_argument(plain):
+            short = f"{short} [{telling}]"
+    return short if len(short) <= _SHORT else short[: _SHORT - 1] + "…"
+
+
+def _first_argument(plain: str) -> str | None:
+    """The unqualified name that a template's first non-numeric argument begins with."""
+    match = _FIRST_ARGUMENT.search(plain)
+    return match[1] if match and match[1] not in _WRAPPERS else None
 
 
 def _without(text: str, opening: str, closing: str) -> str:

@@ -50,16 +50,16 @@ def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
 
 
 def link(raw: RawTrace) -> Trace:
-    """Make the tables of a trace and fill in every link between them."""
+    """Make the tables of a trace and fill in every link between them. Empties `raw.columns` on the way."""
     names = pd.Index(raw.names, dtype=object)
     place, keys = number_threads(raw)
     for kind, columns in raw.columns.items():
         if kind != "gpu":
             columns["thread"] = place[columns["thread"]]
-    labels = sort_nesting(raw.columns["label"], "external_id")
-    ops = sort_nesting(raw.columns["op"], "external_id")
-    frames = sort_nesting(raw.columns["frame"], "python_id")
-    calls = sort_nesting(raw.columns["call"], "correlation")
+    labels = sort_nesting(raw.columns.pop("label"), "external_id")
+    ops = sort_nesting(raw.columns.pop("op"), "external_id")
+    frames = sort_nesting(raw.columns.pop("frame"), "python_id")
+    calls = sort_nesting(raw.columns.pop("call"), "correlation")
     gpu = _sort_gpu(raw, names)
 
     steps = _steps(labels, names)
@@ -103,7 +103,7 @@ def link(raw: RawTrace) -> Trace:
             parent=references(parents(labels)),
             step=references(step_of(labels["ts"], steps)),
         ),
-        memory=_memory_table(raw.columns["memory"]),
+        memory=_memory_table(raw.columns.pop("memory")),
     )
     return check(trace)
 
@@ -146,7 +146,7 @@ def _extend_to_gpu(steps: pd.DataFrame, gpu_step: Ints, gpu_end: Ints) -> None:
 
 def _sort_gpu(raw: RawTrace, names: pd.Index) -> Columns:
     """GPU activities by start. Where device or stream is not given, the row's pid and tid stand for them."""
-    gpu = dict(raw.columns["gpu"])
+    gpu = raw.columns.pop("gpu")
     for column, part in (("device", 0), ("stream", 1)):
         values = gpu[column]
         written = np.array([key[part] if isinstance(key[part], int) else 0 for key in raw.threads], dtype=np.int64)

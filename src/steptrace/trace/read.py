@@ -5,10 +5,12 @@ integer columns. Kineto writes times as decimal microseconds; they become intege
 a float that could not hold them.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -86,12 +88,12 @@ class Names:
     """Distinct strings, numbered in order of appearance."""
 
     def __init__(self) -> None:
-        self._codes: dict[Any, int] = {}
+        # A missing value gets the next number: looking up and numbering are one step, without a Python call.
+        self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
 
     def code(self, values: Iterable[Any]) -> NDArray[np.int32]:
         """The number of each value, int32."""
-        codes = self._codes
-        return np.array([codes.setdefault(value, len(codes)) for value in values], dtype=np.int32)
+        return np.array(list(map(self._codes.__getitem__, values)), dtype=np.int32)
 
     @property
     def values(self) -> list[Any]:
@@ -158,12 +160,13 @@ def _floats(values: Sequence[Any]) -> NDArray[np.float64]:
     return out
 
 
-def _blocks(grids: Sequence[Any]) -> NDArray[np.float64]:
-    """Thread blocks of each launch grid `[x, y, z]`, NaN if not given."""
-    out = np.full(len(grids), np.nan)
-    for row, grid in enumerate(grids):
-        if isinstance(grid, list) and grid and all(isinstance(side, int) for side in grid):
-            out[row] = float(np.prod(grid, dtype=np.float64))
+def _blocks(args: Sequence[_Args]) -> NDArray[np.float64]:
+    """Thread blocks of the launch grid `[x, y, z]` where blocks per multiprocessor are not given; else NaN."""
+    out = np.full(len(args), np.nan)
+    for row, arg in enumerate(args):
+        if arg.blocks_per_sm is None and isinstance(grid := arg.grid, list):
+            sides = [side for side in grid if isinstance(side, int)]
+            out[row] = math.prod(sides) if len(sides) == len(grid) == 3 else np.nan
     return out
 
 
@@ -211,8 +214,8 @@ class _Reader:
         for event in self._decode(chunk):
             groups[event.cat].append(event)
         for category, events in groups.items():
-            for phase, count in Counter(event.ph for event in events).items():
-                self.counts[f"{phase} {category}" if category else phase] += count
+            for phase, number in Counter(map(attrgetter("ph"), events)).items():
+                self.counts[f"{phase} {category}" if category else phase] += number
             kind = _KINDS.get(category or "")
             if kind is not None:
                 self._add_rows(kind, category or "", events)
@@ -223,7 +226,8 @@ class _Reader:
         if self._needs_exact:
             return self._decoded(self._exact, chunk)
         events = self._decoded(self._fast, chunk)
-        if any(event.ts > _FLOAT_LIMIT_US and event.ts % 1.0 for event in events):
+        times = np.array([event.ts for event in events])
+        if ((times > _FLOAT_LIMIT_US) & (times % 1.0 > 0)).any():
             self._needs_exact = True
             return self._decoded(self._exact, chunk)
         return events
@@ -255,15 +259,15 @@ class _Reader:
         part = self._parts[kind]
         part["ts"].append(to_ns([event.ts for event in rows]))
         part["dur"].append(to_ns([event.dur for event in rows]))
-        part["thread"].append(self._threads.code((event.pid, event.tid) for event in rows))
-        part["name"].append(self._names.code(event.name for event in rows))
+        part["thread"].append(self._threads.code(map(attrgetter("pid", "tid"), rows)))
+        part["name"].append(self._names.code(map(attrgetter("name"), rows)))
         args = [event.args or _NO_ARGS for event in rows]
         for name in _INTEGER_ARGS[kind]:
             part[name].append(_integers(list(map(attrgetter(name), args))))
         if kind == "gpu":
             part["category"].append(np.full(len(rows), self._names.code([GPU_CATEGORIES[category]])[0]))
             part["blocks_per_sm"].append(_floats([a.blocks_per_sm for a in args]))
-            part["blocks"].append(_blocks([a.grid for a in args]))
+            part["blocks"].append(_blocks(args))
 
     def _add_thread_names(self, events: list[Any]) -> None:
         for event in events:
