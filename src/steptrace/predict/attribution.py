@@ -83,10 +83,7 @@ def _innermost(frames: Iterable[Location]) -> Location:
 
 
 def _frames(frame: FrameType | None, until: str | None = None) -> Iterator[Location]:
-    """The running frames from the innermost outwards, up to a function of the given name.
-
-    Threads of autograd's begin in C++: what is there of Python's `threading` belongs to threads of the program.
-    """
+    """The running frames from the innermost outwards, up to a function of the given name."""
     while frame is not None and frame.f_code.co_name != until:
         yield Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back

@@ -1,8 +1,7 @@
 """What `torch.cuda` offers during a prediction: one device whose streams and events only say when the host waits."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,9 +82,17 @@ class _Stream:
         pass
 
 
-@contextmanager
-def _context(_value: object = None) -> Iterator[None]:
-    yield
+class _Context:
+    """`torch.cuda.device` and `StreamContext`: classes, since PyTorch asks whether something is an instance."""
+
+    def __init__(self, _value: object = None) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> "_Context":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 _default_stream = _Stream()
@@ -123,8 +130,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "device_count": lambda: 1,
     "current_device": _zero,
     "set_device": _nothing,
-    "device": _context,
-    "device_of": _context,
+    "device": _Context,
+    "device_of": _Context,
     "get_device_name": lambda _device=None: _PROPERTIES.name,
     "get_device_capability": lambda _device=None: (9, 0),
     "get_device_properties": lambda _device=None: _PROPERTIES,
@@ -134,8 +141,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "Event": _Event,
     "Stream": _Stream,
     "ExternalStream": _Stream,
-    "stream": _context,
-    "StreamContext": _context,
+    "stream": _Context,
+    "StreamContext": _Context,
     "set_stream": _nothing,
     "current_stream": lambda _device=None: _default_stream,
     "default_stream": lambda _device=None: _default_stream,

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, pinned
+from steptrace.predict.gpu_only import SUBSTITUTES
 from steptrace.predict.recorder import Recorder
 from steptrace.predict.rules import RULES, Call, Rule
 from steptrace.predict.tensor import VirtualTensor, is_virtual, map_tensors, refresh, unwrap
@@ -22,6 +23,10 @@ _BOTH_SIDES = {
     "_foreach_copy", "_foreach_copy_", "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_cudnn_ctc_loss",
     "_cudnn_rnn", "_cudnn_rnn_backward", "tensor_split", "set_", "segment_reduce",
 }  # fmt: skip
+
+
+#: Operators of which one result, by position, lies on the CPU even if the others do not.
+_HOST_RESULT = {"aten::_pack_padded_sequence": 1, "aten::_pad_packed_sequence": 1}
 
 
 class RuleTable:
@@ -68,7 +73,8 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _run_on_host(func, args, kwargs)
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
         # In inference mode composite operators arrive whole.
-        decomposed = func.decompose(*args, **kwargs)
+        with VirtualDevice():  # type: ignore[no-untyped-call]  # factories inside must be caught too
+            decomposed = func.decompose(*args, **kwargs)
         if decomposed is not NotImplemented:
             return decomposed
     _judge(func, args, kwargs, tensors)
@@ -139,7 +145,7 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     if func is torch.ops.aten._to_copy.default and is_virtual(args[0]) is not stays_virtual:
         # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
         inner_kwargs["non_blocking"] = False
-    result = func(*map_tensors(unwrap, args), **inner_kwargs)
+    result = SUBSTITUTES.get(func, func)(*map_tensors(unwrap, args), **inner_kwargs)
     if func is torch.ops.aten._to_copy.default and not stays_virtual:
         return pinned.mark(result) if kwargs.get("non_blocking") else result
     return _wrap_results(func, _bind(func, args, kwargs), result, wrap=stays_virtual)
@@ -158,10 +164,14 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, *, wrap: boo
     for argument in written.values():
         map_tensors(lambda leaf: refresh(leaf) if isinstance(leaf, VirtualTensor) else None, argument)
     wrapped = []
-    for declared, value in zip(returns, results, strict=False):
+    for position, (declared, value) in enumerate(zip(returns, results, strict=False)):
         aliases = declared.alias_info.before_set if declared.alias_info is not None else ()
         original = next((written[alias] for alias in aliases if alias in written), None)
-        wrapped.append(value if original is None and not wrap else _wrap(value) if original is None else original)
+        if original is not None:
+            wrapped.append(original)
+        else:
+            stays_on_host = not wrap or _HOST_RESULT.get(func._schema.name) == position
+            wrapped.append(value if stays_on_host else _wrap(value))
     if not returns:
         return result
     return tuple(wrapped) if len(returns) > 1 else wrapped[0]

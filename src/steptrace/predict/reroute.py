@@ -42,7 +42,7 @@ class Reroute(TorchFunctionMode):
             return func(*args, **kwargs)  # stays "cuda", as the program will want to read it
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
-        if func is SET_DATA and is_virtual(args[1]) is not is_virtual(args[0]):
+        if func == SET_DATA and is_virtual(args[1]) is not is_virtual(args[0]):
             # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
             moved = args[1].detach().requires_grad_(args[0].requires_grad)
             torch.utils.swap_tensors(args[0], moved)  # type: ignore[no-untyped-call]
@@ -108,6 +108,34 @@ def _stacks_with_nodes() -> Iterator[None]:
         yield
     finally:
         torch.set_anomaly_enabled(enabled, check_nan)
+
+
+@contextmanager
+def _default_device() -> Iterator[None]:
+    """Let set_default_device("cuda") mean the virtual device, and forget it afterwards."""
+    put, get = torch.set_default_device, torch.get_default_device
+
+    def named() -> torch.device:
+        return torch.device("cuda", 0) if get().type == backend.DEVICE_TYPE else get()
+
+    replaced = _replaced(torch, "set_default_device", lambda device: put(_virtual_device(device)))
+    with replaced, _replaced(torch, "get_default_device", named):
+        try:
+            yield
+        finally:
+            if get().type == backend.DEVICE_TYPE:
+                put(None)
+
+
+def _not_compiling(recorder: Recorder) -> Callable[..., Any]:
+    def compile(model: Any = None, **_: Any) -> Any:
+        """Leave a function as it is, as a decorator with or without arguments."""
+        if model is None:
+            return compile
+        recorder.cannot_judge("torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more")
+        return model
+
+    return compile
 
 
 def _labelled(recorder: Recorder, stack: ExitStack) -> None:
@@ -212,6 +240,10 @@ def rerouted(recorder: Recorder) -> Iterator[None]:
         if optimizers._foreach_supported_types is not _foreach_utils._foreach_supported_types:
             stack.enter_context(_listed(optimizers._foreach_supported_types))
         stack.enter_context(_stacks_with_nodes())
+        stack.enter_context(_replaced(torch, "compile", _not_compiling(recorder)))
+        # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.
+        stack.enter_context(_replaced(torch.backends.cudnn, "is_acceptable", lambda _tensor: False))
+        stack.enter_context(_default_device())
         _labelled(recorder, stack)
         _pinning(stack)
         _autocast(stack)

@@ -1,0 +1,228 @@
+"""Whole training steps: the masked losses, box losses, resolved configs and functions, and the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+from torch.profiler import record_function
+
+from steptrace.errors import ConfigError, PredictError
+from steptrace.predict import Prediction, predict_callable, predict_config, predict_syncs
+from steptrace.predict.main import main
+
+LOSSES = {
+    "BooleanMaskLoss": [
+        ("torch.nonzero(", "d2h_copy", "forward", "non_zero"),
+        ("target[background] = ", "h2d_copy", "forward", "index assignment"),
+        ("torch.unique(", "d2h_copy", "forward", "unique"),
+        ("target[mask]", "d2h_copy", "forward", "mask"),
+        ("logits[mask]", "d2h_copy", "forward", "mask"),
+        ("logits[mask]", "d2h_copy", "backward", "backward"),
+    ],
+    "WhereLoss": [
+        ("torch.unique(", "d2h_copy", "forward", "unique"),
+        ("target[mask]", "d2h_copy", "forward", "mask"),
+        ("logits[mask]", "d2h_copy", "forward", "mask"),
+        ("logits[mask]", "d2h_copy", "backward", "backward"),
+    ],
+    "SortLoss": [
+        ("target[mask]", "d2h_copy", "forward", "mask"),
+        ("logits[mask]", "d2h_copy", "forward", "mask"),
+        ("logits[mask]", "d2h_copy", "backward", "backward"),
+    ],
+    "IgnoreIndexLoss": [],
+}
+
+
+def config(loss: str = "IgnoreIndexLoss", **data: Any) -> dict[str, Any]:
+    workloads = "steptrace.workloads"
+    return {
+        "seed": 0,
+        "device": "cpu",
+        "model": {"_target_": f"{workloads}.segmentation.SegmentationNet", "hidden": 4, "layers": 1},
+        "loss": {"_target_": f"{workloads}.masked_losses.{loss}"},
+        "data": {
+            "dataset": {"_target_": f"{workloads}.segmentation.RandomMasks", "length": 4, "image_size": 8},
+            "batch_size": 2, "num_workers": 2, "pin_memory": True, "non_blocking": True, **data,
+        },
+        "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9},
+        "precision": {"autocast": None, "grad_scaler": False},
+        "python_path": [],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[dict[str, Any]], Path]:
+    def writing(value: dict[str, Any]) -> Path:
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump(value))
+        return path
+
+    return writing
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_masked_losses(loss: str, write: Callable[[dict[str, Any]], Path]) -> None:
+    prediction = predict_config(write(config(loss)))
+    assert prediction.total == len(LOSSES[loss])
+    assert not prediction.unknown
+    for site, (code, kind, phase, label) in zip(prediction.sites, LOSSES[loss], strict=True):
+        assert code in site.code
+        assert (site.kind, site.phase, site.label, site.count) == (kind, phase, label, 1)
+        assert site.file.endswith("steptrace/workloads/masked_losses.py")
+    assert {"data", "forward", "loss", "backward", "optimizer"} - {"data"} <= set(prediction.operators_per_section)
+
+
+@pytest.mark.parametrize(
+    ("pin_memory", "non_blocking", "expected"), [(True, True, 0), (False, True, 0), (True, False, 2), (False, False, 2)]
+)
+def test_the_copy_of_a_batch(
+    pin_memory: bool,  # noqa: FBT001
+    non_blocking: bool,  # noqa: FBT001
+    expected: int,
+    write: Callable[[dict[str, Any]], Path],
+) -> None:
+    prediction = predict_config(write(config(pin_memory=pin_memory, non_blocking=non_blocking)))
+    assert prediction.total == expected
+    # Nobody's line: only PyTorch and the pipeline are on the stack.
+    assert {(s.kind, s.label, s.file, s.line) for s in prediction.sites} <= {("h2d_copy", "data", None, None)}
+
+
+@pytest.mark.parametrize(("autocast", "scaler", "expected"), [("bf16", False, 0), ("fp16", True, 1)])
+def test_precision(autocast: str, scaler: bool, expected: int, write: Callable[[dict[str, Any]], Path]) -> None:  # noqa: FBT001
+    value = config() | {"precision": {"autocast": autocast, "grad_scaler": scaler}}
+    prediction = predict_config(write(value))
+    assert prediction.total == expected
+    assert [site.label for site in prediction.sites] == ["optimizer"] * expected
+
+
+def test_batch_size_can_be_smaller(write: Callable[[dict[str, Any]], Path]) -> None:
+    assert predict_config(write(config("WhereLoss", batch_size=4)), batch_size=1).total == 4
+
+
+# Box losses in the manner of the GIoU study: a loop over samples, concatenation, padding with a mask.
+
+
+def overlap(a: Tensor, b: Tensor) -> Tensor:
+    corners = torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])
+    shared = corners.clamp(min=0).prod(-1)
+    union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - shared
+    return 1 - shared / union.clamp(min=1e-5)
+
+
+def loop(predicted: Tensor, boxes: list[Tensor], _: Tensor) -> Tensor:
+    return sum(overlap(p[: len(b)], b).sum() for p, b in zip(predicted, boxes, strict=True)) / max(
+        sum(map(len, boxes)), 1
+    )
+
+
+def concatenation(predicted: Tensor, boxes: list[Tensor], _: Tensor) -> Tensor:
+    return overlap(torch.cat([p[: len(b)] for p, b in zip(predicted, boxes, strict=True)]), torch.cat(boxes)).mean()
+
+
+def padding(predicted: Tensor, _: list[Tensor], padded: Tensor) -> Tensor:
+    valid = padded[..., 3] > 0
+    return torch.where(valid, overlap(predicted, padded), 0.0).sum() / valid.sum().clamp(min=1)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("loss_of", [loop, concatenation, padding])
+def test_box_losses_make_no_sync_but_logging_makes_one(loss_of: Callable[..., Tensor], logged: bool) -> None:  # noqa: FBT001
+    with predict_syncs() as syncs:
+        predicted = torch.rand(3, 4, 4, device="cuda", requires_grad=True)
+        boxes = [torch.rand(n, 4, device="cuda") for n in (1, 3, 2)]
+        padded = torch.nn.utils.rnn.pad_sequence(boxes, batch_first=True)
+        before = syncs.total
+        with record_function("loss"):
+            loss = loss_of(predicted if loss_of is not padding else predicted[:, :3], boxes, padded)
+        loss.backward()
+        if logged:
+            loss.item()
+        found = syncs.total - before
+    assert found == int(logged)
+    assert not logged or syncs.sites[-1].code == "loss.item()"
+
+
+PROGRAM = """
+import torch
+
+model = torch.nn.Linear(3, 2).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+calls = []
+
+def step():
+    x = torch.rand(4, 3).pin_memory().to("cuda", non_blocking=True)
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    calls.append(loss.item())
+
+def broken():
+    raise ValueError("no data")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    name = f"program_{request.node.name.partition('[')[0]}"
+    (tmp_path / f"{name}.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def test_a_function_is_called_twice_and_its_second_call_predicted(program: str) -> None:
+    prediction = predict_callable(f"{program}:step")
+    assert prediction.total == 1
+    (site,) = prediction.sites
+    assert (site.code, site.function) == ("calls.append(loss.item())", "step")
+    assert Path(site.file).name == f"{program}.py"
+
+
+@pytest.mark.parametrize("target", ["nonsense", "no_such_module_of_mine:step", "json:no_such_function"])
+def test_a_function_that_is_not_there(target: str) -> None:
+    with pytest.raises(PredictError):
+        predict_callable(target)
+
+
+def test_a_step_that_fails_is_an_error_not_a_count(program: str) -> None:
+    with pytest.raises(PredictError, match="no data"):
+        predict_callable(f"{program}:broken")
+
+
+def test_command_line(
+    tmp_path: Path, write: Callable[[dict[str, Any]], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(write(config("SortLoss"))), "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == "3 syncs, 0 operations not judged\n"
+    written = json.loads((tmp_path / "out" / "prediction.json").read_text())
+    assert {"total", "sites", "unknown", "operators_per_section", "operators"} == set(written)
+    assert written["total"] == 3
+    assert set(written["sites"][0]) == {
+        "kind", "op", "file", "line", "function", "code", "label", "phase", "count", "reason",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [None, "- a list", "seed: 0"])
+def test_bad_configs(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError):
+        predict_config(path)
+    assert main(["--config", str(path), "--out", str(tmp_path)]) == 2
+    assert "error: " in capsys.readouterr().err
+    assert not (tmp_path / "prediction.json").exists()
+
+
+def test_a_prediction_is_frozen() -> None:
+    with predict_syncs() as syncs:
+        x = torch.ones(1, device="cuda")
+        prediction = Prediction.of(syncs)
+        x.item()
+    assert (prediction.total, syncs.total) == (0, 1)

@@ -1,0 +1,147 @@
+"""Where predicted syncs are said to be, and what is said not to be known."""
+
+import inspect
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from steptrace.predict import Rule, Site, predict_syncs
+
+HERE = __file__
+
+
+def line_of(function: object, text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return next(first + offset for offset, line in enumerate(lines) if text in line)
+
+
+def read(x: Tensor) -> float:
+    with record_function("outer"), record_function("reading"):
+        return x.sum().item()
+
+
+def test_a_site_has_line_label_and_count() -> None:
+    with predict_syncs() as syncs:
+        x = torch.rand(3, device="cuda")
+        read(x)
+        read(x)
+    assert syncs.sites == [
+        Site(
+            kind="d2h_copy", op="aten::_local_scalar_dense", file=HERE, line=line_of(read, "x.sum()"), function="read",
+            code="return x.sum().item()", label="reading", phase="forward", count=2, reason="the host reads one value",
+        )
+    ]  # fmt: skip
+    assert syncs.total == 2
+
+
+def test_operators_are_counted_under_every_label_they_run_in_without_views() -> None:
+    with predict_syncs() as syncs:
+        read(torch.rand(2, 3, device="cuda").t())
+    assert syncs.operators == {"outer": 2, "reading": 2}  # sum and the read
+    assert syncs.operator_total == 3  # and rand
+
+
+def lose(x: Tensor, mask: Tensor) -> Tensor:
+    return x[mask].sum()
+
+
+def test_a_sync_in_backward_is_mapped_to_the_forward_line() -> None:
+    with predict_syncs() as syncs:
+        x = torch.rand(3, device="cuda", requires_grad=True)
+        lose(x, x.detach() > 0.5).backward()
+    forward, backward = syncs.sites
+    assert (forward.phase, backward.phase) == ("forward", "backward")
+    assert (backward.file, backward.line, backward.function) == (HERE, line_of(lose, "x[mask]"), "lose")
+    assert backward.op.startswith("aten::index_put") or backward.op == "aten::_index_put_impl_"
+
+
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: object, x: Tensor) -> Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(_ctx: object, grad: Tensor) -> Tensor:
+        return grad.clamp(max=grad.max().item())
+
+
+def test_a_backward_written_in_python_and_a_hook_have_their_own_lines() -> None:
+    with predict_syncs() as syncs:
+        x = torch.rand(3, device="cuda", requires_grad=True)
+        y = x * 2
+        y.register_hook(lambda grad: grad * grad.max().item())
+        Clipped.apply(y).sum().backward()
+    assert [(site.phase, site.line) for site in syncs.sites] == [
+        ("backward", line_of(Clipped.backward, "grad.max()")),
+        ("backward", line_of(test_a_backward_written_in_python_and_a_hook_have_their_own_lines, "register_hook")),
+    ]
+
+
+def test_a_gradient_on_its_way_back_to_the_cpu_is_a_sync_of_the_line_that_moved_the_tensor() -> None:
+    weight = torch.rand(3, requires_grad=True)
+    with predict_syncs() as syncs:
+        moved = weight.cuda()
+        syncs.reset()
+        moved.sum().backward()
+    (site,) = syncs.sites
+    assert (site.kind, site.phase, site.code) == ("d2h_copy", "backward", "moved = weight.cuda()")
+
+
+def test_frames_of_pytorch_are_not_blamed() -> None:
+    with predict_syncs() as syncs:
+        torch.distributions.Bernoulli(probs=torch.full((2,), 0.5, device="cuda"), validate_args=True)
+        str(torch.ones(2, device="cuda"))
+    assert {site.file for site in syncs.sites} == {HERE}
+
+
+@pytest.fixture
+def library() -> torch.library.Library:
+    made = torch.library.Library("steptrace_test", "FRAGMENT")
+    made.define("twice(Tensor x) -> Tensor")
+    made.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    yield made
+    made._destroy()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_custom_operator_is_unknown_until_it_has_a_rule() -> None:
+    rule = Rule("steptrace_test::twice", "stream", lambda _: 1, "its kernel's source", "it waits")
+    with predict_syncs() as unknown:
+        assert torch.ops.steptrace_test.twice(torch.ones(2, device="cuda")).is_cuda
+    with predict_syncs(rules=[rule]) as known:
+        torch.ops.steptrace_test.twice(torch.ones(2, device="cuda"))
+    assert [u.op for u in unknown.unknown] == ["steptrace_test::twice"]
+    assert unknown.total == 0
+    assert not known.unknown
+    assert [(site.kind, site.reason) for site in known.sites] == [("stream", "it waits")]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: torch.unique(torch.ones(2, 2, device="cuda"), dim=0),
+        lambda: torch.linalg.eigh(torch.eye(2, device="cuda")),
+        lambda: torch.linalg.svd(torch.eye(2, device="cuda")),
+        lambda: torch.compile(lambda x: x)(torch.ones(1, device="cuda")),
+        lambda: torch.eye(2).to_sparse().to("cuda"),
+        lambda: torch.cuda.empty_cache(),
+        lambda: torch.nn.functional.linear(torch.ones(2, 2, device="cuda"), torch.ones(2, 2)),
+    ],
+)
+def test_what_cannot_be_judged_is_unknown_not_none(step: object) -> None:
+    with predict_syncs() as syncs:
+        step()
+    assert syncs.unknown
+    assert all(place.reason and place.file == HERE for place in syncs.unknown)
+
+
+def test_syncs_of_other_threads_of_the_program_are_counted() -> None:
+    with predict_syncs() as syncs:
+        x = torch.rand(2, device="cuda")
+        thread = threading.Thread(target=read, args=(x,))
+        thread.start()
+        thread.join()
+    assert [site.function for site in syncs.sites] == ["read"]
