@@ -17,13 +17,14 @@ sys.path.insert(0, str(EXTENSION / "python"))
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far the library may be from the twin on the same numbers: `loss` absolute, `gradient` relative to its scale."""
+    """How far the library may be from the twin on the same numbers: `loss` absolute, `gradient` over its scale."""
 
     loss: float
     gradient: float
 
 
-# Stated once. Losses are float32 sums of numbers in [-1, 1] whatever the predictions' dtype; gradients are rounded to it.
+# Stated once. Losses are means of numbers in [-1, 1] in float32 whatever the predictions' dtype; gradients are rounded
+# to that dtype.
 TOLERANCES = {
     torch.float64: Tolerance(loss=1e-13, gradient=1e-12),
     torch.float32: Tolerance(loss=2e-6, gradient=5e-6),
@@ -98,7 +99,10 @@ def make_boxes() -> MakeBoxes:
     """Predictions around the targets, some of them reversed; a share of the targets is padding."""
 
     def make(
-        *shape: int, dtypes: tuple[torch.dtype, torch.dtype] = (torch.float32, torch.float32), valid: float = 0.6, **kwargs: Any
+        *shape: int,
+        dtypes: tuple[torch.dtype, torch.dtype] = (torch.float32, torch.float32),
+        valid: float = 0.6,
+        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         random = torch.Generator().manual_seed(sum(shape) + kwargs.pop("seed", 0))
         corner = torch.randint(0, 100, (*shape, 2), generator=random)
@@ -114,7 +118,9 @@ def make_boxes() -> MakeBoxes:
 def loss_and_gradient() -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """The loss and d loss / d predictions of an implementation."""
 
-    def call(module: ModuleType, predictions: torch.Tensor, targets: torch.Tensor, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def call(
+        module: ModuleType, predictions: torch.Tensor, targets: torch.Tensor, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         leaf = predictions.detach().clone(memory_format=torch.preserve_format).requires_grad_()
         loss = module.giou_loss(leaf, targets, **kwargs)
         (gradient,) = torch.autograd.grad(loss, leaf)

@@ -42,13 +42,20 @@ def kernels(ptxas: str) -> dict[str, dict[str, int]]:
         registers = re.search(r"Used (\d+) registers", block)
         assert spills, block
         assert registers, block
-        table[block.split("'")[0]] = {"registers": int(registers[1]), "spilled": sum(int(group) for group in spills.groups())}
+        table[block.split("'")[0]] = {
+            "registers": int(registers[1]),
+            "spilled": sum(int(group) for group in spills.groups()),
+        }
     return table
 
 
-def test_kernels_spill_nothing_and_fit_their_registers(ptxas: str, record_property: Callable[[str, object], None]) -> None:
+def test_kernels_spill_nothing_and_fit_their_registers(
+    ptxas: str, record_property: Callable[[str, object], None]
+) -> None:
     table = kernels(ptxas)
-    assert len(table) == 2 * 2 * 11 + 4 + 1  # fused: both passes, aligned or not, 11 pairs of types; the article's; empty
+    assert (
+        len(table) == 2 * 2 * 11 + 4 + 1
+    )  # fused: both passes, aligned or not, 11 pairs of types; the article's; empty
     for name, kernel in table.items():
         # Mangled: the arithmetic's type is the third template parameter; S2_ and its like stand for a repeated one.
         kind = "double" if re.search(r"_kernelId", name) else "float"
@@ -57,7 +64,7 @@ def test_kernels_spill_nothing_and_fit_their_registers(ptxas: str, record_proper
     for kind in ("loss_forward", "loss_backward", "box_forward", "box_backward"):
         counts = sorted(kernel["registers"] for name, kernel in table.items() if kind in name)
         record_property(f"registers of {kind}", f"{counts[0]} to {counts[-1]}")
-        print(f"{kind}: {len(counts)} kernels, {counts[0]} to {counts[-1]} registers, no spills")
+        print(f"{kind}: {len(counts)} kernels, {counts[0]} to {counts[-1]} registers, no spills")  # noqa: T201 the report
 
 
 def test_aligned_boxes_are_read_and_written_whole(build: ModuleType, nvcc: str, tmp_path: Path) -> None:
@@ -92,6 +99,11 @@ def test_the_gate_sees_a_warning(build: ModuleType, nvcc: str, tmp_path: Path) -
     source = tmp_path / "warns.cu"
     source.write_text("__global__ void kernel() { int never_used = 1; }\n")
     command = build.kernel_command(nvcc, "giou_workspace.cu", ["90"])
-    done = subprocess.run([*[str(source) if part.endswith(".cu") else part for part in command], "-o", str(tmp_path / "o.o")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*[str(source) if part.endswith(".cu") else part for part in command], "-o", str(tmp_path / "o.o")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode != 0
     assert "never_used" in done.stdout + done.stderr

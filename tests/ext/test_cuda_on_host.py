@@ -25,6 +25,9 @@ class Emulator:
         self.library = library
         for name in ("loss_forward_c", "loss_backward_c", "box_forward_c", "box_backward_c"):
             getattr(library, name).restype = ctypes.c_char_p
+        library.cached_workspace_c.restype = ctypes.c_void_p
+        library.cached_workspace_c.argtypes = [ctypes.c_int, ctypes.c_int64]
+        library.is_capturing_c.restype = ctypes.c_bool
         for name in ("launches", "workspace_bytes"):
             getattr(library, name).restype = ctypes.c_int64
         self.workspace = torch.zeros(library.workspace_bytes(), dtype=torch.uint8)
@@ -54,19 +57,28 @@ class Emulator:
         assert not self.workspace[:4].any(), "the ticket is not back at 0"
         return loss, valid
 
-    def loss_backward(self, grad: Tensor, predictions: Tensor, targets: Tensor, valid: Tensor, iterations: int = 1) -> Tensor:
+    def loss_backward(
+        self, grad: Tensor, predictions: Tensor, targets: Tensor, valid: Tensor, iterations: int = 1
+    ) -> Tensor:
         gradient = torch.full_like(predictions, torch.nan)
         boxes = self._boxes(predictions, targets, iterations, typed=True)
-        assert self.library.loss_backward_c(*boxes, self._pointer(grad), self._pointer(valid), self._pointer(gradient)) is None
+        assert (
+            self.library.loss_backward_c(*boxes, self._pointer(grad), self._pointer(valid), self._pointer(gradient))
+            is None
+        )
         return gradient
 
-    def box_forward(self, predictions: Tensor, targets: Tensor, *, conditional: bool, iterations: int = 1) -> tuple[Tensor, Tensor]:
+    def box_forward(
+        self, predictions: Tensor, targets: Tensor, *, conditional: bool, iterations: int = 1
+    ) -> tuple[Tensor, Tensor]:
         values, valid = (torch.full(predictions.shape[:-1], torch.nan) for _ in range(2))
         boxes = self._boxes(predictions, targets, iterations, typed=False)
         assert self.library.box_forward_c(*boxes, conditional, self._pointer(values), self._pointer(valid)) is None
         return values, valid
 
-    def box_backward(self, grad: Tensor, predictions: Tensor, targets: Tensor, *, conditional: bool, iterations: int = 1) -> Tensor:
+    def box_backward(
+        self, grad: Tensor, predictions: Tensor, targets: Tensor, *, conditional: bool, iterations: int = 1
+    ) -> Tensor:
         gradient = torch.full_like(predictions, torch.nan)
         boxes = self._boxes(predictions, targets, iterations, typed=False)
         assert self.library.box_backward_c(*boxes, conditional, self._pointer(grad), self._pointer(gradient)) is None
@@ -83,7 +95,9 @@ def compiled(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Emu
     (folder / "kernels_for_host.cu").write_text(source.replace('"+f"(', '"+x"(').replace('"+d"(', '"+x"('))
     output = folder / "emulator.so"
     include = [f"-I{path}" for path in (folder, HERE, build.SOURCES)]
-    build.run(["g++", "-std=c++20", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-pthread", *include, str(HERE / "harness.cpp"), "-o", str(output)])
+    flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-pthread", *include]
+    sources = [str(HERE / "harness.cpp"), "-x", "c++", str(build.SOURCES / "giou_workspace.cu")]
+    build.run(["g++", *flags, *sources, "-o", str(output)])
     return Emulator(ctypes.CDLL(str(output)))
 
 
@@ -94,7 +108,13 @@ def emulator(compiled: Emulator) -> Iterator[Emulator]:
     compiled.device(2)
 
 
-def test_every_pair_of_types(emulator: Emulator, ops: ModuleType, dtypes: tuple[torch.dtype, torch.dtype], make_boxes: MakeBoxes, tolerance: Callable) -> None:
+def test_every_pair_of_types(
+    emulator: Emulator,
+    ops: ModuleType,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    make_boxes: MakeBoxes,
+    tolerance: Callable,
+) -> None:
     predictions, targets = make_boxes(3, 101, dtypes=dtypes)
     loss, valid = emulator.loss_forward(predictions, targets)
     expected_loss, expected_valid = torch.ops.steptrace_giou.giou_loss(predictions, targets)
@@ -105,10 +125,12 @@ def test_every_pair_of_types(emulator: Emulator, ops: ModuleType, dtypes: tuple[
     grad = torch.full_like(loss, 3.0)
     gradient = emulator.loss_backward(grad, predictions, targets, valid)
     expected = torch.ops.steptrace_giou.giou_loss_backward(grad, predictions, targets, valid)
-    torch.testing.assert_close(gradient, expected, rtol=limit.gradient, atol=limit.gradient * expected.abs().max().item())
+    torch.testing.assert_close(
+        gradient, expected, rtol=limit.gradient, atol=limit.gradient * expected.abs().max().item()
+    )
 
 
-# Below, at and above a warp, a block, and the 4 blocks that one multiprocessor takes (1,024 threads: several boxes a thread).
+# Around a warp, a block, and the 4 blocks that a multiprocessor takes (1,024 threads; beyond, several boxes a thread).
 @pytest.mark.parametrize("boxes", [0, 1, 31, 33, 255, 256, 257, 1024, 1025, 3001])
 def test_every_size(emulator: Emulator, ops: ModuleType, make_boxes: MakeBoxes, boxes: int) -> None:
     emulator.device(1)
@@ -123,7 +145,9 @@ def test_every_size(emulator: Emulator, ops: ModuleType, make_boxes: MakeBoxes, 
     torch.testing.assert_close(gradient, expected)
 
 
-def test_views_that_begin_anywhere(emulator: Emulator, make_boxes: MakeBoxes, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+def test_views_that_begin_anywhere(
+    emulator: Emulator, make_boxes: MakeBoxes, dtypes: tuple[torch.dtype, torch.dtype]
+) -> None:
     predictions, targets = make_boxes(97, dtypes=dtypes)
     loss, valid = emulator.loss_forward(predictions, targets)
     gradient = emulator.loss_backward(torch.ones_like(loss), predictions, targets, valid)
@@ -175,12 +199,16 @@ def test_iterations(emulator: Emulator, make_boxes: MakeBoxes, iterations: int) 
     heavy, _ = emulator.loss_forward(predictions, targets, iterations)
     torch.testing.assert_close(heavy, loss, rtol=0, atol=2e-6)
     gradient = emulator.loss_backward(torch.ones(()), predictions, targets, valid)
-    torch.testing.assert_close(emulator.loss_backward(torch.ones(()), predictions, targets, valid, iterations), gradient, rtol=1e-4, atol=1e-8)
+    torch.testing.assert_close(
+        emulator.loss_backward(torch.ones(()), predictions, targets, valid, iterations), gradient, rtol=1e-4, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("conditional", [False, True])
 @pytest.mark.parametrize("boxes", [1, 256, 700])
-def test_the_articles_kernels(emulator: Emulator, reference: ModuleType, make_boxes: MakeBoxes, conditional: bool, boxes: int) -> None:
+def test_the_articles_kernels(
+    emulator: Emulator, reference: ModuleType, make_boxes: MakeBoxes, *, conditional: bool, boxes: int
+) -> None:
     predictions, targets = make_boxes(boxes)
     values, valid = emulator.box_forward(predictions, targets, conditional=conditional)
     leaf = predictions.clone().requires_grad_()
@@ -191,3 +219,17 @@ def test_the_articles_kernels(emulator: Emulator, reference: ModuleType, make_bo
     (expected_gradient,) = torch.autograd.grad(expected, leaf, grad)
     gradient = emulator.box_backward(grad, predictions, targets, conditional=conditional)
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_each_stream_of_each_device_has_its_own_workspace(emulator: Emulator) -> None:
+    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    addresses = [emulator.library.cached_workspace_c(*place) for place in places]
+    assert len(set(addresses)) == len(places)
+    assert [emulator.library.cached_workspace_c(*place) for place in places] == addresses
+    size = emulator.library.workspace_bytes()
+    assert ctypes.string_at(addresses[0], size) == bytes(size)
+
+
+def test_a_graph_being_recorded_is_noticed(emulator: Emulator) -> None:
+    assert emulator.library.is_capturing_c(True)
+    assert not emulator.library.is_capturing_c(False)

@@ -14,7 +14,9 @@ F64 = (torch.float64, torch.float64)
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_gradcheck(giou: ModuleType, make_boxes: MakeBoxes, iterations: int) -> None:
     predictions, targets = make_boxes(3, 8, dtypes=F64)
-    assert torch.autograd.gradcheck(lambda p: giou.giou_loss(p, targets, iterations=iterations), predictions.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda p: giou.giou_loss(p, targets, iterations=iterations), predictions.requires_grad_()
+    )
 
 
 def test_gradient_at_kinks_is_torchs(ops: ModuleType, reference: ModuleType) -> None:
@@ -66,20 +68,22 @@ def test_opcheck_loss(ops: ModuleType, dtypes: tuple[torch.dtype, torch.dtype], 
 
 @pytest.mark.parametrize("shape", [(0,), (4, 0), (3, 5)])
 @pytest.mark.parametrize("conditional", [False, True])
-def test_opcheck_box(ops: ModuleType, make_boxes: MakeBoxes, shape: tuple[int, ...], conditional: bool) -> None:
+def test_opcheck_box(ops: ModuleType, make_boxes: MakeBoxes, shape: tuple[int, ...], *, conditional: bool) -> None:
     assert ops.IMPLEMENTATION.name == "library"
     predictions, targets = make_boxes(*shape)
     arguments = (predictions.clone().requires_grad_(), targets, conditional, 2)
     results = torch.library.opcheck(torch.ops.steptrace_giou.box_giou.default, arguments)
     assert set(results.values()) == {"SUCCESS"}
     grad = torch.ones(shape)
-    results = torch.library.opcheck(torch.ops.steptrace_giou.box_giou_backward.default, (grad, predictions, targets, conditional, 2))
+    results = torch.library.opcheck(
+        torch.ops.steptrace_giou.box_giou_backward.default, (grad, predictions, targets, conditional, 2)
+    )
     assert set(results.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("function", ["giou_loss", "kernel_loss"])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compiles_in_one_graph(ops: ModuleType, make_boxes: MakeBoxes, function: str, dynamic: bool) -> None:
+def test_compiles_in_one_graph(ops: ModuleType, make_boxes: MakeBoxes, function: str, *, dynamic: bool) -> None:
     torch.compiler.reset()
     loss_of = getattr(ops, function)
     compiled = torch.compile(lambda p, t: 2 * loss_of(p * 1.5, t), fullgraph=True, backend="aot_eager", dynamic=dynamic)
@@ -92,6 +96,17 @@ def test_compiles_in_one_graph(ops: ModuleType, make_boxes: MakeBoxes, function:
         expected.backward()
         assert torch.equal(loss, expected)
         torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, raised by the compiler itself
+def test_compiles_with_inductor(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda p, t: ops.giou_loss(p * 1.5, t), fullgraph=True)
+    predictions, targets = make_boxes(3, 7)
+    ours, theirs = (predictions.clone().requires_grad_() for _ in range(2))
+    compiled(ours, targets).backward()
+    ops.giou_loss(theirs * 1.5, targets).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
 
 
 def test_under_autocast_takes_what_the_network_gives(ops: ModuleType, make_boxes: MakeBoxes) -> None:

@@ -17,7 +17,11 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True, check=False)
 
 
-LOSS = "import torch, steptrace_giou.ops as ops; print(ops.IMPLEMENTATION.name, float(ops.giou_loss(torch.ones(1, 4), torch.ones(1, 4))))"
+LOSS = """
+import torch
+import steptrace_giou.ops as ops
+print(ops.IMPLEMENTATION.name, float(ops.giou_loss(torch.ones(1, 4), torch.ones(1, 4))))
+"""
 
 
 def test_without_a_library_the_twin_runs_and_a_warning_says_so(tmp_path: Path) -> None:
@@ -56,7 +60,9 @@ def test_require_names_the_missing_device(ops: ModuleType) -> None:
         ops.IMPLEMENTATION.require("tpu")
 
 
-def test_a_changed_source_or_torch_is_another_library(ops: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_source_or_torch_is_another_library(
+    ops: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from steptrace_giou import library
 
     here = library.digest()
@@ -111,7 +117,7 @@ def test_without_a_compiler_the_person_is_told_what_to_install(tmp_path: Path) -
 
 def test_cuda_on_demand_is_never_replaced_by_the_cpu(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build.torch.version, "cuda", None)
-    with pytest.raises(build.BuildError, match="CUDA cannot be built: torch .* is built without CUDA"):
+    with pytest.raises(build.BuildError, match=r"CUDA cannot be built: torch .* is built without CUDA"):
         build.choose_toolchain("on")
     assert build.choose_toolchain("off").kind == "cpu"
 
@@ -129,7 +135,7 @@ def test_cuda_is_decided_by_compiler_and_torch_and_not_by_a_gpu(
     assert build.choose_toolchain("auto").nvcc == str(nvcc)
     monkeypatch.setattr(build.torch.version, "cuda", "12.8")
     assert build.choose_toolchain("auto").nvcc is None
-    with pytest.raises(build.BuildError, match="is CUDA 13 and torch is built for CUDA 12.8"):
+    with pytest.raises(build.BuildError, match=r"is CUDA 13 and torch is built for CUDA 12\.8"):
         build.choose_toolchain("on")
 
 

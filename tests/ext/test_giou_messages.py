@@ -32,13 +32,17 @@ CASES = {
     ),
     "targets wider than predictions": (
         lambda: (torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.float64)),
-        "giou_loss: got targets of dtype float64 with predictions of dtype float32, "
-        "expected the predictions' dtype, float32 or uint8",
+        (
+            "giou_loss: got targets of dtype float64 with predictions of dtype float32, "
+            "expected the predictions' dtype, float32 or uint8"
+        ),
     ),
     "signed targets": (
         lambda: (torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.int64)),
-        "giou_loss: got targets of dtype int64 with predictions of dtype float32, "
-        "expected the predictions' dtype, float32 or uint8",
+        (
+            "giou_loss: got targets of dtype int64 with predictions of dtype float32, "
+            "expected the predictions' dtype, float32 or uint8"
+        ),
     ),
 }
 
@@ -80,7 +84,11 @@ def test_backward_checks_what_it_is_given(ops: ModuleType) -> None:
     backward = torch.ops.steptrace_giou.giou_loss_backward
     boxes, count = torch.zeros(2, 4), torch.tensor(0)
     assert ops.IMPLEMENTATION.path is not None
-    with pytest.raises(RuntimeError, match=r"got grad of shape \(2,\) and dtype float32 on cpu, expected \(\) and float32 on cpu"):
+    with pytest.raises(
+        RuntimeError, match=r"got grad of shape \(2,\) and dtype float32 on cpu, expected \(\) and float32 on cpu"
+    ):
         backward(torch.zeros(2), boxes, boxes, count)
-    with pytest.raises(RuntimeError, match=r"got valid of shape \(\) and dtype float32 on cpu, expected \(\) and int64 on cpu"):
+    with pytest.raises(
+        RuntimeError, match=r"got valid of shape \(\) and dtype float32 on cpu, expected \(\) and int64 on cpu"
+    ):
         backward(torch.tensor(1.0), boxes, boxes, torch.tensor(1.0))

@@ -52,7 +52,9 @@ def test_no_box_that_counts(giou: ModuleType, loss_and_gradient: LossAndGradient
     assert not gradient.any()
 
 
-def test_padding_neither_reads_nor_learns(giou: ModuleType, loss_and_gradient: LossAndGradient, make_boxes: Callable[..., tuple[Tensor, Tensor]]) -> None:
+def test_padding_neither_reads_nor_learns(
+    giou: ModuleType, loss_and_gradient: LossAndGradient, make_boxes: Callable[..., tuple[Tensor, Tensor]]
+) -> None:
     predictions, targets = make_boxes(4, 9)
     padding = targets[..., 3] == 0
     spoiled = predictions.masked_fill(padding[..., None], torch.nan)
@@ -94,7 +96,10 @@ def test_agrees_over_dtypes(
 
 
 # Around the tile (128), the chunk (2048) and nothing in particular; in one and in several dimensions.
-@pytest.mark.parametrize("shape", [(1,), (127,), (128,), (129,), (2047,), (2048,), (2049,), (1, 1), (3, 7), (17, 1, 13), (2, 3, 4, 5), (33, 257)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1,), (127,), (128,), (129,), (2047,), (2048,), (2049,), (1, 1), (3, 7), (17, 1, 13), (2, 3, 4, 5), (33, 257)],
+)
 @pytest.mark.parametrize("valid", [0.02, 0.6, 1.0])
 def test_agrees_over_shapes(
     ops: ModuleType,
@@ -110,11 +115,13 @@ def test_agrees_over_shapes(
     expected_loss, expected_gradient = loss_and_gradient(reference, predictions, targets)
     limit = tolerance(torch.float32)
     torch.testing.assert_close(loss, expected_loss, rtol=0, atol=limit.loss)
-    torch.testing.assert_close(gradient, expected_gradient, rtol=limit.gradient, atol=limit.gradient * expected_gradient.abs().max().item())
+    torch.testing.assert_close(
+        gradient, expected_gradient, rtol=limit.gradient, atol=limit.gradient * expected_gradient.abs().max().item()
+    )
 
 
-# Small whole numbers make equal, touching and degenerate boxes likely; the order of corners is left to chance; the largest
-# have areas just below the end of float32.
+# Small whole numbers make equal, touching and degenerate boxes likely; the order of corners is left to chance; the
+# largest have areas just below the end of float32.
 COORDINATES = st.one_of(
     st.integers(0, 3).map(float),
     st.floats(-10, 300, width=32),
@@ -126,7 +133,11 @@ BOXES = st.lists(st.lists(COORDINATES, min_size=8, max_size=8), min_size=1, max_
 @settings(max_examples=300, deadline=None)
 @given(rows=BOXES)
 def test_agrees_on_any_boxes(
-    ops: ModuleType, reference: ModuleType, tolerance: Callable, loss_and_gradient: LossAndGradient, rows: list[list[float]]
+    ops: ModuleType,
+    reference: ModuleType,
+    tolerance: Callable,
+    loss_and_gradient: LossAndGradient,
+    rows: list[list[float]],
 ) -> None:
     predictions, targets = torch.tensor(rows).split(4, -1)
     loss, gradient = loss_and_gradient(ops, predictions, targets)
@@ -145,7 +156,9 @@ def _area(boxes: Tensor) -> Tensor:
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
 
 
-def test_per_box_values_are_the_twins_to_the_bit(ops: ModuleType, reference: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]]) -> None:
+def test_per_box_values_are_the_twins_to_the_bit(
+    ops: ModuleType, reference: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]]
+) -> None:
     predictions, targets = make_boxes(11, 301)
     for conditional in (False, True):
         values, valid = ops.box_giou(predictions, targets, conditional=conditional)
@@ -172,7 +185,13 @@ def strided_views(x: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", ["columns", "every other image", "transposed", "off by one element", "expanded"])
 @pytest.mark.parametrize("target_dtype", [torch.float32, torch.uint8])
-def test_views(ops: ModuleType, loss_and_gradient: LossAndGradient, make_boxes: Callable[..., tuple[Tensor, Tensor]], name: str, target_dtype: torch.dtype) -> None:
+def test_views(
+    ops: ModuleType,
+    loss_and_gradient: LossAndGradient,
+    make_boxes: Callable[..., tuple[Tensor, Tensor]],
+    name: str,
+    target_dtype: torch.dtype,
+) -> None:
     predictions, targets = make_boxes(6, 50, dtypes=(torch.float32, target_dtype))
     view_p, view_t = strided_views(predictions)[name], strided_views(targets)[name]
     loss, gradient = loss_and_gradient(ops, view_p, view_t)
@@ -181,7 +200,9 @@ def test_views(ops: ModuleType, loss_and_gradient: LossAndGradient, make_boxes: 
     assert torch.equal(gradient, expected_gradient)
 
 
-def test_number_of_threads_changes_no_bit(ops: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]], loss_and_gradient: LossAndGradient) -> None:
+def test_number_of_threads_changes_no_bit(
+    ops: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]], loss_and_gradient: LossAndGradient
+) -> None:
     predictions, targets = make_boxes(37, 499)
     threads = torch.get_num_threads()
     try:
@@ -198,7 +219,10 @@ def test_number_of_threads_changes_no_bit(ops: ModuleType, make_boxes: Callable[
 
 @pytest.mark.parametrize("iterations", [1, 2, 3, 64])
 def test_iterations_are_a_load_and_change_no_result(
-    giou: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]], loss_and_gradient: LossAndGradient, iterations: int
+    giou: ModuleType,
+    make_boxes: Callable[..., tuple[Tensor, Tensor]],
+    loss_and_gradient: LossAndGradient,
+    iterations: int,
 ) -> None:
     predictions, targets = make_boxes(3, 70)
     loss, gradient = loss_and_gradient(giou, predictions, targets, iterations=iterations)
@@ -209,7 +233,7 @@ def test_iterations_are_a_load_and_change_no_result(
 
 @pytest.mark.parametrize("conditional", [False, True])
 def test_the_articles_kernel_gives_the_same_loss(
-    ops: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]], conditional: bool
+    ops: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]], *, conditional: bool
 ) -> None:
     predictions, targets = make_boxes(5, 300, dtypes=(torch.bfloat16, torch.uint8))
     ours, theirs = (predictions.clone().requires_grad_() for _ in range(2))

@@ -6,6 +6,7 @@
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -44,6 +45,7 @@ inline thread_local Block* block = nullptr;
 // Set by the tests: how many multiprocessors the device claims, and whether blocks run from the last to the first.
 inline int processors = 2;
 inline bool backwards = false;
+inline bool capturing = false;
 inline std::int64_t launches = 0;
 
 }  // namespace emulated
@@ -83,6 +85,26 @@ inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated error"; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, int, int) {
   *value = emulated::processors;
+  return cudaSuccess;
+}
+
+using cudaStreamCaptureMode = int;
+using cudaStreamCaptureStatus = int;
+constexpr int cudaStreamCaptureModeRelaxed = 2;
+constexpr int cudaStreamCaptureStatusNone = 0;
+
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = emulated::capturing ? 1 : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = std::malloc(bytes);
+  std::memset(*memory, 0xff, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
+  std::memset(memory, value, bytes);
   return cudaSuccess;
 }
 

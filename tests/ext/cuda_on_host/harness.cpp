@@ -10,6 +10,20 @@ void emulate(int processors, bool backwards) {
   emulated::backwards = backwards;
 }
 
+bool is_capturing_c(bool capturing) {
+  emulated::capturing = capturing;
+  bool seen = false;
+  is_capturing({0, nullptr}, &seen);
+  emulated::capturing = false;
+  return seen;
+}
+
+// A stream is but a number here.
+void* cached_workspace_c(int device, int64_t stream) {
+  void* workspace = nullptr;
+  return cached_workspace({device, reinterpret_cast<void*>(stream)}, &workspace) ? nullptr : workspace;
+}
+
 int64_t launches() { return emulated::launches; }
 int64_t workspace_bytes() { return kWorkspaceBytes; }
 

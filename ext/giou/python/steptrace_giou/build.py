@@ -4,9 +4,10 @@ Direct calls of g++ (and nvcc), because that is all it takes: the stable ABI nee
 torch, no Python header, no build system, and a compiler's complaint reaches the reader untouched. Writes
 `steptrace_giou-<digest>-<cpu|cuda>.so` and `build.json` into the folder. Exit code 0, or 1 with the whole complaint.
 
-CUDA is built where there are an nvcc and a torch for CUDA of the same major version; whether a GPU is in the machine plays
-no part, so a login node can build for the others.
+CUDA is built where there are an nvcc and a torch for CUDA of the same major version; whether a GPU is in the machine
+plays no part, so a login node can build for the others.
 """
+# ruff: noqa: T201 a command's output is what it prints
 
 import argparse
 import json
@@ -28,8 +29,8 @@ from steptrace_giou.library import DEFAULT_FOLDER, SOURCES, Kind, digest, file_n
 
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # torch 2.11, the oldest that may load the library
 COMMON = ("-std=c++17", "-O3")
-# No contraction to fused multiply-adds: any x86-64 then gives the same bits. Comparisons of NaN raise no trap that anyone
-# looks at, and saying so lets the compiler vectorise the clamps.
+# No contraction to fused multiply-adds: any x86-64 then gives the same bits. Comparisons of NaN raise no trap that
+# anyone looks at, and saying so lets the compiler vectorise the clamps.
 HOST = (*COMMON, "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fPIC", "-fvisibility=hidden")
 WARNINGS = ("-Wall", "-Wextra")
 DEFAULT_ARCHITECTURES = ("80", "90")  # A100 and H100/H200, where no GPU in the machine says otherwise
@@ -92,7 +93,9 @@ def choose_toolchain(cuda: str) -> Toolchain:
     """
     cxx = shutil.which(os.environ.get("CXX", "g++"))
     if cxx is None:
-        raise BuildError(f"no C++ compiler: {os.environ.get('CXX', 'g++')} is not on PATH; install g++ 9 or later, or set CXX")
+        raise BuildError(
+            f"no C++ compiler: {os.environ.get('CXX', 'g++')} is not on PATH; install g++ 9 or later, or set CXX"
+        )
     nvcc = find_nvcc()
     reason = "CUDA is switched off" if cuda == "off" else why_no_cuda(nvcc)
     if reason and cuda == "on":
@@ -212,8 +215,12 @@ def _compile(tools: Toolchain, scratch: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m steptrace_giou.build", description="Compile the GIoU operators.")
-    parser.add_argument("--out", type=Path, default=DEFAULT_FOLDER, help="folder for the library (default: %(default)s)")
-    parser.add_argument("--cuda", choices=("auto", "on", "off"), default="auto", help="whether to compile the CUDA kernels")
+    parser.add_argument(
+        "--out", type=Path, default=DEFAULT_FOLDER, help="folder for the library (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--cuda", choices=("auto", "on", "off"), default="auto", help="whether to compile the CUDA kernels"
+    )
     options = parser.parse_args(arguments)
     try:
         record = build(options.out, choose_toolchain(options.cuda))

@@ -1,4 +1,4 @@
-"""What the operators demand of their arguments; the same sentences as csrc/giou_checks.h, for the twin and for tracing."""
+"""What the operators demand of their arguments: csrc/giou_checks.h in Python, for the twin and for tracing."""
 
 import torch
 from torch import Tensor
@@ -14,11 +14,13 @@ def check_layout(op: str, predictions: Tensor, targets: Tensor, iterations: int)
     """Raise RuntimeError unless both are (..., 4) of one shape on one device and `iterations` is at least 1."""
     if predictions.dim() < 1 or predictions.shape[-1] != 4:
         raise RuntimeError(
-            f"{op}: got predictions of shape {tuple(predictions.shape)}, expected (..., 4): x1, y1, x2, y2 of one box a row"
+            f"{op}: got predictions of shape {tuple(predictions.shape)}, "
+            "expected (..., 4): x1, y1, x2, y2 of one box a row"
         )
     if predictions.shape != targets.shape:
         raise RuntimeError(
-            f"{op}: got targets of shape {tuple(targets.shape)}, expected the predictions' shape {tuple(predictions.shape)}"
+            f"{op}: got targets of shape {tuple(targets.shape)}, "
+            f"expected the predictions' shape {tuple(predictions.shape)}"
         )
     if predictions.device != targets.device:
         raise RuntimeError(
@@ -53,5 +55,5 @@ def check_float32_boxes(op: str, predictions: Tensor, targets: Tensor, iteration
 
 
 def math_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type of the arithmetic, and of the loss, for predictions of `dtype`: float64 for float64, float32 for the rest."""
+    """The type of the arithmetic and of the loss for predictions of `dtype`: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32

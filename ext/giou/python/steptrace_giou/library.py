@@ -1,8 +1,8 @@
 """Which compiled library belongs to these sources and this torch, where it is looked for, and what runs without it.
 
-Looked for in: the file or folder that the environment variable STEPTRACE_GIOU_LIBRARY names, else `ext/giou/build`. In a
-folder only a library whose name carries the digest of the present sources and of the present torch version is taken, so a
-stale build is never loaded by accident; a file that is named outright is taken as it is.
+Looked for in: the file or folder that the environment variable STEPTRACE_GIOU_LIBRARY names, else `ext/giou/build`. In
+a folder only a library whose name carries the digest of the present sources and of the present torch version is taken,
+so a stale build is never loaded by accident; a file that is named outright is taken as it is.
 """
 
 import hashlib
@@ -54,7 +54,8 @@ class Implementation:
 
 def build_command(device_type: str = "cpu") -> str:
     """The command that would build the missing library."""
-    return f"PYTHONPATH={HOME / 'python'} python -m steptrace_giou.build --cuda {'on' if device_type == 'cuda' else 'auto'}"
+    cuda = "on" if device_type == "cuda" else "auto"
+    return f"PYTHONPATH={HOME / 'python'} python -m steptrace_giou.build --cuda {cuda}"
 
 
 def digest() -> str:
@@ -77,13 +78,13 @@ def find(where: Path) -> Path | None:
 
 
 def load() -> Implementation:
-    """Load the library that belongs here, once per process; warn with FallbackWarning and take the twin if there is none."""
+    """Load the library that belongs here, or warn with FallbackWarning and name the twin. For once per process."""
     where = Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
     path = find(where)
     if path is None:
         return _fall_back(f"no library of digest {digest()} for torch {torch.__version__} at {where}")
     try:
-        torch.ops.load_library(str(path))
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except OSError as error:
         return _fall_back(f"{path} cannot be loaded: {error}")
     devices = {kind for kind, key in (("cpu", "CPU"), ("cuda", "CUDA")) if _has_kernel(key)}

@@ -19,13 +19,14 @@ IMPLEMENTATION: Final[Implementation] = load()
 def giou_loss(predictions: Tensor, targets: Tensor, *, iterations: int = 1) -> Tensor:
     """1 - (sum of GIoU over the boxes that count) / max(number of boxes that count, 1), in one launch.
 
-    A box counts if coordinate 3 of its target is above 0, so that padding is rows of zeros. Without any such box the loss is
-    1 and every gradient 0. Arithmetic is float32, for float64 predictions float64; GIoU is defined in `reference.giou`.
-    Differentiable once, by the predictions. The result is the same on every call, and on a CPU for any number of threads.
+    A box counts if coordinate 3 of its target is above 0, so that padding is rows of zeros. Without any such box the
+    loss is 1 and every gradient 0. Arithmetic is float32, for float64 predictions float64; GIoU is defined in
+    `reference.giou`. Differentiable once, by the predictions. The result is the same on every call, and on a CPU for
+    any number of threads.
 
     Args:
-        predictions: (..., 4), corners x1, y1, x2, y2: float32, bfloat16, float16 or float64. Any number of boxes, 0 too.
-        targets: the same shape and device; the predictions' dtype, float32 or uint8, in the same unit as the predictions.
+        predictions: (..., 4), corners x1, y1, x2, y2: float32, bfloat16, float16 or float64. Any number, also 0.
+        targets: the same shape, device and unit; the predictions' dtype, float32 or uint8.
         iterations: how often the arithmetic of each box is done over, a load for measurements; the loss stays the same.
 
     Returns:
@@ -91,7 +92,7 @@ def _serves(device: torch.device) -> bool:
     return False
 
 
-# ---- what torch must know of the operators: shapes for tracing, formulas for autograd -----------------------------------
+# ---- what torch must know of the operators: shapes for tracing, formulas for autograd ----
 
 
 def _fake_loss(predictions: Tensor, targets: Tensor, iterations: int = 1) -> tuple[Tensor, Tensor]:
@@ -109,7 +110,10 @@ def _fake_loss_backward(
 
 
 def _fake_box(
-    predictions: Tensor, targets: Tensor, conditional: bool = False, iterations: int = 1  # noqa: FBT001, FBT002 the schema's order
+    predictions: Tensor,
+    targets: Tensor,
+    conditional: bool = False,  # noqa: FBT001, FBT002 the schema's order
+    iterations: int = 1,
 ) -> tuple[Tensor, Tensor]:
     del conditional
     check_float32_boxes("box_giou", predictions, targets, iterations)
@@ -117,7 +121,11 @@ def _fake_box(
 
 
 def _fake_box_backward(
-    grad: Tensor, predictions: Tensor, targets: Tensor, conditional: bool = False, iterations: int = 1  # noqa: FBT001, FBT002
+    grad: Tensor,
+    predictions: Tensor,
+    targets: Tensor,
+    conditional: bool = False,  # noqa: FBT001, FBT002
+    iterations: int = 1,
 ) -> Tensor:
     del grad, conditional
     check_float32_boxes("box_giou_backward", predictions, targets, iterations)
@@ -151,7 +159,9 @@ def _box_backward(ctx: Any, grad: Tensor, grad_valid: Tensor | None) -> tuple[Te
 
 def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
     del ctx, grads
-    raise RuntimeError("giou: got a request for a second derivative, expected at most one; steptrace_giou.reference has it")
+    raise RuntimeError(
+        "giou: got a request for a second derivative, expected at most one; steptrace_giou.reference has it"
+    )
 
 
 def _register() -> None:

@@ -15,8 +15,8 @@ EPSILON = 1e-5
 def giou(predictions: Tensor, targets: Tensor) -> Tensor:
     """Generalised intersection over union (Rezatofighi et al., CVPR 2019) of each row of two tensors of boxes.
 
-    Every side is clamped at 0, so a reversed box is an empty one, and the areas of the union and of the hull are at least
-    1e-5. The result lies in [-1, 1]; a NaN in a box makes its GIoU NaN.
+    Every side is clamped at 0, so a reversed box is an empty one, and the areas of the union and of the hull are at
+    least 1e-5. The result lies in [-1, 1]; a NaN in a box makes its GIoU NaN.
 
     Args:
         predictions: (..., 4), corners x1, y1, x2, y2 in any one unit, floating point.

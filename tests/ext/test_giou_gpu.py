@@ -1,0 +1,193 @@
+"""The CUDA operators on a GPU: streams, graphs, devices, sizes beyond an int32, and no wait for the device."""
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+MakeBoxes = Callable[..., tuple[Tensor, Tensor]]
+LossAndGradient = Callable[..., tuple[Tensor, Tensor]]
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.fixture(autouse=True)
+def cuda_library(ops: ModuleType) -> None:
+    if "cuda" not in ops.IMPLEMENTATION.devices:
+        pytest.skip(f"the library has no CUDA kernels: {ops.IMPLEMENTATION.reason}")
+
+
+@pytest.fixture
+def no_sync() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def test_agrees_with_the_twin(
+    ops: ModuleType,
+    reference: ModuleType,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    make_boxes: MakeBoxes,
+    loss_and_gradient: LossAndGradient,
+    tolerance: Callable,
+) -> None:
+    predictions, targets = make_boxes(37, 301, dtypes=dtypes)
+    loss, gradient = loss_and_gradient(ops, predictions.cuda(), targets.cuda())
+    expected_loss, expected_gradient = loss_and_gradient(reference, predictions, targets)
+    limit = tolerance(dtypes[0])
+    torch.testing.assert_close(loss.cpu(), expected_loss, rtol=0, atol=limit.loss)
+    scale = expected_gradient.abs().max().item()
+    torch.testing.assert_close(gradient.cpu(), expected_gradient, rtol=limit.gradient, atol=limit.gradient * scale)
+
+
+@pytest.mark.parametrize("boxes", [0, 1, 31, 33, 256, 257, 100_003, 1_000_003])
+def test_sizes(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient, boxes: int) -> None:
+    predictions, targets = make_boxes(boxes)
+    loss, gradient = loss_and_gradient(ops, predictions.cuda(), targets.cuda())
+    expected_loss, expected_gradient = loss_and_gradient(ops, predictions, targets)
+    torch.testing.assert_close(loss.cpu(), expected_loss, rtol=0, atol=2e-6)
+    torch.testing.assert_close(gradient.cpu(), expected_gradient, rtol=1e-4, atol=1e-5 / max(boxes, 1))
+
+
+def test_gradcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    predictions, targets = (boxes.cuda() for boxes in make_boxes(3, 8, dtypes=(torch.float64, torch.float64)))
+    assert torch.autograd.gradcheck(lambda p: ops.giou_loss(p, targets), predictions.requires_grad_())
+
+
+def test_same_bits_every_time(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient) -> None:
+    predictions, targets = (boxes.cuda() for boxes in make_boxes(1024, 256))
+    first = loss_and_gradient(ops, predictions, targets)
+    for _ in range(20):
+        again = loss_and_gradient(ops, predictions, targets)
+        assert torch.equal(first[0], again[0])
+        assert torch.equal(first[1], again[1])
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_never_waits_for_the_device(ops: ModuleType) -> None:
+    predictions = torch.ones(64, 256, 4, device="cuda", requires_grad=True)
+    targets = torch.ones(64, 256, 4, device="cuda")
+    ops.giou_loss(predictions, targets).backward()
+    ops.kernel_loss(predictions, targets).backward()
+
+
+def test_many_streams_at_once(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    streams = [torch.cuda.Stream() for _ in range(8)]
+    inputs = [tuple(boxes.cuda() for boxes in make_boxes(256, 256, seed=seed)) for seed in range(8)]
+    expected = [ops.giou_loss(*boxes) for boxes in inputs]
+    torch.cuda.synchronize()
+    results: list[list[Tensor]] = [[] for _ in streams]
+    for _ in range(50):
+        for stream, boxes, losses in zip(streams, inputs, results, strict=True):
+            with torch.cuda.stream(stream):
+                losses.append(ops.giou_loss(*boxes))
+    torch.cuda.synchronize()
+    for losses, want in zip(results, expected, strict=True):
+        assert all(torch.equal(loss, want) for loss in losses)
+
+
+def test_graph_replays_with_new_numbers(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    predictions, targets = (boxes.cuda() for boxes in make_boxes(64, 256))
+    predictions.requires_grad_()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            predictions.grad = None
+            ops.giou_loss(predictions, targets).backward()
+    torch.cuda.current_stream().wait_stream(side)
+    predictions.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = ops.giou_loss(predictions, targets)
+        loss.backward()
+    for seed in range(3):
+        new_p, new_t = make_boxes(64, 256, seed=seed)
+        with torch.no_grad():
+            predictions.copy_(new_p)
+        targets.copy_(new_t)
+        # Eager work between and during replays must not share the graph's ticket.
+        eager_leaf = predictions.detach().clone().requires_grad_()
+        graph.replay()
+        eager = ops.giou_loss(eager_leaf, targets)
+        eager.backward()
+        assert torch.equal(loss, eager)
+        assert predictions.grad is not None
+        assert torch.equal(predictions.grad, eager_leaf.grad)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, raised by the compiler itself
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled(ops: ModuleType, make_boxes: MakeBoxes, mode: str) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(lambda p, t: ops.giou_loss(p * 2, t), fullgraph=True, mode=mode)
+    predictions, targets = (boxes.cuda() for boxes in make_boxes(64, 256))
+    for _ in range(4):
+        leaf, plain = (predictions.clone().requires_grad_() for _ in range(2))
+        loss = compiled(leaf, targets)
+        loss.backward()
+        expected = ops.giou_loss(plain * 2, targets)
+        expected.backward()
+        assert torch.equal(loss, expected)
+        torch.testing.assert_close(leaf.grad, plain.grad)
+
+
+def test_opcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    predictions, targets = (boxes.cuda() for boxes in make_boxes(3, 5, dtypes=(torch.bfloat16, torch.uint8)))
+    assert ops.IMPLEMENTATION.name == "library"
+    results = torch.library.opcheck(torch.ops.steptrace_giou.giou_loss.default, (predictions.requires_grad_(), targets))
+    assert set(results.values()) == {"SUCCESS"}
+
+
+def test_views_that_begin_anywhere(
+    ops: ModuleType, make_boxes: MakeBoxes, dtypes: tuple[torch.dtype, torch.dtype]
+) -> None:
+    predictions, targets = (boxes.cuda() for boxes in make_boxes(97, dtypes=dtypes))
+    room = torch.zeros(predictions.numel() + 1, dtype=predictions.dtype, device="cuda")
+    room[1:] = predictions.flatten()
+    assert torch.equal(ops.giou_loss(room[1:].view_as(predictions), targets), ops.giou_loss(predictions, targets))
+
+
+def test_another_device_than_the_current(
+    ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient
+) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one CUDA device only")
+    predictions, targets = make_boxes(64, 256)
+    expected = loss_and_gradient(ops, predictions.to("cuda:0"), targets.to("cuda:0"))
+    with torch.cuda.device(0):
+        loss, gradient = loss_and_gradient(ops, predictions.to("cuda:1"), targets.to("cuda:1"))
+        assert torch.cuda.current_device() == 0
+    torch.testing.assert_close(loss.cpu(), expected[0].cpu())
+    torch.testing.assert_close(gradient.cpu(), expected[1].cpu())
+
+
+def test_devices_must_agree(ops: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match="got predictions on cuda:0 and targets on cpu, expected one device"):
+        ops.giou_loss(torch.zeros(1, 4, device="cuda"), torch.zeros(1, 4))
+
+
+def test_more_elements_than_an_int32_counts(ops: ModuleType) -> None:
+    boxes = 2**29 + 7  # 2^31 + 28 elements
+    free, _ = torch.cuda.mem_get_info()
+    if free < 20 * 2**30:
+        pytest.skip("needs 20 GiB of free GPU memory")
+    targets = torch.zeros(boxes, 4, dtype=torch.uint8, device="cuda")
+    predictions = torch.zeros(boxes, 4, dtype=torch.bfloat16, device="cuda")
+    for position in (0, 2**29 - 1, boxes - 1):
+        targets[position] = torch.tensor([0, 0, 2, 2], dtype=torch.uint8)
+        predictions[position] = torch.tensor([1.0, 1.0, 3.0, 3.0])
+    leaf = predictions.requires_grad_()
+    loss = ops.giou_loss(leaf, targets)
+    loss.backward()
+    assert loss.item() == pytest.approx(1 - (1 / 7 - 2 / 9), abs=1e-6)
+    assert leaf.grad is not None
+    assert leaf.grad[-1].any()
+    assert leaf.grad.count_nonzero() == leaf.grad[-1].count_nonzero() * 3
