@@ -6,7 +6,8 @@ import torch
 
 from steptrace.errors import ConfigError, TrainError
 from steptrace.train.precision import Precision
-from steptrace.train.setup import load_config, training
+from steptrace.train.setup import build_dataset, load_config, training
+from steptrace.workloads.segmentation import RandomMasks
 
 
 def inputs_of(config, seed, count):
@@ -26,6 +27,13 @@ def test_a_seed_decides_weights_and_data(make_config):
     assert torch.equal(batch, same_batch)
     assert not torch.equal(weight, other_weight)
     assert not torch.equal(batch, other_batch)
+
+
+def test_the_data_set_s_own_seed_gives_way_to_the_run_s(make_config):
+    image, _ = build_dataset(make_config(), 8)[0]
+    assert torch.equal(image, RandomMasks(6, 8, seed=8)[0][0])
+    unseeded = {"_target_": "torch.utils.data.StackDataset", "values": [1, 2]}
+    assert len(build_dataset(make_config({"data.dataset": unseeded}), 8)) == 2
 
 
 def test_batches_go_on_after_the_last_epoch_and_are_reshuffled(make_config):
