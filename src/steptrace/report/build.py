@@ -33,6 +33,15 @@ STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimi
 #: Parts of a step on the GPU: they add up to the step's span exactly.
 GPU_PARTS: tuple[str, ...] = ("compute", "exposed_comm", "exposed_memory", "idle")
 
+#: Labels that PyTorch sets by itself; they are no sections of a loss.
+_PROFILERS_LABELS = (
+    "Optimizer.",
+    "enumerate(DataLoader)",
+    "DistributedDataParallel.",
+    "ProfilerStep#",
+    "PyTorch Profiler",
+)
+
 _SITE_FIELDS = tuple(Site.__dataclass_fields__)
 
 
@@ -219,9 +228,11 @@ def _step_parts(raw: Mapping[str, Any], parts_kind: str | None) -> tuple[Part, .
 
 
 def _loss_sections(sections: Mapping[str, float | None]) -> tuple[Part, ...]:
-    # Labels with a "#" are the profiler's own (Optimizer.step#SGD.step), not the study's.
-    own = {k: v for k, v in sections.items() if k not in STEP_SECTIONS and "#" not in k and v is not None}
-    return tuple(Part(label, ms) for label, ms in own.items())
+    return tuple(
+        Part(label, ms)
+        for label, ms in sections.items()
+        if ms is not None and label not in STEP_SECTIONS and not label.startswith(_PROFILERS_LABELS)
+    )
 
 
 def load_steps(study: Study) -> tuple[RunSteps, ...]:

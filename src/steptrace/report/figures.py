@@ -1,4 +1,4 @@
-"""The charts of a study's page: step times run by run, ratios with their intervals, where a step's time goes.
+"""The charts of a comparison: step times run by run, ratios with their intervals, steps in their order.
 
 Every function takes the plain data of model.py and returns an inline SVG with an alternative text. Names stand above
 their row, never beside it, so that long names and narrow screens do no harm.
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from steptrace.report import format as fmt
-from steptrace.report.model import Part, Ratio, RunSteps, Study, Variant
+from steptrace.report.model import Ratio, RunSteps, Study, Variant
 from steptrace.report.svg import (
     BAND,
     COLOURS,
@@ -42,19 +42,6 @@ VERDICT_MARKS: dict[str | None, tuple[str, str]] = {
     "undecided": (GREY, "o"),
     None: (GREY, "o"),
 }
-PART_COLOURS: dict[str, str] = {
-    "compute": COLOURS["blue"],
-    "exposed_comm": COLOURS["orange"],
-    "exposed_memory": COLOURS["purple"],
-    "idle": RULE,
-    "data": COLOURS["orange"],
-    "forward": COLOURS["sky"],
-    "loss": COLOURS["vermillion"],
-    "backward": COLOURS["blue"],
-    "optimizer": COLOURS["green"],
-}
-PART_NAMES = {"exposed_comm": "exposed communication", "exposed_memory": "exposed memory"}
-
 #: Medians that lie further apart than this need a logarithmic axis.
 _LOG_FROM = 6.0
 #: From this many steps on, a run's density is worth drawing.
@@ -232,59 +219,6 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
         if all(abs(math.log(tick / other)) > 0.11 * span for other in ticks):
             ticks.append(float(tick))
     return sorted(ticks)
-
-
-def step_parts(study: Study) -> InlineSvg:
-    """Where a profiled step's time goes: one stacked bar a variant."""
-    rows = [(variant.name, variant.step_parts) for variant in study.variants if variant.step_parts]
-    return stacked_bars(rows, "step-parts", "ms per profiled step")
-
-
-def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: str) -> InlineSvg:
-    """Stacked horizontal bars of parts in milliseconds, with a legend above and the sum at the right of each name."""
-    notes = [(label, fmt.duration_ms(sum(part.ms for part in parts))) for label, parts in rows]
-    head, bar = label_height(notes), 16.0
-    row = head + bar + _GAP
-    labels = list(dict.fromkeys(part.label for _, parts in rows for part in parts))
-    longest = max((sum(part.ms for part in parts) for _, parts in rows), default=0.0) or 1.0
-    with style():
-        legend_lines = _legend_lines(labels)
-        top = 6 + 19 * len(legend_lines)
-        figure = canvas(row * len(rows) + top + 40)
-        axes = rows_axes(figure, row * len(rows), top=top)
-        axes.set_xlim(0, longest)
-        axes.grid(axis="x", color=RULE, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.set_xlabel(unit)
-        for index, (_, parts) in enumerate(rows):
-            y, left = index * row, 0.0
-            row_label(axes, y, head, notes[index])
-            for part in parts:
-                axes.barh(y + head + bar / 2, part.ms, bar, left, color=PART_COLOURS.get(part.label, GREY), linewidth=0)
-                left += part.ms
-        for line, entries in enumerate(legend_lines):
-            for x, label in entries:
-                y = 1 - (9 + 19 * line) / (figure.get_figheight() * 72)
-                figure.text(x / WIDTH, y, "■", color=PART_COLOURS.get(label, GREY), va="center_baseline", fontsize=13)
-                figure.text((x + 15) / WIDTH, y, PART_NAMES.get(label, label), va="center_baseline", fontsize=11.5)
-        alt = " ".join(
-            f"{label}: " + ", ".join(f"{PART_NAMES.get(p.label, p.label)} {fmt.duration_ms(p.ms)}" for p in parts) + "."
-            for label, parts in rows
-        )
-        return inline(figure, name, alt)
-
-
-def _legend_lines(labels: Sequence[str]) -> list[list[tuple[float, str]]]:
-    lines: list[list[tuple[float, str]]] = [[]]
-    x = 4.0
-    for label in labels:
-        width = 15 + 7.3 * len(PART_NAMES.get(label, label)) + 14
-        if x + width > WIDTH and lines[-1]:
-            lines.append([])
-            x = 4.0
-        lines[-1].append((x, label))
-        x += width
-    return lines
 
 
 def steps_in_order(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:

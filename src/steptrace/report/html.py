@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from steptrace.report import definitions as defs
-from steptrace.report import figures, headline
+from steptrace.report import figures, headline, parts_figures
 from steptrace.report import format as fmt
 from steptrace.report.build import load_steps
 from steptrace.report.markup import Html, render
@@ -14,6 +14,8 @@ from steptrace.report.svg import InlineSvg
 
 #: Above this, the trace figures describe a step that the profiler has changed.
 PROFILED_WARNING = 1.10
+#: More variants than this are rows of a table, never its columns, and their blocks start folded.
+_MANY = 6
 
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",
@@ -153,9 +155,10 @@ def step_parts(study: Study) -> Html:
     return render(
         "step_parts",
         study=study,
-        chart=figures.step_parts(study) if labels else None,
+        chart=parts_figures.step_parts(study) if labels else None,
         labels=labels,
-        names=figures.PART_NAMES,
+        names=parts_figures.PART_NAMES,
+        many=len(study.variants) > _MANY,
         unit=fmt.unit_for_ms(part.ms for variant in study.variants for part in variant.step_parts),
         cells={variant.name: {part.label: part.ms for part in variant.step_parts} for variant in study.variants},
         terms=defs.definitions(defs.PARTS_TERMS[study.parts_kind]),
@@ -170,18 +173,36 @@ def loss_sections(study: Study) -> Html:
 
 
 def _section_table(title: str, parts: Mapping[str, Sequence[Part]]) -> dict[str, object] | None:
-    """One table of sections: its labels in order, its cells by variant and label, its unit and its longest time."""
+    """One table of sections by variants, turned round where the variants are many: its head, rows of cells, unit.
+
+    A cell is None where a variant has no such section, and "not measured" where it has no sections at all.
+    """
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
     if not labels:
         return None
     longest = max(part.ms for found in parts.values() for part in found)
-    cells = {name: {part.label: part.ms for part in found} for name, found in parts.items()}
-    return {"title": title, "labels": labels, "cells": cells, "longest": longest, "unit": fmt.unit_for_ms([longest])}
+    cells: dict[tuple[str, str], float | str | None] = {}
+    for name, found in parts.items():
+        times = {part.label: part.ms for part in found}
+        cells.update({(name, label): times.get(label) if times else fmt.NOT_MEASURED for label in labels})
+    many = len(parts) > _MANY
+    names = list(parts)
+    rows = [(n, [cells[n, label] for label in labels]) for n in names]
+    if not many:
+        rows = [(label, [cells[n, label] for n in names]) for label in labels]
+    head = labels if many else names
+    return {"title": title, "head": head, "rows": rows, "longest": longest, "unit": fmt.unit_for_ms([longest])}
 
 
 def sync_sites(study: Study) -> Html:
     """Where the host waits for the device: measured sites, or predicted ones, called so."""
-    return render("sync_sites", study=study, rank=rank_sites, terms=defs.definitions(defs.SYNC_TERMS))
+    return render(
+        "sync_sites",
+        study=study,
+        rank=rank_sites,
+        many=len(study.variants) > _MANY,
+        terms=defs.definitions(defs.SYNC_TERMS),
+    )
 
 
 def rank_sites(sites: Sequence[Site]) -> list[Site]:

@@ -41,15 +41,15 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
     traces = summary.get("traces") or []
     first = traces[0] if traces else {}
     warnings = sum(len((trace.get("quality") or {}).get("warnings") or ()) for trace in traces)
-    gpu, syncs = first.get("gpu") or {}, first.get("syncs") or {}
-    busy = gpu["busy_ns"] / gpu["span_ns"] if gpu.get("busy_ns") is not None and gpu.get("span_ns") else None
+    busy = fmt.percent(first.get("gpu_busy_pct"))
+    syncs = fmt.count((first.get("syncs") or {}).get("per_step"))
     return IndexEntry(
         name=path.parent.name,
         title=path.parent.name,
-        headline=f"GPU busy {fmt.share(busy)}, syncs per step {fmt.count(syncs.get('per_step'))}.",
+        headline=f"GPU busy {busy}, syncs per step {syncs}.",
         href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
         scale=None,
-        machine=first.get("device"),
+        machine=first.get("device_name"),
         status="ok",
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )

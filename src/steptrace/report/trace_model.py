@@ -1,0 +1,137 @@
+"""What the page of one or more traces shows, as plain data; `build` reads it from a summary.json's content."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptrace.errors import RecordError
+from steptrace.report import format as fmt
+from steptrace.report.build import GPU_PARTS, finding, site
+from steptrace.report.model import Finding, Part, Site
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """One profiled step: its index, its duration, and its parts on the GPU (none without GPU work)."""
+
+    index: int
+    ms: float
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class TraceView:
+    """One trace. `parts` add up to the GPU's span; `sites_per_step` says what the sites' figures count for."""
+
+    title: str
+    path: str
+    sha256: str | None
+    rank: int | None
+    device: str | None
+    warnings: tuple[str, ...]
+    launch_coverage: float | None
+    activities: int
+    span_ns: float | None
+    parts: tuple[Part, ...]
+    overlap_pct: float | None
+    gpu_busy_pct: float | None
+    sm_weighted_pct: float | None
+    steps: tuple[StepParts, ...]
+    idle_causes: tuple[Part, ...]
+    idle_streams: tuple[Mapping[str, Any], ...]
+    syncs_per_step: float | None
+    sync_count: int | None
+    sync_kinds: tuple[tuple[str, int], ...]
+    blocked_ns: float | None
+    exposed_idle_ns: float | None
+    sites: tuple[Site, ...]
+    sites_per_step: bool
+    sections: tuple[Mapping[str, Any], ...]
+    kernels: tuple[Mapping[str, Any], ...]
+    operators_per_step: float | None
+    kernels_per_step: float | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the trace holds GPU work."""
+        return self.activities > 0
+
+    @property
+    def step_ms(self) -> float | None:
+        """Median duration of the profiled steps."""
+        times = sorted(step.ms for step in self.steps)
+        middle = len(times) // 2
+        return None if not times else times[middle] if len(times) % 2 else (times[middle - 1] + times[middle]) / 2
+
+
+def build(summary: Mapping[str, Any]) -> tuple[TraceView, ...]:
+    """The views of all traces of a summary.json, in its order.
+
+    Raises:
+        RecordError: the summary holds no traces.
+    """
+    traces = summary.get("traces")
+    if not traces:
+        raise RecordError("summary holds no traces", expected="the content of a summary.json of `steptrace analyze`")
+    several = len(traces) > 1
+    return tuple(_view(raw, several) for raw in traces)
+
+
+def _view(raw: Mapping[str, Any], several: bool) -> TraceView:  # noqa: FBT001  (private, one caller)
+    gpu, quality = raw.get("gpu") or {}, raw.get("quality") or {}
+    idle, syncs = raw.get("idle") or {}, raw.get("syncs") or {}
+    sites_per_step = syncs.get("per_step") is not None
+    has_gpu = bool(gpu.get("activities"))
+    return TraceView(
+        title=_title(raw, several),
+        path=str(raw.get("path") or ""),
+        sha256=raw.get("sha256"),
+        rank=raw.get("rank"),
+        device=raw.get("device_name") or (None if raw.get("device") is None else f"GPU {raw['device']}"),
+        warnings=tuple(quality.get("warnings") or ()),
+        launch_coverage=quality.get("launch_coverage"),
+        activities=gpu.get("activities") or 0,
+        span_ns=gpu.get("span_ns"),
+        parts=_parts(gpu) if has_gpu else (),
+        overlap_pct=gpu.get("overlap_pct"),
+        gpu_busy_pct=raw.get("gpu_busy_pct"),
+        sm_weighted_pct=raw.get("sm_weighted_pct"),
+        steps=tuple(
+            StepParts(step["index"], step["dur_ns"] / fmt.NS_PER_MS, _parts(step) if has_gpu else ())
+            for step in raw.get("steps") or ()
+        ),
+        idle_causes=tuple(Part(k, v / fmt.NS_PER_MS) for k, v in (idle.get("by_cause") or {}).items() if v is not None),
+        idle_streams=tuple(idle.get("by_stream") or ()),
+        syncs_per_step=syncs.get("per_step"),
+        sync_count=syncs.get("count") if has_gpu or syncs.get("count") else None,
+        sync_kinds=tuple((syncs.get("by_kind") or {}).items()),
+        blocked_ns=syncs.get("blocked_ns"),
+        exposed_idle_ns=syncs.get("exposed_idle_ns"),
+        sites=tuple(_site(item, sites_per_step) for item in syncs.get("sites") or ()),
+        sites_per_step=sites_per_step,
+        sections=tuple(raw.get("sections") or ()),
+        kernels=tuple(raw.get("kernels") or ()),
+        operators_per_step=raw.get("operators_per_step"),
+        kernels_per_step=raw.get("kernels_per_step"),
+        findings=tuple(finding(item) for item in raw.get("findings") or ()),
+    )
+
+
+def _title(raw: Mapping[str, Any], several: bool) -> str:  # noqa: FBT001  (private, one caller)
+    name = Path(str(raw.get("path") or "trace")).name
+    return f"Rank {raw['rank']}" if several and raw.get("rank") is not None else name
+
+
+def _parts(times: Mapping[str, Any]) -> tuple[Part, ...]:
+    values = [(name, times.get(f"{name}_ns")) for name in GPU_PARTS]
+    return tuple(Part(name, value / fmt.NS_PER_MS) for name, value in values if value is not None)
+
+
+def _site(raw: Mapping[str, Any], per_step: bool) -> Site:  # noqa: FBT001  (private, one caller)
+    """A site with its figures per step, or over the whole trace where that has no steps."""
+    if per_step:
+        return site(raw)
+    whole = {f"{name}_per_step": raw.get(name) for name in ("count", "blocked_ns", "exposed_idle_ns")}
+    return site({**raw, **whole})

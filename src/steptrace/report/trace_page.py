@@ -1,0 +1,134 @@
+"""The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from steptrace.report import definitions as defs
+from steptrace.report import format as fmt
+from steptrace.report import parts_figures
+from steptrace.report.html import rank_sites
+from steptrace.report.markup import Html, page, render
+from steptrace.report.svg import InlineSvg
+from steptrace.report.trace_model import TraceView, build
+
+#: Sections of a trace: id, heading. Each has a component `trace_<id>`.
+SECTIONS: tuple[tuple[str, str], ...] = (
+    ("time", "GPU time"),
+    ("idle", "Why the GPU is idle"),
+    ("syncs", "Where the host waits"),
+    ("sections", "Labelled sections"),
+    ("kernels", "Kernels"),
+)
+#: How many kernels the page lists; summary.json has all.
+MOST_KERNELS = 25
+
+
+def write(summary: Mapping[str, Any], out: Path) -> None:
+    """Write the page of a summary.json's content.
+
+    Raises:
+        RecordError: the summary holds no traces.
+    """
+    traces = build(summary)
+    text = page_html(traces)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(out.name + ".part")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(out)  # never half a page
+
+
+def page_html(traces: Sequence[TraceView]) -> str:
+    """The whole page: one trace with a section a topic, or all ranks side by side and then each by itself."""
+    if len(traces) == 1:
+        trace = traces[0]
+        toc = [*SECTIONS, *([("findings", "Findings")] if trace.findings else [])]
+        return page(f"{trace.title} – steptrace", _intro(traces, toc) + _topics(trace, 2, "", "trace"), toc)
+    toc = [("ranks", "All traces"), *((f"trace-{i}", trace.title) for i, trace in enumerate(traces))]
+    ranks = render("trace_ranks", traces=traces, chart=_span_chart(traces), terms=defs.definitions(defs.TRACE_TERMS))
+    each = [
+        render(
+            "trace_block",
+            trace=trace,
+            id=f"trace-{i}",
+            sentence=headline(trace),
+            body=_topics(trace, 3, f"trace-{i}-", f"t{i}"),
+        )
+        for i, trace in enumerate(traces)
+    ]
+    return page("Traces – steptrace", _intro(traces, toc) + ranks + Markup("").join(each), toc)
+
+
+def headline(trace: TraceView) -> str:
+    """What the trace says, in one sentence made from its data."""
+    if not trace.has_gpu:
+        return "No GPU activity in this trace: its GPU figures were not measured."
+    over = "the steps" if trace.steps else "the GPU's span"
+    clauses = [f"GPU busy {fmt.percent(trace.gpu_busy_pct)} of {over}"]
+    idle = sum(part.ms for part in trace.idle_causes)
+    if idle > 0:
+        cause = max(trace.idle_causes, key=lambda part: part.ms)
+        name = parts_figures.PART_NAMES.get(cause.label, cause.label)
+        clauses.append(f"{fmt.share(cause.ms / idle)} of its idle time: {name}")
+    if trace.syncs_per_step is not None:
+        clauses.append(f"{fmt.count(trace.syncs_per_step)} syncs per step")
+    elif trace.sync_count is not None:
+        clauses.append(f"{fmt.plural(trace.sync_count, 'sync')} in the whole trace")
+    return "; ".join(clauses) + "."
+
+
+def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]]) -> Html:
+    first = traces[0]
+    facts: list[tuple[str, str | None]] = [("Device", first.device), ("Traces", str(len(traces)))]
+    if len(traces) == 1:
+        facts = [
+            ("Device", first.device),
+            ("Rank", None if first.rank is None else str(first.rank)),
+            ("Steps", str(len(first.steps))),
+            ("Profiled step, median", fmt.duration_ms(first.step_ms)),
+            ("GPU busy", fmt.percent(first.gpu_busy_pct)),
+            ("SM-weighted", fmt.percent(first.sm_weighted_pct)),
+            ("Operators per step", fmt.count(first.operators_per_step)),
+            ("Kernels per step", fmt.count(first.kernels_per_step)),
+            ("Launch coverage", fmt.share(first.launch_coverage)),
+        ]
+    title = first.title if len(traces) == 1 else f"{len(traces)} traces"
+    sentence = headline(first) if len(traces) == 1 else None
+    return render("trace_intro", traces=traces, title=title, headline=sentence, facts=facts, toc=toc)
+
+
+def _topics(trace: TraceView, level: int, prefix: str, name: str) -> Html:
+    """All topics of one trace under headings of this level; `name` keeps the charts' ids apart."""
+    charts = {
+        "span": _span_chart([trace], f"{name}-span") if level == 2 else None,
+        "steps": parts_figures.profiled_steps(trace.steps, f"{name}-steps") if trace.has_gpu and trace.steps else None,
+        "causes": parts_figures.stacked_bars([("idle time", trace.idle_causes)], f"{name}-causes", "ms")
+        if any(part.ms for part in trace.idle_causes)
+        else None,
+    }
+    body = Markup("").join(
+        render(
+            "trace_topic",
+            id=prefix + topic,
+            topic=topic,
+            heading=heading,
+            level=level,
+            trace=trace,
+            charts=charts,
+            names=parts_figures.PART_NAMES,
+            sites=rank_sites(trace.sites),
+            most_kernels=MOST_KERNELS,
+            terms={"time": defs.definitions(defs.TRACE_TERMS), "idle": defs.definitions(defs.IDLE_TERMS)}
+            | {"syncs": defs.definitions(defs.SYNC_TERMS)},
+        )
+        for topic, heading in SECTIONS
+    )
+    found = render("trace_findings", trace=trace, level=level, id=f"{prefix}findings") if trace.findings else Html("")
+    return Html(body + found)
+
+
+def _span_chart(traces: Sequence[TraceView], name: str = "span") -> InlineSvg | None:
+    rows = [(trace.title, trace.parts) for trace in traces if trace.parts]
+    return parts_figures.stacked_bars(rows, name, "ms, first to last GPU work") if rows else None
