@@ -60,13 +60,12 @@ class StudyFolder:
         write_json(self.path / "study.json", study | {"repeats": repeats, "variants": entries})
 
     def add_run(self, variant: str, repeat: int, step_ms: Sequence[float], **changes: Any) -> Path:
-        """A run that ended well. `changes` go into run.json, but `wait_ms`, `profiled_ms`, `summary`, `sources`."""
+        """A run that ended well. `changes` go into run.json, but `wait_ms`, `profiled_ms` and `summary`."""
         run_dir = self.path / variant / f"run{repeat}"
         wait_ms = changes.pop("wait_ms", 0.0)
         profiled_ms = changes.pop("profiled_ms", [])
-        for name in ("summary", "sources"):
-            if name in changes:
-                write_json(run_dir / f"{name}.json", changes.pop(name))
+        if "summary" in changes:
+            write_json(run_dir / "summary.json", changes.pop("summary"))
         write_status(run_dir, make_status())
         write_run(run_dir, self._record(variant, repeat, changes))
         all_ms = [50.0, *step_ms, *profiled_ms]
@@ -144,6 +143,7 @@ def trace_of() -> Callable[..., dict[str, Any]]:
             "sections": [{"label": "loss", "count_per_step": 1, "host_ns_per_step": 3 * MS, "device_ns_per_step": MS}],
             "operators_per_step": 100,
             "kernels_per_step": 50,
+            "gpu_busy_pct": 70.0,
             "sm_weighted_pct": 40.5,
         }
         return {"schema_version": 1, "traces": [json.loads(json.dumps(trace | changes))]}

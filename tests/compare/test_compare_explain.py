@@ -20,6 +20,7 @@ def site(**changes: Any) -> dict[str, Any]:
         "label": "mask",
         "kind": "d2h_copy",
         "phase": "loss",
+        "code": "keep = mask.nonzero()",
         "count": 4,
         "blocked_ns": 8 * MS,
         "exposed_idle_ns": 2 * MS,
@@ -47,7 +48,7 @@ def test_gpu_figures(study: Any, trace_of: Callable[..., dict[str, Any]]) -> Non
         peak_allocated_bytes=1000,
     )
     base = only_variant(study)
-    assert base["gpu_busy_pct"] == pytest.approx(100 * (1 - 12 / 40))
+    assert base["gpu_busy_pct"] == 70
     assert base["breakdown_ms"] == {"compute": 12.0, "exposed_comm": 0.0, "exposed_memory": 2.0, "idle": 6.0}
     assert (base["nvml_util_pct"], base["sm_weighted_pct"]) == (90, 40.5)
     assert (base["operators_per_step"], base["kernels_per_step"]) == (100, 50)
@@ -72,7 +73,7 @@ def test_figures_are_medians_over_the_runs_that_have_them(study: Any, trace_of: 
     study.add_run("base", 2, [20.0] * 20)
     base = only_variant(study)
     assert base["operators_per_step"] == 102
-    assert base["noise"]["warnings"] == ["the trace of a run has not been analysed"]
+    assert base["noise"]["warnings"] == ["the trace of run 2 was not analysed: file is missing"]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"traces": []}', '{"error": "truncated"}'])
@@ -95,14 +96,18 @@ def test_sync_counts_that_differ_between_runs_are_a_warning(
     assert base["noise"]["warnings"] == ["syncs per step differ between runs: 6, 6, 7"]
 
 
-def test_sync_sites_per_step_with_their_code(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_syncs_that_differ_between_steps_are_a_warning(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    syncs = {"per_step": 6.5, "by_step": [6, 7], "sites": []}
+    study.add_runs("base", [20.0] * 3, summary=trace_of(syncs=syncs))
+    assert only_variant(study)["noise"]["warnings"] == ["syncs differ between steps: 6 to 7"]
+
+
+def test_sync_sites_per_step_dearest_first(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     cheap = site(line=1, exposed_idle_ns=0)
-    without_line = site(file=None, line=None, function=None, exposed_idle_ns=1)
-    summary = trace_of(syncs={"per_step": 6, "sites": [cheap, without_line, site()]})
-    sources = {"model.py": "import torch\n    keep = mask.nonzero()\n"}
-    study.add_runs("base", [20.0] * 3, summary=summary, sources=sources)
+    without_line = site(file=None, line=None, function=None, code=None, exposed_idle_ns=1)
+    study.add_runs("base", [20.0] * 3, summary=trace_of(syncs={"per_step": 6, "sites": [cheap, without_line, site()]}))
     sites = only_variant(study)["sync_sites"]
-    assert [(s["line"], s["code"]) for s in sites] == [(2, "keep = mask.nonzero()"), (None, None), (1, "import torch")]
+    assert [s["line"] for s in sites] == [2, None, 1]
     assert sites[0] == {
         "file": "model.py",
         "line": 2,
@@ -127,11 +132,12 @@ def test_a_site_of_one_run_alone_is_no_typical_site(study: Any, trace_of: Callab
 
 def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
-    prediction = {"total": 6, "sites": [{"file": "model.py", "line": 2, "kind": "d2h_copy"}], "unknown": []}
-    write_json(study.path / "base" / "prediction.json", prediction)
+    predicted = site(count=6, reason="nonzero asks for the size of its result")
+    write_json(study.path / "base" / "prediction.json", {"total": 6, "sites": [predicted], "unknown": [{"op": "x"}]})
     base = only_variant(study)
-    assert base["syncs"] == {"measured_per_step": None, "predicted_per_step": 6}
-    assert base["predicted_sites"] == prediction["sites"]
+    assert base["syncs"] == {"measured_per_step": None, "predicted_per_step": 6, "predicted_not_judged": 1}
+    (shown,) = base["predicted_sites"]
+    assert (shown["line"], shown["code"], shown["count_per_step"]) == (2, "keep = mask.nonzero()", 6)
 
 
 def test_a_damaged_prediction_is_a_warning(study: Any) -> None:

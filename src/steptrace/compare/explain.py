@@ -23,7 +23,8 @@ _NS_PER_MS = 1e6
 #: The parts of a step on the GPU; they add up to it.
 _PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
 #: What tells one sync site from another, as far as a trace says.
-_SITE_KEY = ("file", "line", "function", "op", "label", "kind", "phase")
+_SITE_KEY = ("file", "line", "function", "op", "label", "kind", "phase", "code")
+_SITE_FIGURES = ("count", "blocked_ns", "exposed_idle_ns")
 
 Trace = Mapping[str, Any]
 _Item = TypeVar("_Item")
@@ -35,7 +36,7 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
     traces = _traces(runs)
     gpu_traces = [trace for trace in traces if _has_gpu_work(trace)]
     return {
-        "gpu_busy_pct": median_of(gpu_traces, _busy_pct),
+        "gpu_busy_pct": median_of(gpu_traces, lambda trace: trace.get("gpu_busy_pct")),
         "nvml_util_pct": median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
         "sm_weighted_pct": median_of(gpu_traces, lambda trace: trace.get("sm_weighted_pct")),
         "profiled_over_unprofiled": median_of(runs, _profiled_over_unprofiled),
@@ -60,26 +61,28 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
 def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
     """`syncs`, `sync_sites` and `predicted_sites` of comparison.json, and warnings.
 
-    Sync counts are compared exactly: repeats that disagree are a warning, not an average to be trusted.
+    Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
     """
-    gpu_runs = [
-        (run, trace) for run, trace in zip(variant.measured, _traces_or_none(variant.measured), strict=True) if trace
-    ]
-    gpu_runs = [(run, trace) for run, trace in gpu_runs if _has_gpu_work(trace)]
-    counts = [
-        trace["syncs"]["per_step"] for _, trace in gpu_runs if (trace.get("syncs") or {}).get("per_step") is not None
-    ]
+    traces = [trace for trace in _traces(variant.measured) if _has_gpu_work(trace) and trace.get("syncs")]
+    counts = [trace["syncs"]["per_step"] for trace in traces if trace["syncs"].get("per_step") is not None]
+    by_step = {count for trace in traces for count in trace["syncs"].get("by_step") or ()}
     warnings = []
     if len(set(counts)) > 1:
         warnings.append(f"syncs per step differ between runs: {', '.join(f'{count:g}' for count in counts)}")
+    elif len(by_step) > 1:
+        warnings.append(f"syncs differ between steps: {min(by_step)} to {max(by_step)}")
     prediction, problem = _prediction(variant.path)
     return {
         "syncs": {
             "measured_per_step": _plain(float(np.median(counts))) if counts else None,
             "predicted_per_step": prediction.get("total"),
+            "predicted_not_judged": len(prediction.get("unknown") or ()) if prediction else None,
         },
-        "sync_sites": _sites(gpu_runs),
-        "predicted_sites": list(prediction.get("sites") or []),
+        "sync_sites": _sites(traces),
+        "predicted_sites": [
+            {name: site.get(name) for name in _SITE_KEY} | {"count_per_step": site.get("count")}
+            for site in prediction.get("sites") or ()
+        ],
     }, warnings + problem
 
 
@@ -117,13 +120,9 @@ def _plain(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _traces_or_none(runs: Sequence[Measured]) -> list[Trace | None]:
-    """Rank 0's trace in each run's summary."""
-    return [next(iter((run.summary or {}).get("traces") or ()), None) for run in runs]
-
-
 def _traces(runs: Sequence[Measured]) -> list[Trace]:
-    return [trace for trace in _traces_or_none(runs) if trace]
+    """Rank 0's trace of each run that has one."""
+    return [traces[0] for run in runs if (traces := (run.summary or {}).get("traces"))]
 
 
 def _has_gpu_work(trace: Trace) -> bool:
@@ -137,11 +136,6 @@ def _step_sums(trace: Trace) -> dict[str, int] | None:
     if not steps or any(step.get(name) is None for step in steps for name in names):
         return None
     return {name: sum(step[name] for step in steps) for name in names}
-
-
-def _busy_pct(trace: Trace) -> float | None:
-    sums = _step_sums(trace)
-    return None if sums is None or sums["dur_ns"] == 0 else 100 * (1 - sums["idle_ns"] / sums["dur_ns"])
 
 
 def _breakdown(traces: Sequence[Trace]) -> dict[str, float] | None:
@@ -179,39 +173,25 @@ def _synchronised_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
     }
 
 
-def _sites(runs: Sequence[tuple[Measured, Trace]]) -> list[dict[str, Any]]:
-    """The sync sites, dearest first: medians over the runs, where a run without the site counts 0.
+def _sites(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """The sync sites, dearest first: medians over the traces, where one without the site counts 0.
 
-    A site that most runs do not have is left out; that their counts differ is a warning of its own.
+    A site that most traces do not have is left out; that their counts differ is a warning of its own.
     """
     found: dict[tuple[Any, ...], list[dict[str, float]]] = {}
-    codes: dict[tuple[Any, ...], str | None] = {}
-    for run, trace in runs:
+    for trace in traces:
         steps = (trace.get("quality") or {}).get("steps") or 1
-        for site in (trace.get("syncs") or {}).get("sites") or ():
+        for site in trace["syncs"].get("sites") or ():
             key = tuple(site.get(name) for name in _SITE_KEY)
-            found.setdefault(key, []).append(
-                {name: (site.get(name) or 0) / steps for name in ("count", "blocked_ns", "exposed_idle_ns")}
-            )
-            codes.setdefault(key, site.get("code") or _code(run.sources, site))
-    sites = [
-        dict(zip(_SITE_KEY, key, strict=True))
-        | {"code": codes[key]}
-        | {
-            f"{name}_per_step": _plain(float(np.median([row[name] for row in rows] + [0.0] * (len(runs) - len(rows)))))
-            for name in ("count", "blocked_ns", "exposed_idle_ns")
-        }
-        for key, rows in found.items()
-    ]
-    sites = [site for site in sites if site["count_per_step"]]
+            figures = {f"{name}_per_step": (site.get(name) or 0) / steps for name in _SITE_FIGURES}
+            found.setdefault(key, []).append(figures)
+    sites = []
+    for key, rows in found.items():
+        absent = [0.0] * (len(traces) - len(rows))
+        medians = {name: _plain(float(np.median([row[name] for row in rows] + absent))) for name in rows[0]}
+        if medians["count_per_step"]:
+            sites.append(dict(zip(_SITE_KEY, key, strict=True)) | medians)
     return sorted(sites, key=lambda site: (-site["exposed_idle_ns_per_step"], -site["blocked_ns_per_step"]))
-
-
-def _code(sources: Mapping[str, str], site: Mapping[str, Any]) -> str | None:
-    """The source line of a site, from the sources that the run kept."""
-    line = site.get("line")
-    lines = sources.get(site.get("file") or "", "").splitlines()
-    return lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else None
 
 
 def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:

@@ -28,7 +28,6 @@ from steptrace.stats import Nanoseconds, RunTimes, run_times
 
 STUDY_FILE: Final = "study.json"
 SUMMARY_FILE: Final = "summary.json"
-SOURCES_FILE: Final = "sources.json"
 NOT_RUN: Final = "not run"
 
 #: A variant whose runs ended differently takes the first of these that one of them has.
@@ -49,7 +48,6 @@ class Measured:
     profiled_ns: Nanoseconds
     sections: pd.DataFrame | None
     summary: dict[str, Any] | None
-    sources: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
             error_without_process(NOT_RUN, "recorded under another configuration of this variant"),
         )
     run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings)
-    return _with_trace(run, measured)
+    return _with_summary(run, measured)
 
 
 def error_of(status: Status) -> dict[str, Any]:
@@ -193,25 +191,19 @@ def _load_measured(run_dir: Path) -> Measured:
         profiled_ns=steps.loc[steps["phase"] == "profiled", "step_ns"].to_numpy(np.int64),
         sections=read_sections(run_dir) if (run_dir / SECTIONS_FILE).exists() else None,
         summary=None,
-        sources={},
     )
 
 
-def _with_trace(run: Run, measured: Measured) -> Run:
-    """The run with its trace's summary and sources, or with a warning: step times count without them too."""
-    parts: dict[str, dict[str, Any] | None] = {}
-    warnings: list[str] = []
-    for name in (SUMMARY_FILE, SOURCES_FILE):
-        try:
-            value = read_json(run.path / name) if (run.path / name).exists() else None
-        except RecordError as error:
-            value = None
-            warnings.append(f"run {run.repeat}: {name} not used: {error.what}")
-        parts[name] = value if isinstance(value, dict) else None
-    if not (parts[SUMMARY_FILE] or {}).get("traces") and not warnings:
-        warnings.append("the trace of a run has not been analysed")
-    return replace(
-        run,
-        measured=replace(measured, summary=parts[SUMMARY_FILE], sources=parts[SOURCES_FILE] or {}),
-        warnings=(*run.warnings, *warnings),
-    )
+def _with_summary(run: Run, measured: Measured) -> Run:
+    """The run with the summary of its trace, or with a warning: step times count without it too."""
+    summary, reason = None, None
+    try:
+        summary = read_json(run.path / SUMMARY_FILE)
+    except RecordError as error:
+        reason = error.what
+    if not isinstance(summary, dict):
+        summary = {}
+    if not summary.get("traces"):
+        reason = summary.get("error") or reason or "it left none"
+        return replace(run, warnings=(*run.warnings, f"the trace of run {run.repeat} was not analysed: {reason}"))
+    return replace(run, measured=replace(measured, summary=summary))
