@@ -55,7 +55,7 @@ TINY: dict[str, Any] = {
         "profile_memory": True,
         "with_stack": True,
     },
-    "equivalence": {"seeds": [0, 1], "batch_size": 2},
+    "equivalence": {"seeds": [0, 1], "batch_size": 2, "model": {}},
     "python_path": [],
 }
 
