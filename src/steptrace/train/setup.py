@@ -25,7 +25,20 @@ from steptrace.train.precision import Precision
 
 #: What a resolved config holds at its top.
 _KEYS = (
-    "study variant digest seed device model loss data optimizer precision scale profile equivalence python_path".split()
+    "study",
+    "variant",
+    "digest",
+    "seed",
+    "device",
+    "model",
+    "loss",
+    "data",
+    "optimizer",
+    "precision",
+    "scale",
+    "profile",
+    "equivalence",
+    "python_path",
 )
 
 
