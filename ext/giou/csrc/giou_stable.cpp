@@ -22,8 +22,11 @@ using namespace giou::checks;
 
 // ---- CPU -------------------------------------------------------------------------------------------------------------
 
-constexpr auto kParallelFor = [](int64_t n, const auto& body) {
-  if (n > 0) torch::stable::parallel_for(0, n, 1, body);
+// A thread is worth waking for eight chunks, 16,384 boxes: some tens of microseconds of work.
+constexpr int64_t kChunksPerThread = 8;
+
+constexpr auto kParallelFor = [](int64_t chunks, const auto& body) {
+  if (chunks > 0) torch::stable::parallel_for(0, chunks, kChunksPerThread, body);
 };
 
 template <typename P, typename T>
