@@ -143,10 +143,13 @@ def drift(step_ns: Nanoseconds) -> float:
     return float(np.median(slopes)) * (len(step_ns) - 1) / float(np.median(step_ns))
 
 
-def iqr_over_median(step_ns: Nanoseconds) -> float:
-    """Interquartile range of the steps as a share of their median."""
-    low, median, high = np.quantile(step_ns, [0.25, 0.5, 0.75])
-    return float((high - low) / median)
+def iqr_over_median(runs: Sequence[RunTimes]) -> float:
+    """Interquartile range of the counted steps as a share of their median, within runs (at least one).
+
+    Each step is taken relative to its run's median: what lies between runs is in the interval already.
+    """
+    low, high = np.quantile(np.concatenate([run.counted / run.median_ns for run in runs]), [0.25, 0.75])
+    return float(high - low)
 
 
 def typical(medians: Sequence[float]) -> Estimate:

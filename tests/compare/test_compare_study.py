@@ -139,6 +139,17 @@ def test_uneven_steps_warn_and_then_refuse_a_verdict(folder: Any, noisy: str) ->
     assert any("steps are uneven" in warning for warning in even["warnings"])
 
 
+def test_runs_that_differ_warn_but_may_be_judged(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}])
+    folder.add_runs("base", [10.0, 15.0, 20.0])
+    folder.add_runs("a", [5.01, 7.5, 10.0])  # the machine got slower, for both alike
+    a = by_name(compare(folder.path))["a"]
+    assert a["noise"]["between_runs"] == pytest.approx(0.35, abs=0.01)
+    assert a["noise"]["iqr_over_median"] < 0.05
+    assert any("runs differ by 35%" in warning for warning in a["noise"]["warnings"])
+    assert a["ratio"]["verdict"] == "faster"
+
+
 def test_a_claim_that_does_not_survive_the_correction_is_undecided(folder: Any) -> None:
     names = [f"v{index}" for index in range(6)]
     folder.make_study([{"name": "base"}, *({"name": name} for name in names)])

@@ -221,5 +221,7 @@ def test_drift_is_the_relative_change_over_the_run(count: int) -> None:
     assert drift(run[:1]) == 0.0
 
 
-def test_iqr_over_median() -> None:
-    assert iqr_over_median(np.array([80, 90, 100, 110, 120])) == pytest.approx(0.2)
+def test_iqr_over_median_is_that_within_runs() -> None:
+    even = np.array([80, 90, 100, 110, 120])
+    assert iqr_over_median([run_times(even)]) == pytest.approx(0.2)
+    assert iqr_over_median([run_times(even), run_times(10 * even)]) == pytest.approx(0.2)

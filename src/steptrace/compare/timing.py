@@ -150,10 +150,8 @@ def _ratio(
 
 
 def _iqr(variant: Variant) -> float | None:
-    """IQR/median of all counted steps of the variant's runs."""
-    if not variant.measured:
-        return None
-    return iqr_over_median(np.concatenate([run.times.counted for run in variant.measured]))
+    """IQR/median of the counted steps within the variant's runs."""
+    return iqr_over_median([run.times for run in variant.measured]) if variant.measured else None
 
 
 def _refusal(variant: Variant, spread: dict[str, float | None]) -> str | None:
@@ -166,14 +164,19 @@ def _refusal(variant: Variant, spread: dict[str, float | None]) -> str | None:
 
 
 def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> dict[str, Any]:
-    medians = list(_run_medians(variant.runs).values())
     return {
         "iqr_over_median": spread,
-        "between_runs": float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else None,
+        "between_runs": _between_runs(variant),
         "drift": _drift(variant),
         "outlier_steps": sum(run.times.outliers for run in variant.measured) if variant.measured else None,
         "warnings": warnings,
     }
+
+
+def _between_runs(variant: Variant) -> float | None:
+    """Standard deviation of the logarithms of the runs' medians; None with one run."""
+    medians = list(_run_medians(variant.runs).values())
+    return float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else None
 
 
 def _drift(variant: Variant) -> float | None:
@@ -189,6 +192,11 @@ def _noise_warnings(variant: Variant, spread: float | None) -> list[str]:
         warnings.append(f"only {len(variant.measured)} of {len(variant.runs)} runs were measured")
     if spread is not None and spread > IQR_WARNING:
         warnings.append(f"steps are uneven: IQR/median is {spread:.0%}, above {IQR_WARNING:.0%}")
+    between = _between_runs(variant)
+    if between is not None and between > IQR_WARNING:
+        warnings.append(
+            f"runs differ by {between:.0%} (standard deviation): the machine was not the same to all of them"
+        )
     drift = _drift(variant)
     if drift is not None and abs(drift) > DRIFT_WARNING:
         warnings.append(f"step time drifts by {drift:+.0%} over a run")
