@@ -102,7 +102,7 @@ class RandomBoxes(Dataset[tuple[Tensor, Tensor]]):
         """Batches of two with the special cases of a varying number of boxes.
 
         In this order: no box at all; no box in the first image; as many as fit in both; one box of the whole image and
-        one of a single pixel; boxes without area.
+        one of a single pixel; boxes without area beside others.
         """
         edge = self.image_size - 1
         few = self[0][1].new_tensor([[1, 1, edge - 1, edge], [0, 1, edge, edge]])
@@ -110,7 +110,7 @@ class RandomBoxes(Dataset[tuple[Tensor, Tensor]]):
         many = few[:1].repeat(self.max_boxes - 1, 1)
         extremes = few.new_tensor([[0, 0, edge, edge], [edge - 1, edge - 1, edge, edge]])
         flat = few.new_tensor([[1, 1, 1, edge], [0, edge, edge, edge]])
-        boxes = [(none, none), (none, few), (many, many), (extremes[:1], extremes[1:]), (flat[:1], flat)]
+        boxes = [(none, none), (none, few), (many, many), (extremes[:1], extremes[1:]), (few, flat)]
         images = [self[i % self.length][0] for i in range(2)]
         return [self.collate(list(zip(images, pair, strict=True))) for pair in boxes]
 
