@@ -11,7 +11,7 @@ rule analyze_run:
     resources:
         quiet=QUIET,
     params:
-        code=PLAN.script_digest("analyze_run.py"),
+        code=PLAN.code(scripts=["analyze_run.py"]),
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_run.py" \
@@ -31,7 +31,7 @@ rule analyze_trace:
     resources:
         quiet=QUIET,
     params:
-        code=PLAN.script_digest("analyze_run.py"),
+        code=PLAN.code(modules=["steptrace.cli", "steptrace.report.*"]),
     shell:
         """
         "$STEPTRACE_PYTHON" -m steptrace.cli analyze {input} --out results/traces/{wildcards.trace} 2>&1 | tee {log}

@@ -1,5 +1,10 @@
 """From tables to pages and to the exit code."""
 
+# What a page's notebook imports is not seen in a script, so the whole package counts.
+REPORT_CODE = PLAN.code(
+    scripts=["report.py"], modules=["steptrace.report.*"], folders=["reports/notebooks"]
+)
+
 
 rule compare:
     input:
@@ -14,7 +19,7 @@ rule compare:
     resources:
         quiet=QUIET,
     params:
-        code=PLAN.script_digest("compare.py"),
+        code=PLAN.code(scripts=["compare.py"]),
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --out {output} 2>&1 | tee {log}
@@ -32,7 +37,7 @@ rule report:
     resources:
         quiet=QUIET,
     params:
-        code=PLAN.script_digest("report.py", "reports/notebooks"),
+        code=REPORT_CODE,
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" study results/{wildcards.study} --out {output} 2>&1 | tee {log}
@@ -41,7 +46,8 @@ rule report:
 
 rule index:
     input:
-        expand("results/{study}/comparison.json", study=STUDIES),
+        comparisons=expand("results/{study}/comparison.json", study=STUDIES),
+        traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
     output:
         "reports/index.html",
     log:
@@ -49,10 +55,11 @@ rule index:
     resources:
         quiet=QUIET,
     params:
-        code=PLAN.script_digest("report.py", "reports/notebooks"),
+        code=REPORT_CODE,
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input} --out {output} 2>&1 | tee {log}
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} \
+            --traces {input.traces} --out {output} 2>&1 | tee {log}
         """
 
 
@@ -69,7 +76,7 @@ rule verdict:
     resources:
         quiet=QUIET,
     params:
-        code=PLAN.script_digest("verdict.py"),
+        code=PLAN.code(scripts=["verdict.py"]),
         gates=json.dumps(PLAN.settings.gates),
     shell:
         """

@@ -14,7 +14,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -119,6 +119,9 @@ class Composer:
             where = f"{where}, {file}.yaml"
         if full_key and re.search(r"Key '[^']*' (is )?not in", text):
             return self._unknown_key(full_key, where)
+        if isinstance(error, OverrideParseException):
+            lines = str(error).splitlines()
+            return ConfigError(f"is no override: {lines[min(1, len(lines) - 1)]}", where=where, expected="key=value")
         reason = _one_line(cause)
         return ConfigError(f"{full_key}: {reason}" if full_key else reason, where=where)
 

@@ -36,7 +36,8 @@ def code_digest(modules: Iterable[str] = (), *, scripts: Iterable[Path] = (), fo
 
     Args:
         modules: dotted names; those below steptrace count with everything they import from steptrace and the data
-            files beside it, names inside a module count as their module, others are ignored.
+            files beside it, names inside a module count as their module, others are ignored. `a.b.*` is every
+            module of the package `a.b`.
         scripts: Python files outside the package, followed in the same way.
         folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
 
@@ -134,6 +135,8 @@ def _module_files(name: str) -> list[Path]:
     parts = name.split(".")
     if parts[0] != _PACKAGE.name:
         return []
+    if parts[-1] == "*":
+        return sorted(_PACKAGE.joinpath(*parts[1:-1]).rglob("*.py"))
     files = [_PACKAGE / "__init__.py"]
     for length in range(2, len(parts) + 1):
         path = _PACKAGE.joinpath(*parts[1:length])

@@ -14,13 +14,18 @@ from steptrace.errors import ConfigError
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """A safe loader that refuses a key written twice instead of silently keeping the last."""
+    """A safe loader that refuses keys that are no text or written twice, where YAML keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's own signature
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' twice", key.start_mark)
+            problem = None
+            if key.tag != "tag:yaml.org,2002:str":
+                problem = f"the key '{key.value}' is not text; quote it"  # YAML reads `no` as false
+            elif key.value in seen:
+                problem = f"the key '{key.value}' twice"
+            if problem:
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(key.value)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
@@ -45,9 +50,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise ConfigError("holds no keys", where=path, expected="a mapping `key: value`")
-    for key in document:
-        if not isinstance(key, str):
-            raise ConfigError(f"the key {key!r} is not text", where=path, next_step="quote it")
     return document
 
 

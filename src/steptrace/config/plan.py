@@ -3,7 +3,7 @@
 The Snakefile asks this module and nothing else, so what re-runs when can be tested without Snakemake.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -60,13 +60,19 @@ class Plan:
         reference = self.studies[study].references[chosen.reference]
         return self._digests_of(["steptrace.train.equivalence"], [chosen.composed, reference])
 
-    def script_digest(self, script: str, *folders: str) -> str:
-        """Return the digest of a script of workflow/scripts/, all it imports, and folders below the root."""
-        key = ("script", script, *folders)
+    def code(self, *, scripts: Sequence[str] = (), modules: Sequence[str] = (), folders: Sequence[str] = ()) -> str:
+        """Return the digest of code that a rule runs.
+
+        Args:
+            scripts: files of workflow/scripts/, with all they import from steptrace.
+            modules: modules of steptrace, with all they import from it.
+            folders: folders below the root, as a whole.
+        """
+        key = ("rule", *scripts, *modules, *folders)
         if key not in self._digests:
-            path = self.project.root / "workflow" / "scripts" / script
-            extra = [self.project.root / folder for folder in folders]
-            self._digests[key] = code_digest(scripts=[path], folders=[f for f in extra if f.is_dir()])[:_SHORT]
+            paths = [self.project.root / "workflow" / "scripts" / name for name in scripts]
+            extra = [self.project.root / name for name in folders]
+            self._digests[key] = code_digest(modules, scripts=paths, folders=extra)[:_SHORT]
         return self._digests[key]
 
     def attempt(self, study: str, variant: str, name: str, digests: Mapping[str, str]) -> int:

@@ -32,7 +32,7 @@ from steptrace.train.endings import Ending, classify, kernel_oom_kills
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
 _STALE = ("status.json", "run.json", "steps.parquet", "trace*.json.gz", "sources.json", "op_lines.parquet")
-_STALE_TOO = ("summary.json", "equivalence.json", "train.log")
+_STALE_TOO = ("summary.json", "tables/*", "equivalence.json", "train.log")
 _TAIL_LINES = 20
 _POLL_S = 0.2
 _GRACE_S = 2.0

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 name = Path(__file__).stem
-*given, _, out = sys.argv[1:]
+*given, _, out = (argument for argument in sys.argv[1:] if argument != "--traces")
 with Path("runs.txt").open("a") as file:
     file.write(f"{name} {' '.join(given)}\n")
 document = {"by": name}

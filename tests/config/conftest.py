@@ -1,0 +1,42 @@
+"""The repository's own configuration, and a copy of it that a test may change."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from steptrace.config.plan import Plan, make_plan
+from steptrace.config.settings import Project
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A folder with the repository's config/ and schemas: it can serve as root and as working directory."""
+    folder = tmp_path / "copy"
+    shutil.copytree(ROOT / "config", folder / "config")
+    shutil.copytree(ROOT / "workflow" / "schemas", folder / "workflow" / "schemas")
+    return folder
+
+
+@pytest.fixture
+def plan_of(copy: Path) -> Callable[..., Plan]:
+    """A function that writes a study `tiny` into the copy and returns the plan with it alone."""
+
+    def make(study: str, **overrides: object) -> Plan:
+        (copy / "config" / "study" / "tiny.yaml").write_text(study)
+        return make_plan(copy, copy, {"studies": ["tiny"], "scale": "cpu", **overrides})
+
+    return make
+
+
+@pytest.fixture
+def project(copy: Path) -> Project:
+    return Project(copy, copy)

@@ -1,0 +1,76 @@
+"""The cache of composed configurations: never wrong, and quick where nothing changed."""
+
+import json
+import os
+
+from steptrace.config.cache import ComposeCache, write_if_changed
+from steptrace.config.plan import failure_key
+
+
+def cache_of(copy, **arguments):
+    return ComposeCache([copy / "config"], copy / "cache", **arguments)
+
+
+def test_second_use_composes_nothing(copy, monkeypatch):
+    first = cache_of(copy)
+    composed = first.compose(["loss=where"], where="test")
+    first.save()
+    monkeypatch.setattr(ComposeCache, "_compose", lambda *_: 1 / 0)
+    assert cache_of(copy).compose(["loss=where"], where="test") == composed
+
+
+def test_any_change_of_the_yaml_or_of_allowed_targets_starts_anew(copy):
+    cache = cache_of(copy)
+    before = cache.compose(["loss=where"], where="test")
+    cache.save()
+    path = copy / "config/loss/where.yaml"
+    path.write_text(path.read_text().replace("-1", "-2"))
+    cache = cache_of(copy)
+    assert cache.compose(["loss=where"], where="test").digest != before.digest
+    cache.save()
+    assert len(list((copy / "cache").glob("configs-*.json"))) == 1  # the file of the earlier state is gone
+    other = cache_of(copy, allow=["mine"])
+    assert other._path != cache._path
+
+
+def test_a_damaged_file_is_no_obstacle(copy):
+    cache = cache_of(copy)
+    composed = cache.compose([], where="test")
+    cache.save()
+    for damage in ("{", "[]", '{"a": {"b": 1}}'):
+        cache._path.write_text(damage)
+        assert cache_of(copy).compose([], where="test") == composed
+
+
+def test_snapshots_are_written_only_if_they_change(tmp_path):
+    path = tmp_path / "folder" / "file.txt"
+    assert write_if_changed(path, "one")
+    os.utime(path, (1, 1))
+    assert not write_if_changed(path, "one")
+    assert path.stat().st_mtime == 1
+    assert write_if_changed(path, "two")
+    assert path.read_text() == "two"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]  # nothing temporary is left
+
+
+def test_planning_twice_writes_nothing_the_second_time(plan_of, copy):
+    study = "title: T\nbaseline: a\nvariants: {a: [], b: [seed=1]}\n"
+    plan_of(study)
+    files = [path for path in (copy / "results").rglob("*") if path.is_file()]
+    assert len(files) == 5  # study.json, two configurations, a reference, the cache
+    for path in files:
+        os.utime(path, (1, 1))
+    plan_of(study)
+    assert all(path.stat().st_mtime == 1 for path in files)
+
+
+def test_a_failure_counts_only_under_its_own_digests(plan_of):
+    plan = plan_of("title: T\nbaseline: a\nvariants: {a: [], b: [seed=1]}\n")
+    digests = plan.train_digests("tiny", "b")
+    assert plan.attempt("tiny", "b", "run0", digests) == 1
+    path = plan.failures_file("tiny", "b", "run0")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"key": failure_key(digests)}) + "\n" + json.dumps({"key": "another-key"}) + "\n")
+    assert plan.attempt("tiny", "b", "run0", digests) == 2
+    assert plan.attempt("tiny", "b", "run1", digests) == 1
+    assert plan.attempt("tiny", "b", "run0", {**digests, "code": "0" * 16}) == 1

@@ -1,0 +1,117 @@
+"""Whatever is wrong in a configuration gives one short message with the file, the culprit and the near name."""
+
+from pathlib import Path
+
+import pytest
+
+from steptrace.config.compose import Composer
+from steptrace.config.schema import check_config
+from steptrace.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def composer():
+    return Composer([ROOT / "config"])
+
+
+def error_of(composer, *overrides, allow=()):
+    with pytest.raises(ConfigError) as caught:
+        check_config(composer.compose(overrides, where="study.yaml, variant 'v'"), allow=allow, where="study.yaml")
+    assert all(len(line) < 250 for line in str(caught.value).splitlines())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("loss=wher", ["variant 'v'", "there is no 'wher' in the group 'loss'", "did you mean 'where'?"]),
+        ("los=where", ["override 'los=where'", "unknown key 'los'", "did you mean 'loss'?"]),
+        ("data.batchsize=8", ["unknown key 'data.batchsize'", "did you mean 'batch_size'?"]),
+        ("+data.batchsize=8", ["unknown key 'data.batchsize'", "did you mean 'batch_size'?"]),
+        ("+typo=1", ["unknown key 'typo'"]),
+        ("data.batch_size=abc", ["data.batch_size: Value 'abc' of type 'str' could not be converted to Integer"]),
+        ("data.batch_size=1.5", ["data.batch_size: Value '1.5'", "Integer"]),
+        ("precision.tf32=perhaps", ["precision.tf32: Value 'perhaps' is not a valid bool"]),
+        ("model.hiden=20", ["unknown key 'model.hiden'", "did you mean 'hidden'?", "`+model.hiden=...`"]),
+        ("data.batch_size=0", ["data.batch_size is 0", "at least 1"]),
+        ("data.batch_size=4,8", ["gives several values", "`matrix:`"]),
+        ("data.batch_size", ["override 'data.batch_size'", "missing EQUAL"]),
+        ("device=gpu", ["device is 'gpu'", "cpu or cuda"]),
+        ("precision.autocast=fp8", ["precision.autocast is 'fp8'", "bf16 or fp16"]),
+        ("precision.grad_scaler=true", ["precision.grad_scaler is true without fp16 autocast", "precision=fp16"]),
+        ("data.num_workers=0", ["data.prefetch_factor is 2 but data.num_workers is 0", "data.prefetch_factor=null"]),
+        ("equivalence.seeds=[]", ["equivalence.seeds is empty"]),
+        ("loss._target_=os.system", ["loss._target_ is 'os.system'", "torch., steptrace.", "allow_targets: [os]"]),
+        ("data.dataset._target_=mine.Data", ["data.dataset._target_ is 'mine.Data'", "allow_targets: [mine]"]),
+        ("~loss._target_", ["loss has no _target_"]),
+        ("model.classes=${nothing}", ["nothing"]),
+    ],
+)
+def test_one_wrong_override(composer, override, parts):
+    message = error_of(composer, override)
+    for part in parts:
+        assert part in message
+
+
+def test_a_target_must_begin_with_a_whole_name(composer):
+    assert "torchvision" in error_of(composer, "loss._target_=torchvision.ops.Loss")
+    assert "minefield" in error_of(composer, "loss._target_=minefield.Loss", allow=["mine"])
+    assert "deep" in error_of(composer, "+model.inner.list=[{_target_:deep.Net}]")
+
+
+def test_an_allowed_target_is_accepted(composer):
+    config = composer.compose(["loss._target_=mine.Loss"], where="test")
+    check_config(config, allow=["mine"], where="test")
+
+
+def test_errors_inside_a_group_file_name_the_file(copy):
+    (copy / "config/data/random_masks.yaml").write_text("batch_size: many\n")
+    assert "data/random_masks.yaml" in error_of(Composer([copy / "config"]))
+    (copy / "config/data/random_masks.yaml").write_text("batchsize: 3\n")
+    message = error_of(Composer([copy / "config"]))
+    assert "batchsize" in message
+    (copy / "config/data/random_masks.yaml").write_text("batch_size: [3\n")
+    assert "not valid YAML" in error_of(Composer([copy / "config"]))
+    (copy / "config/data/random_masks.yaml").write_text("batch_size: 3\n")
+    assert "data.dataset has no" in error_of(Composer([copy / "config"]))
+
+
+def test_a_later_choice_of_a_group_replaces_an_earlier_one(composer):
+    config = composer.compose(["loss=where", "seed=1", "loss=sort", "seed=2"], where="test")
+    assert config["loss"]["_target_"].endswith("SortLoss")
+    assert config["seed"] == 2
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["loss=sort", "data.batch_size=8", "model.hidden=20", "python_path=[a,b]", "scale.threads=null"],
+        ["precision=bf16", "data.dataset={_target_:torch.Data,length:3}", "optimizer.lr=1e-4"],
+        ["scale=gpu", "seed=7", "equivalence.seeds=[5]"],
+    ],
+)
+def test_merging_into_a_remembered_base_equals_composing_afresh(composer, overrides):
+    """The short cut that makes a thousand variants cheap must not change what they are."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(ROOT / "config"), version_base="1.3"):
+        expected = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+    assert composer.compose(overrides, where="test") == expected
+    assert composer.compose(overrides, where="test") == expected  # the base was not changed by the first
+
+
+def test_additions_and_deletions(composer):
+    config = composer.compose(["+model.bias=true", "~optimizer.momentum", "loss=where"], where="test")
+    assert config["model"]["bias"] is True
+    assert "momentum" not in config["optimizer"]
+    assert config["loss"]["_target_"].endswith("WhereLoss")
+
+
+def test_a_second_folder_adds_options(copy, tmp_path):
+    (tmp_path / "own" / "loss").mkdir(parents=True)
+    (tmp_path / "own" / "loss" / "mine.yaml").write_text("_target_: mine.Loss\nscale: 2\n")
+    config = Composer([copy / "config", tmp_path / "own"]).compose(["loss=mine", "loss.scale=3"], where="test")
+    assert config["loss"] == {"_target_": "mine.Loss", "scale": 3}

@@ -1,0 +1,76 @@
+"""The configuration that comes with the repository: every file of it must compose, and mean what it says."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from steptrace.config.compose import Composer
+from steptrace.config.plan import make_plan
+from steptrace.config.schema import check_config
+
+ROOT = Path(__file__).parents[2]
+GROUPS = [path for path in sorted((ROOT / "config").iterdir()) if path.is_dir() and path.name != "study"]
+OPTIONS = [f"{group.name}={option.stem}" for group in GROUPS for option in sorted(group.glob("*.yaml"))]
+
+
+@pytest.fixture(scope="module")
+def composer():
+    return Composer([ROOT / "config"])
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_of_every_group_composes_and_is_valid(composer, option):
+    # A workload's data set takes sizes from its model, so the two of one name go together.
+    name = option.split("=")[1]
+    partners = [f"{group}={name}" for group in ("model", "data") if f"{group}={name}" in OPTIONS]
+    config = composer.compose([option, *partners], where="test")
+    check_config(config, where="test")
+
+
+@pytest.mark.parametrize("scale", ["cpu", "gpu"])
+@pytest.mark.parametrize("study", sorted(path.stem for path in (ROOT / "config" / "study").glob("*.yaml")))
+def test_every_study_expands_at_every_scale(tmp_path, study, scale):
+    plan = make_plan(ROOT, tmp_path, {"studies": [study], "scale": scale})
+    expanded = plan.studies[study]
+    assert len(expanded.variants) >= 2
+    assert expanded.scale == scale
+    assert len({variant.digest for variant in expanded.variants}) == len(expanded.variants)
+    assert all(variant.config["device"] == {"cpu": "cpu", "gpu": "cuda"}[scale] for variant in expanded.variants)
+
+
+def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
+    plan = make_plan(ROOT, tmp_path, {"studies": ["masked_loss"], "scale": "gpu"})
+    study = plan.studies["masked_loss"]
+    assert [variant.name for variant in study.variants] == ["boolean_mask", "where", "sort", "ignore_index"]
+    config = study.variants[0].config
+    assert config["data"]["batch_size"] == 256
+    assert config["data"]["dataset"]["image_size"] == 256
+    assert config["data"]["num_workers"] == 8
+    assert config["data"]["pin_memory"] is True
+    assert config["data"]["non_blocking"] is True
+    assert config["scale"]["timed_steps"] == 300
+    assert config["model"] == {
+        "_target_": "steptrace.workloads.segmentation.SegmentationNet",
+        "in_channels": 3,
+        "hidden": 10,
+        "layers": 10,
+        "classes": 10,
+    }
+    assert config["optimizer"] == {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9}
+    assert config["profile"] == {
+        "wait": 1,
+        "warmup": 4,
+        "active": 3,
+        "record_shapes": True,
+        "profile_memory": True,
+        "with_stack": True,
+    }
+
+
+def test_variants_of_masked_loss_differ_in_the_loss_alone(tmp_path):
+    study = make_plan(ROOT, tmp_path, {"studies": ["masked_loss"], "scale": "cpu"}).studies["masked_loss"]
+    for one, other in itertools.combinations(study.variants, 2):
+        assert one.config["loss"]["_target_"] != other.config["loss"]["_target_"]
+        assert {**one.config, "loss": None} == {**other.config, "loss": None}
+    assert study.references["reference.yaml"].config["loss"]["_target_"].endswith("ReferenceLoss")

@@ -1,0 +1,161 @@
+"""What a digest sees and what it does not: this decides what runs again."""
+
+import textwrap
+
+import pytest
+
+from steptrace.config import digest
+from steptrace.config.digest import code_digest, config_digest
+from steptrace.errors import ConfigError
+
+FILES = {
+    "__init__.py": "",
+    "errors.py": "class Error(Exception): ...\n",
+    "work/__init__.py": '"""Doc."""\n',
+    "work/losses.py": "from steptrace.errors import Error\nclass Loss:\n    '''Doc.'''\n    slope = 1\n",
+    "work/other.py": "value = 1\n",
+    "work/kernel.cu": "__global__ void f() {}",
+    "train/__init__.py": "",
+    "train/main.py": "import steptrace.record\ndef run():\n    from . import loop\n",
+    "train/loop.py": "value = 1\n",
+    "train/supervise.py": "value = 1\n",
+    "record.py": "value = 1\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    folder = tmp_path / "steptrace"
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(digest, "_PACKAGE", folder)
+    return folder
+
+
+def of_training():
+    return code_digest(["steptrace.train.main", "steptrace.work.losses.Loss", "torch.optim.SGD"])
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("work/losses.py", "slope = 1", "slope = 2"),
+        ("train/loop.py", "value = 1", "value = 2"),  # imported inside a function, relatively
+        ("record.py", "value = 1", "value = 2"),
+        ("errors.py", "class Error", "class Mistake"),
+        ("work/__init__.py", '"""Doc."""', "value = 1"),  # executed on the way to the loss
+        ("work/kernel.cu", "{}", "{ }"),  # another language: every byte counts
+    ],
+)
+def test_a_change_of_what_runs_counts(package, name, old, new):
+    before = of_training()
+    text = (package / name).read_text()
+    assert old in text
+    (package / name).write_text(text.replace(old, new))
+    assert of_training() != before
+
+
+def test_comments_formatting_docstrings_and_times_cost_nothing(package):
+    before = of_training()
+    path = package / "work/losses.py"
+    path.write_text(
+        textwrap.dedent("""
+        # a comment
+        from steptrace.errors import (
+            Error,
+        )
+
+        class Loss:
+            '''Another docstring.'''
+            slope = (1)
+        """)
+    )
+    assert of_training() == before
+
+
+@pytest.mark.parametrize("name", ["train/supervise.py", "work/other.py"])
+def test_code_that_is_not_run_does_not_count(package, name):
+    before = of_training()
+    (package / name).write_text("value = 2\n")
+    assert of_training() == before
+
+
+def test_a_new_data_file_counts_and_a_cache_does_not(package):
+    before = of_training()
+    (package / "work/__pycache__").mkdir()
+    (package / "work/__pycache__/losses.pyc").write_bytes(b"1")
+    (package / "work/.hidden").write_text("1")
+    assert of_training() == before
+    (package / "work/table.json").write_text("1")
+    assert of_training() != before
+
+
+def test_a_star_is_every_module_of_a_package(package):
+    before = code_digest(["steptrace.work.*"])
+    (package / "work/other.py").write_text("value = 2\n")
+    assert code_digest(["steptrace.work.*"]) != before
+
+
+def test_scripts_are_followed_into_the_package(package, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from steptrace.work.other import value\n")
+    before = code_digest(scripts=[script])
+    (package / "work/losses.py").write_text("changed = 1\n")
+    assert code_digest(scripts=[script]) == before
+    (package / "work/other.py").write_text("value = 2\n")
+    assert code_digest(scripts=[script]) != before
+
+
+def test_a_users_folder_counts_as_a_whole(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "net.py").write_text("value = 1\n")
+    before = code_digest(folders=[folder])
+    (folder / "net.py").write_text("value = 1  # comment\n")
+    assert code_digest(folders=[folder]) == before
+    (folder / "weights.txt").write_text("1")
+    assert code_digest(folders=[folder]) != before
+
+
+def test_a_file_that_is_no_python_counts_by_its_bytes(package):
+    (package / "work/losses.py").write_text("class Loss(\n")
+    before = of_training()
+    (package / "work/losses.py").write_text("class Loss((\n")
+    assert of_training() != before
+
+
+def test_a_folder_that_is_missing_or_far_too_large(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="no such folder"):
+        code_digest(folders=[tmp_path / "nowhere"])
+    monkeypatch.setattr(digest, "_MOST_FILES", 3)
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("")
+    with pytest.raises(ConfigError, match="more than 3 files"):
+        code_digest(folders=[tmp_path])
+
+
+def test_the_digest_of_a_configuration_leaves_its_labels_out():
+    config = {"seed": 1, "data": {"a": 1, "b": 2}}
+    same = {"data": {"b": 2, "a": 1}, "seed": 1, "study": "s", "variant": "v", "digest": "d"}
+    assert config_digest(config) == config_digest(same)
+    assert config_digest(config) != config_digest({**config, "seed": 2})
+
+
+def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
+    seen = set(digest._module_files("steptrace.workloads.masked_losses.WhereLoss"))
+    assert any(path.name == "masked_losses.py" for path in seen)
+    names = {path.name for path in closure("steptrace.train.main")}
+    assert {"main.py", "loop.py", "record.py"} <= names
+    assert not {"supervise.py", "devices.py", "endings.py", "equivalence.py", "plan.py", "summary.py"} & names
+
+
+def closure(*modules):
+    queue, seen = [path for name in modules for path in digest._module_files(name)], set()
+    while queue:
+        path = queue.pop()
+        if path not in seen:
+            seen.add(path)
+            queue += [found for name in digest._scan(path)[1] for found in digest._module_files(name)]
+    return seen

@@ -1,0 +1,147 @@
+"""A study's file becomes variants: the matrix, the names, the references, and what a person can get wrong."""
+
+import json
+
+import pytest
+import yaml
+
+from steptrace.errors import ConfigError
+
+STUDY = """
+title: Tiny
+baseline: plain
+reference: [loss=masked_reference, precision=fp32]
+variants:
+  plain: [loss=boolean_mask]
+  other:
+    overrides: [loss=where]
+    hypothesis: It is faster.
+"""
+
+
+def test_study_json_and_snapshots(plan_of, copy):
+    study = plan_of(STUDY, repeats=2).studies["tiny"]
+    document = json.loads((copy / "results/tiny/study.json").read_text())
+    assert {key: document[key] for key in ("name", "baseline", "scale", "repeats")} == {
+        "name": "tiny",
+        "baseline": "plain",
+        "scale": "cpu",
+        "repeats": 2,
+    }
+    assert document["variants"][1] == {
+        "name": "other",
+        "overrides": ["loss=where"],
+        "hypothesis": "It is faster.",
+        "baseline": "plain",
+        "digest": study.variants[1].digest,
+    }
+    snapshot = yaml.safe_load((copy / "results/tiny/other/config.yaml").read_text())
+    assert (snapshot["study"], snapshot["variant"], snapshot["digest"]) == ("tiny", "other", study.variants[1].digest)
+    assert snapshot["loss"]["_target_"].endswith("WhereLoss")
+    assert snapshot["precision"]["tolerance"]["loss"] == 1e-5  # YAML reads a bare 1e-05 as text
+    reference = yaml.safe_load((copy / "results/tiny/reference.yaml").read_text())
+    assert reference["loss"]["_target_"].endswith("ReferenceLoss")
+
+
+def test_matrix_is_a_product_and_each_cell_has_its_baseline_and_reference(plan_of, copy):
+    study = plan_of(STUDY + "matrix:\n  data.batch_size: [4, 8]\n  precision: [fp32, bf16]\n").studies["tiny"]
+    assert len(study.variants) == 8
+    by_name = {variant.name: variant for variant in study.variants}
+    variant = by_name["other__batch_size-8__precision-bf16"]
+    assert variant.baseline == "plain__batch_size-8__precision-bf16"
+    assert by_name[variant.baseline].baseline == variant.baseline
+    assert variant.overrides == ("loss=where", "data.batch_size=8", "precision=bf16")
+    assert variant.config["data"]["batch_size"] == 8
+    assert variant.config["precision"]["autocast"] == "bf16"
+    assert variant.hypothesis == "It is faster."
+    reference = study.references[variant.reference].config
+    assert reference["data"]["batch_size"] == 8
+    assert reference["precision"]["name"] == "fp32"
+    assert (copy / "results/tiny" / variant.reference).is_file()
+    assert study.baseline == "plain__batch_size-4__precision-fp32"
+
+
+def test_matrix_values_become_file_safe_names(plan_of):
+    values = "matrix:\n  model.hidden: ['3', 4]\n  optimizer.lr: [0.001, 1.0e-05]\n  scale.threads: [null, 2]\n"
+    names = [variant.name for variant in plan_of(STUDY + values).studies["tiny"].variants]
+    assert "plain__hidden-3__lr-0.001__threads-null" in names
+    assert "plain__hidden-4__lr-1e-05__threads-2" in names
+    assert len(set(names)) == 16
+
+
+def test_two_keys_with_the_same_last_part_keep_their_full_names(plan_of):
+    study = plan_of(STUDY + "matrix:\n  seed: [1]\n  data.dataset.seed: [2]\n").studies["tiny"]
+    assert study.variants[0].name == "plain__seed-1__data.dataset.seed-2"
+
+
+def test_very_long_names_are_shortened_and_stay_distinct(plan_of):
+    long = "x" * 150
+    study = plan_of(STUDY + f"matrix:\n  model._target_: [torch.{long}, torch.{long}y]\n").studies["tiny"]
+    names = [variant.name for variant in study.variants]
+    assert max(map(len, names)) <= 120
+    assert len(set(names)) == 4
+    assert {variant.baseline for variant in study.variants} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (("baseline: plain", "baseline: plian"), ["the baseline 'plian' is no variant", "did you mean 'plain'?"]),
+        (("variants:", "varients:"), ["unknown key 'varients'", "did you mean 'variants'?"]),
+        (("title: Tiny\n", ""), ["the key 'title' is missing"]),
+        (("[loss=where]", "loss=where"), ["'variants.other.overrides' is \"loss=where\"", "a list of overrides"]),
+        (("hypothesis:", "hypotesis:"), ["unknown key 'hypotesis' in 'variants.other'", "'hypothesis'"]),
+        (("  other:", "  ot/her:"), ["'ot/her' cannot be a name in 'variants'", "letters, digits"]),
+        (("  other:", "  Plain:"), ["'Plain' and 'plain' would share one folder"]),
+        (("  other:", "  plain:"), ["the key 'plain' twice"]),
+        (("  other:", "  no:"), ["the key 'no' is not text; quote it"]),
+        (("  plain: [loss", "  plain: [los"), ["tiny.yaml, variant 'plain'", "unknown key 'los'"]),
+        (("loss=masked_reference", "loss=masked_referense"), ["tiny.yaml, reference", "did you mean 'masked_ref"]),
+        (("title: Tiny", "title: [Tiny"), ["is not valid YAML"]),
+    ],
+)
+def test_mistakes_in_a_study(plan_of, change, parts):
+    assert change[0] in STUDY
+    with pytest.raises(ConfigError) as caught:
+        plan_of(STUDY.replace(*change))
+    assert "tiny.yaml" in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "part"),
+    [
+        ("matrix: {loss: []}", "'matrix.loss' is []"),
+        ("matrix: {data.batch_size: 4}", "'matrix.data.batch_size' is 4"),
+        ("matrix: {data.batch_size: [4, 4]}", "'matrix.data.batch_size' holds a value twice"),
+        ("matrix: {data.dataset: [a/b, a_b]}", "would share one folder"),
+        ("matrix: {data.batch_sise: [4]}", "did you mean 'batch_size'?"),
+    ],
+)
+def test_mistakes_in_a_matrix(plan_of, matrix, part):
+    with pytest.raises(ConfigError) as caught:
+        plan_of(STUDY + matrix)
+    assert part in str(caught.value)
+
+
+def test_narrowing_keeps_the_baseline(plan_of):
+    assert [v.name for v in plan_of(STUDY, variants=["other"]).studies["tiny"].variants] == ["plain", "other"]
+    assert [v.name for v in plan_of(STUDY, variants=["plain"]).studies["tiny"].variants] == ["plain"]
+    matrix = STUDY + "matrix: {seed: [1, 2]}"
+    names = [v.name for v in plan_of(matrix, variants=["other__seed-2"]).studies["tiny"].variants]
+    assert names == ["plain__seed-2", "other__seed-2"]
+    assert len(plan_of(matrix, variants=["other"]).studies["tiny"].variants) == 4
+
+
+def test_an_unknown_variant_is_named_with_the_near_one(plan_of):
+    plan = plan_of(STUDY)
+    with pytest.raises(ConfigError, match=r"did you mean 'other'\?"):
+        plan.studies["tiny"].variant("othr")
+    with pytest.raises(ConfigError, match=r"there is no variant 'othr'"):
+        plan_of(STUDY, variants=["othr"])
+    with pytest.raises(ConfigError, match=r"did you mean 'plain'\?"):
+        plan.check_targets(["results/tiny/plan/run0/status.json"])
+    with pytest.raises(ConfigError, match=r"did you mean 'tiny'\?"):
+        plan.check_targets(["all", "results/tinny/plain/run0/status.json"])
+    plan.check_targets(["results/tiny/other/run0/status.json", "results/traces/any/summary.json", "reports/x.html"])

@@ -1,0 +1,98 @@
+"""config/workflow.yaml: defaults, the command line's overrides, and what a person can get wrong."""
+
+import pytest
+
+from steptrace.config.settings import ImportedTrace, Project, read_settings
+from steptrace.errors import ConfigError
+
+
+@pytest.fixture
+def settings_of(copy):
+    def read(text, **overrides):
+        (copy / "config/workflow.yaml").write_text(text)
+        return read_settings(Project(copy, copy), overrides)
+
+    return read
+
+
+def test_defaults(settings_of):
+    settings = settings_of("scale: cpu\n")
+    assert "masked_loss" in settings.studies
+    assert (settings.repeats, settings.variants, settings.gates, settings.traces) == (3, None, {}, ())
+
+
+def test_command_line_goes_before_the_file(settings_of):
+    text = "studies: [masked_loss]\nrepeats: 5\nscale: gpu\n"
+    settings = settings_of(text, repeats=1, scale="cpu", studies="masked_loss")
+    assert (settings.studies, settings.repeats, settings.scale) == (("masked_loss",), 1, "cpu")
+
+
+def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
+    monkeypatch.setattr("steptrace.config.gpus.torch_has_gpu_support", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert settings_of("scale: auto\n").scale == "gpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert settings_of("scale: auto\n").scale == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr("steptrace.config.gpus.torch_has_gpu_support", lambda: False)
+    assert settings_of("scale: auto\n").scale == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("studys: [masked_loss]", ["workflow.yaml: unknown key 'studys'", "did you mean 'studies'?"]),
+        ("studies: [masked_los]", ["there is no study 'masked_los'", "did you mean 'masked_loss'?"]),
+        ("repeats: three", ["'repeats' is \"three\"", "a whole number of at least 1"]),
+        ("repeats: 0", ["'repeats' is 0", "at least 1"]),
+        ("studies: masked_loss", ["'studies' is \"masked_loss\"", "a list of studies"]),
+        ("traces: [missing.json]", ["there is no trace 'missing.json'"]),
+        ("gates: {masked_loss: {where: {ratio.value: {atleast: 1}}}}", ["'atleast'", "did you mean 'at_least'?"]),
+        ("gates: {masked_loss: {where: {ratio.value: 2}}}", ["at_least, at_most or equals"]),
+        ("allow_targets: ['no such']", ["'allow_targets.0' is \"no such\"", "a dotted package name"]),
+        ("repeats: 2\nrepeats: 3", ["line 2", "the key 'repeats' twice"]),
+        ("- masked_loss", ["holds no keys"]),
+    ],
+)
+def test_mistakes(settings_of, text, parts):
+    with pytest.raises(ConfigError) as caught:
+        settings_of(text)
+    assert "workflow.yaml" in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_a_mistake_on_the_command_line_is_said_to_be_there(settings_of):
+    with pytest.raises(ConfigError, match="--config: 'repeats' is \"many\""):
+        settings_of("repeats: 2", repeats="many")
+
+
+def test_imported_traces_get_file_safe_names(settings_of, copy):
+    for name in ("my trace.json.gz", "other.json"):
+        (copy / name).write_text("")
+    settings = settings_of("traces: ['my trace.json.gz', {name: mine, path: other.json}]\n")
+    assert settings.traces == (ImportedTrace("my_trace", "my trace.json.gz"), ImportedTrace("mine", "other.json"))
+    with pytest.raises(ConfigError, match="two traces have the name 'other'"):
+        settings_of("traces: [other.json, ./other.json]\n")
+
+
+def test_gates_on_what_does_not_exist(plan_of):
+    study = "title: T\nbaseline: a\nvariants: {a: [], b: [seed=1]}\n"
+    plan_of(study, gates={"tiny": {"b": {"ratio.low": {"at_least": 1}}}})
+    with pytest.raises(ConfigError, match=r"no variant 'bb'"):
+        plan_of(study, gates={"tiny": {"bb": {"ratio.low": {"at_least": 1}}}})
+    with pytest.raises(ConfigError, match=r"did you mean 'tiny'\?"):
+        plan_of(study, gates={"tny": {"b": {"ratio.low": {"at_least": 1}}}})
+
+
+def test_a_working_directory_may_bring_its_own(copy, tmp_path):
+    own = tmp_path / "elsewhere"
+    (own / "config/study").mkdir(parents=True)
+    (own / "config/workflow.yaml").write_text("studies: [mine]\nscale: cpu\n")
+    (own / "config/study/mine.yaml").write_text("title: Mine\nbaseline: a\nvariants: {a: []}\n")
+    project = Project(copy, own)
+    assert read_settings(project, {}).studies == ("mine",)
+    assert project.config_folders == [copy / "config", own / "config"]
+    (own / "config/config.yaml").write_text("")
+    assert project.config_folders == [own / "config", copy / "config"]
+    assert {"mine", "masked_loss"} <= set(project.study_files)

@@ -1,0 +1,25 @@
+"""analyze_run.py RUN_DIR --out FILE: the summary of a run's traces; without traces if the run left none"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from steptrace.errors import TraceError
+from steptrace.record import read_status, write_json
+from steptrace.summary import SCHEMA_VERSION, summarize, write_tables
+
+parser = argparse.ArgumentParser()
+parser.add_argument("run_dir", type=Path)
+parser.add_argument("--out", type=Path, required=True)
+options = parser.parse_args()
+
+summary = {"schema_version": SCHEMA_VERSION, "traces": []}
+traces = sorted(options.run_dir.glob("trace*.json.gz"))
+if traces and read_status(options.run_dir).status == "ok":
+    try:
+        summary, analyses = summarize(traces)
+        write_tables(analyses, options.run_dir / "tables")
+    except TraceError as error:  # step times count without a trace
+        summary["error"] = str(error)
+        print(f"warning: {error}", file=sys.stderr)
+write_json(options.out, summary)
