@@ -64,6 +64,7 @@ _BOLD_LETTER, _LETTER = 8.2, 6.6
 
 _NOT_INLINE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _NAMESPACES = re.compile(r'\s+xmlns(?::\w+)?="[^"]*"')
+_ROOT = re.compile(r'<svg\s[^>]*?viewBox="([^"]+)"[^>]*>')
 _ID = re.compile(r'(\bid="|"#|url\(#)')
 
 
@@ -138,6 +139,7 @@ def inline(figure: Figure, name: str, alt: str) -> InlineSvg:
     text = _ID.sub(lambda match: f"{match.group(1)}{name}-", text)
     for role, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{role})")
-    size = re.compile(r'<svg\s[^>]*?viewBox="([^"]+)"[^>]*>')
-    head = f'<svg role="img" aria-label="{escape(alt)}" viewBox="\\1" class="chart">'
-    return InlineSvg(size.sub(head, text.strip(), count=1))
+    found = _ROOT.search(text)
+    assert found is not None  # Matplotlib always writes one
+    head = f'<svg role="img" aria-label="{escape(alt)}" viewBox="{found.group(1)}" class="chart">'
+    return InlineSvg(head + text[found.end() :].strip())

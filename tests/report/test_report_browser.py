@@ -1,0 +1,78 @@
+"""The pages in a real browser, from file://, without a network."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def visit(browser: Any, path: Path, width: int) -> tuple[Any, list[str], list[str]]:
+    """The opened page, what its console said, and what it asked for besides itself."""
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    asked: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(path.as_uri())
+    return tab, said, [url for url in asked if url != path.as_uri() and not url.startswith("data:")]
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("name", ["study", "index", "trace"])
+def test_a_page_opens_without_an_error_or_an_outside_request(
+    browser: Any, pages: dict[str, Path], name: str, width: int
+) -> None:
+    tab, said, asked = visit(browser, pages[name], width)
+    assert said == []
+    assert asked == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("h1").count() == 1
+    tab.close()
+
+
+def test_hostile_data_does_nothing(browser: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(browser, pages["study"], 1280)
+    assert tab.locator("main script").count() == 0
+    assert tab.get_by_text("<script>alert('x')</script>").count() > 0
+    tab.close()
+
+
+def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(browser: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(browser, pages["study"], 1280)
+    names = tab.locator("table.variants tbody .variant")
+    head = tab.locator("table.variants thead th", has_text="Step time")
+    head.click()
+    assert names.all_inner_texts()[:2] == ["boolean_mask", "ignore_index"]
+    head.click()
+    assert names.all_inner_texts()[:2] == ["ignore_index", "boolean_mask"]
+    assert head.get_attribute("aria-sort") == "ascending"
+    tab.close()
+
+
+def test_charts_are_seen_and_follow_the_theme(browser: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(browser, pages["study"], 1280)
+    chart = tab.locator("svg.chart").first
+    assert chart.bounding_box()["width"] > 300
+    text = chart.locator("text", has_text="boolean_mask").first
+    light = text.evaluate("e => getComputedStyle(e).fill")
+    tab.emulate_media(color_scheme="dark")
+    assert text.evaluate("e => getComputedStyle(e).fill") != light
+    tab.close()

@@ -1,0 +1,171 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from steptrace.errors import RecordError
+from steptrace.report.build import load_steps, load_study
+from steptrace.report.headline import headline, tone
+from steptrace.report.index_entries import load_imported, load_index
+
+MakeStudy = Callable[[str], Path]
+
+
+def rewrite(path: Path, **changes: object) -> Path:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return path
+
+
+def test_absent_optional_keys_are_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "comparison.json"
+    path.write_text(
+        json.dumps({"study": "s", "baseline": "a", "scale": "cpu", "variants": [{"name": "a"}], "environment": None})
+    )
+    variant = load_study(path).variants[0]
+    assert variant.status == "not run"
+    assert variant.step is None
+    assert variant.gpu_busy_pct is None
+    assert variant.equivalence.status == "not measured"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"study": "x"}'])
+def test_a_wrong_comparison_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "comparison.json"
+    path.write_text(text)
+    with pytest.raises(RecordError) as caught:
+        load_study(path)
+    assert caught.value.where == str(path)
+    assert caught.value.next_step or caught.value.expected
+
+
+def test_a_missing_comparison_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="does not exist") as caught:
+        load_study(tmp_path / "comparison.json")
+    assert "snakemake" in str(caught.value)
+
+
+def test_steps_are_read_beside_the_comparison_wherever_it_lies(make_study: MakeStudy, tmp_path: Path) -> None:
+    moved = shutil.copytree(make_study("cpu").parent, tmp_path / "elsewhere")
+    steps = load_steps(load_study(moved / "comparison.json"))
+    assert len(steps) == 12
+    assert {run.timed.size for run in steps} == {20}
+    assert {run.warmup.size for run in steps} == {5}
+
+
+def test_steps_that_the_comparison_left_out_count_as_warmup(make_study: MakeStudy) -> None:
+    path = make_study("cpu")
+    raw: dict[str, Any] = json.loads(path.read_text())
+    raw["variants"][0]["runs"][0]["warmup_left_out"] = 3
+    before = load_steps(load_study(path))[0]
+    run = load_steps(load_study(rewrite(path, variants=raw["variants"])))[0]
+    assert run.warmup.size == 8
+    np.testing.assert_array_equal(run.timed, before.timed[3:])
+
+
+def test_runs_without_steps_are_passed_over(make_study: MakeStudy) -> None:
+    path = make_study("cpu")
+    (path.parent / "where" / "run1" / "steps.parquet").unlink()
+    assert len(load_steps(load_study(path))) == 11
+
+
+def test_a_broken_steps_file_is_one_clear_error(make_study: MakeStudy) -> None:
+    path = make_study("cpu")
+    (path.parent / "where" / "run1" / "steps.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(RecordError, match=r"where/run1/steps\.parquet"):
+        load_steps(load_study(path))
+
+
+def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStudy) -> None:
+    gpu, cpu = load_study(make_study("gpu")), load_study(make_study("cpu"))
+    assert [part.label for part in gpu.variants[0].step_parts] == ["compute", "exposed_comm", "exposed_memory", "idle"]
+    assert [part.label for part in cpu.variants[0].step_parts] == ["data", "forward", "loss", "backward", "optimizer"]
+
+
+def test_labels_of_pytorch_are_no_sections_of_the_loss(make_study: MakeStudy) -> None:
+    labels = [part.label for part in load_study(make_study("cpu")).variants[0].loss_sections]
+    assert labels[:2] == ["create mask", "permute"]
+    assert not [label for label in labels if label.startswith("Optimizer")]
+
+
+@pytest.mark.parametrize(
+    ("study", "sentence"),
+    [
+        (
+            "cpu",
+            (
+                "`ignore_index` is 1.18× faster than `boolean_mask` (95 % interval 1.12 to 1.25, 3 runs); "
+                "slower: `sort` (0.82×); `where`: undecided."
+            ),
+        ),
+        (
+            "gpu",
+            (
+                "`ignore_index` is 3.92× faster than `boolean_mask` (95 % interval 3.87 to 3.97, 3 runs), "
+                "but its loss or gradient differs from the reference; `where`: undecided."
+            ),
+        ),
+        (
+            "broken",
+            (
+                "`ignore_index` is 1.18× faster than `boolean_mask` (95 % interval 1.02 to 1.36, 2 runs); "
+                "`where` failed; `sort` ran out of memory; `never` was not run."
+            ),
+        ),
+        ("all_failed", "No step time was measured: `boolean_mask` and `where` failed."),
+    ],
+)
+def test_the_headline_is_made_from_the_data(make_study: MakeStudy, study: str, sentence: str) -> None:
+    assert headline(load_study(make_study(study))) == sentence
+
+
+def test_one_run_makes_no_claim(make_study: MakeStudy) -> None:
+    text = headline(load_study(make_study("single")))
+    assert text.startswith("One run each, so no verdict")
+    assert "faster" not in text
+
+
+def test_many_variants_are_counted_rather_than_listed(make_study: MakeStudy) -> None:
+    text = headline(load_study(make_study("matrix")))
+    assert text.endswith("; 2 more are faster; 3 are slower; 3 are the same (within 1 %).")
+
+
+def test_a_slower_variant_is_told_by_how_much_it_is_slower(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [10.0, 10.1], ratio={"value": 1.0, "verdict": "baseline"})
+    study_builder.add("sort", [20.0, 20.1], ratio={"value": 0.5, "low": 0.4, "high": 0.625, "verdict": "slower"})
+    text = headline(load_study(study_builder.write()))
+    assert text == "`sort` is 2.00× slower than `boolean_mask` (95 % interval 1.60 to 2.50, 2 runs)."
+
+
+def test_without_its_baseline_a_study_compares_nothing(study_builder: Any) -> None:
+    study_builder.fail("boolean_mask", "oom", {"error": "out of memory", "log_tail": []})
+    study_builder.add("where", [10.0, 10.1])
+    text = headline(load_study(study_builder.write()))
+    assert text.startswith("The baseline `boolean_mask` has no step time, so nothing is compared")
+    assert text.endswith("`boolean_mask` ran out of memory.")
+
+
+@pytest.mark.parametrize(
+    ("study", "expected"), [("cpu", "good"), ("gpu", "care"), ("all_failed", "bad"), ("single", "neutral")]
+)
+def test_the_tone_follows_the_result(make_study: MakeStudy, study: str, expected: str) -> None:
+    assert tone(load_study(make_study(study))) == expected
+
+
+def test_the_index_tells_what_each_study_found(make_study: MakeStudy) -> None:
+    whole, broken = load_index([make_study("cpu"), make_study("broken")])
+    assert (whole.href, whole.status, whole.scale) == ("masked_loss.html", "ok", "cpu")
+    assert whole.machine == "Intel Xeon Platinum 8488C, no GPU"
+    assert (broken.status, broken.detail) == ("incomplete", "5 variants, 5 of 12 runs ok")
+
+
+def test_the_index_links_to_the_page_of_an_imported_trace(tmp_path: Path) -> None:
+    summary = tmp_path / "results" / "traces" / "mine" / "summary.json"
+    summary.parent.mkdir(parents=True)
+    summary.write_text(json.dumps({"traces": [{"gpu_busy_pct": 24.2, "syncs": {"per_step": 8.0}}]}))
+    (entry,) = load_imported([summary], tmp_path / "reports")
+    assert entry.href == "../results/traces/mine/report.html"
+    assert entry.headline == "GPU busy 24 %, syncs per step 8."

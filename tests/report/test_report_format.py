@@ -1,0 +1,121 @@
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steptrace.report import format as fmt
+
+UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1.0}
+nanoseconds = st.integers(min_value=0, max_value=10**15)
+positive = st.floats(min_value=1e-6, max_value=1e9, allow_nan=False)
+
+
+def in_ns(text: str) -> float:
+    number, unit = text.split(" ")
+    return float(number) * UNITS[unit]
+
+
+@given(nanoseconds)
+def test_a_duration_reads_back_within_its_three_digits(ns: int) -> None:
+    assert in_ns(fmt.duration_ns(ns)) == pytest.approx(ns, rel=0.005)
+
+
+@given(nanoseconds, nanoseconds)
+def test_longer_durations_never_read_shorter(a: int, b: int) -> None:
+    low, high = sorted((a, b))
+    assert in_ns(fmt.duration_ns(low)) <= in_ns(fmt.duration_ns(high))
+
+
+@given(st.integers(min_value=1, max_value=10**12))
+def test_a_duration_stands_between_1_and_1000_of_its_unit(ns: int) -> None:
+    number, unit = fmt.duration_ns(ns).split(" ")
+    assert 1 <= float(number) < 1000 or unit == "s"
+    assert "e" not in number
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0, "0 ns"), (7, "7.00 ns"), (999_950, "1.00 ms"), (1_234_567, "1.23 ms"), (2_000_000_000, "2.00 s")],
+)
+def test_durations_as_a_page_says_them(ns: int, text: str) -> None:
+    assert fmt.duration_ns(ns) == text
+
+
+@given(
+    st.floats(min_value=0.01, max_value=50),
+    st.floats(min_value=0, max_value=0.5),
+    st.floats(min_value=0, max_value=0.5),
+)
+def test_an_interval_of_ratios_keeps_its_order_and_its_digits(value: float, below: float, above: float) -> None:
+    low, high = value * (1 - below), value * (1 + above)
+    middle = fmt.ratio(value, low, high).removesuffix("×")
+    first, last = fmt.ratio_interval(low, high).split(" to ")
+    assert float(first) <= float(middle) <= float(last)
+    assert len({len(text.partition(".")[2]) for text in (first, middle, last)}) == 1
+
+
+@given(positive, positive)
+def test_rounding_moves_the_end_of_an_interval_by_a_small_part_of_its_width(width: float, end: float) -> None:
+    rounded = float(f"{end:.{fmt.decimals_for_width(width)}f}")
+    if width < 1e5:  # beyond, whole numbers are shown, more exact than needed
+        assert abs(rounded - end) <= 0.25 * width + 1e-6
+
+
+def test_a_step_time_and_its_interval_share_one_unit() -> None:
+    assert fmt.step_time(12.3712, 12.31, 12.62) == ("12.4 ms", "12.3 to 12.6 ms")
+    assert fmt.step_time(0.0123, 0.0121, 0.0127) == ("12.3 µs", "12.1 to 12.7 µs")
+    assert fmt.step_time(1302.0, 1289.0, 1333.0) == ("1.30 s", "1.29 to 1.33 s")
+
+
+def test_one_run_has_a_step_time_without_interval() -> None:
+    assert fmt.step_time(12.3712, None, None) == ("12.37 ms", None)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        fmt.duration_ns, fmt.duration_ms, fmt.ratio, fmt.percent, fmt.share, fmt.setting, fmt.count, fmt.multiple,
+        fmt.size_bytes, fmt.relative_error,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [None, math.nan])
+def test_null_reads_not_measured(function: object, value: float | None) -> None:
+    assert callable(function)
+    assert function(value) == fmt.NOT_MEASURED
+
+
+def test_a_missing_interval_reads_not_measured() -> None:
+    assert fmt.ratio_interval(None, None) == fmt.NOT_MEASURED
+    assert fmt.step_time(None, None, None) == (fmt.NOT_MEASURED, None)
+    assert fmt.in_unit(None, 1.0) == fmt.NOT_MEASURED
+
+
+@given(st.floats(min_value=-1e-9, max_value=0))
+def test_zero_carries_no_sign(value: float) -> None:
+    for text in (fmt.percent(value), fmt.multiple(value), fmt.ratio(value)):
+        assert not text.startswith("-")
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e5), min_size=1, max_size=8))
+def test_a_column_has_one_unit_and_no_more_than_three_decimals(values: list[float]) -> None:
+    unit, length = fmt.unit_for_ms(values)
+    assert unit in ("s", "ms", "µs")
+    for value in values:
+        text = fmt.in_unit(value, length)
+        assert re.fullmatch(r"\d+(\.\d{1,3})?", text)
+        assert float(text) * length == pytest.approx(value, rel=0.01, abs=0.0006 * length)
+
+
+def test_counts_errors_and_sizes() -> None:
+    assert fmt.count(6.0) == "6"
+    assert fmt.count(5.6667) == "5.67"
+    assert fmt.count(12345) == "12,345"
+    assert fmt.relative_error(1.234e-7) == "1.2e-07"
+    assert fmt.relative_error(0.0) == "0"
+    assert fmt.relative_error(math.inf) == "infinite"
+    assert fmt.size_bytes(21_400_000_000) == "19.9 GiB"
+    assert fmt.setting(0.0125) == "1.25 %"
+    assert fmt.enumeration(["a", "b", "c"]) == "a, b and c"
+    assert fmt.plural(1, "run") == "1 run"

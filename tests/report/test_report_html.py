@@ -1,0 +1,234 @@
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steptrace.report import figures, html, parts_figures
+from steptrace.report.build import load_steps, load_study
+from steptrace.report.markup import breakable, inline_code
+
+MakeStudy = Callable[[str], Path]
+HOSTILE = r"""<img src=x onerror="alert('a')"> & {{ 7 * 7 }} \1 $x_1$"""
+
+
+def text_of(fragment: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", fragment))
+
+
+def row(table: str, variant: str) -> list[str]:
+    """The texts of a variant's cells in the table of variants."""
+    rows = [
+        part
+        for part in table.split("<tr")[1:]
+        if f'<span class="variant">{variant}</span>' in part.replace("<wbr>", "")
+    ]
+    return [text_of(cell).strip() for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", rows[0], re.DOTALL)]
+
+
+def all_parts(path: Path) -> str:
+    study = load_study(path)
+    parts = (
+        html.intro, html.variants_table, html.comparison_charts, html.step_parts, html.loss_sections, html.sync_sites,
+        html.method, html.provenance,
+    )  # fmt: skip
+    # Plain strings, since a Markup escapes the strings that it is added to.
+    return "".join(str(part) for part in [*(part(study) for part in parts), html.findings(study.findings)])
+
+
+def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None:
+    cells = row(html.variants_table(load_study(make_study("cpu"))), "boolean_mask")
+    assert cells[5:8] == ["not measured 6 predicted", "not measured", "not measured"]
+    assert cells[1].startswith("12.4 ms")
+    assert cells[3:5] == ["1, by definition", "baseline"]
+
+
+def test_a_gpu_study_shows_measured_beside_predicted(make_study: MakeStudy) -> None:
+    cells = row(html.variants_table(load_study(make_study("gpu"))), "boolean_mask")
+    assert cells[5:8] == ["6 measured 6 predicted", "89 % 71 % SM-weighted", "99 %"]
+
+
+def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_study: MakeStudy) -> None:
+    study = load_study(make_study("gpu"))
+    cells = row(html.variants_table(study), "ignore_index")
+    assert cells[4] == "faster differs"
+    assert cells[8] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient 8.0e-03 (tolerance 1.0e-04)"
+    assert "faster, but differs" in figures.ratios(study)
+
+
+def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeStudy) -> None:
+    page = html.variants_table(load_study(make_study("broken")))
+    failed, oom = row(page, "where"), row(page, "sort")
+    assert failed[0].startswith("where failed")
+    assert set(failed[1:9]) == {"not measured"}
+    assert failed[9] == "0 of 3"
+    assert oom[0].startswith("sort out of memory")
+    assert row(page, "ignore_index")[9] == "2 of 3"
+    assert "Runs 0, 1 and 2: failed, exit code 1" in text_of(page)
+    assert "Run 2: killed, signal 9" in text_of(page)
+    assert "It left no log." in page
+    assert "step 3\nstep 4</pre>" in page
+
+
+def test_a_run_that_never_started_is_not_told_as_an_error(make_study: MakeStudy) -> None:
+    study = load_study(make_study("broken"))
+    never = next(variant for variant in study.variants if variant.name == "never")
+    assert html.endings(never) == []
+    assert row(html.variants_table(study), "never")[9] == "not run"
+
+
+def test_a_failed_equivalence_check_is_told(study_builder: Any) -> None:
+    check = {"status": "failed", "error": "RuntimeError: shapes differ", "exit_code": 1, "log_tail": ["last words"]}
+    study_builder.add("boolean_mask", [1.0, 1.1], equivalence=check)
+    page = html.variants_table(load_study(study_builder.write()))
+    assert "check failed" in page
+    assert "Equivalence check: failed, exit code 1" in text_of(page)
+    assert "last words" in page
+
+
+def test_each_cell_of_a_matrix_names_its_baseline(make_study: MakeStudy) -> None:
+    page = text_of(html.variants_table(load_study(make_study("matrix"))).replace("<wbr>", ""))
+    for batch in (4, 8, 16):
+        assert f"compared with boolean_mask-data.batch_size={batch}-precision=bf16" in page
+
+
+def test_one_run_has_no_verdict_and_no_interval(make_study: MakeStudy) -> None:
+    cells = row(html.variants_table(load_study(make_study("single"))), "ignore_index")
+    assert cells[4] == "no verdict"
+    assert " to " not in cells[1]
+
+
+def test_a_study_where_everything_failed_still_has_every_section(make_study: MakeStudy) -> None:
+    page = text_of(all_parts(make_study("all_failed")))
+    for words in (
+        "Not measured: no run left step times",
+        "Not measured: no run left a profiled window",
+        "Not measured: no profiled step holds labelled sections",
+        "Not measured: host synchronisation exists only beside a GPU",
+        "No rule found anything to report",
+        "Unknown: no run lived long enough to record it",
+        "No module named",
+    ):
+        assert words in page
+
+
+def test_predicted_sites_are_called_predicted(make_study: MakeStudy) -> None:
+    page = text_of(html.sync_sites(load_study(make_study("cpu"))).replace("<wbr>", ""))
+    assert "Predicted, not measured: these runs had no GPU" in page
+    assert "workloads/masked_losses.py:52 in BooleanMaskLoss.__call__ labels = torch.unique(target)" in page
+    assert "Host blocked Exposed" not in page
+
+
+def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
+    page = text_of(html.sync_sites(load_study(make_study("gpu"))).replace("<wbr>", ""))
+    first = page.index("background = torch.nonzero")
+    assert "aten::nonzero d2h copy non_zero loss 91.4 ms 310 µs" in page[first : first + 200]
+    assert "The host never waits for the device inside a step." in page
+
+
+def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy) -> None:
+    page = text_of(html.findings(load_study(make_study("gpu")).findings).replace("<wbr>", ""))
+    assert "310 µs per step" in page
+    assert "count per step: 1, blocked: 91.4 ms" in page
+    assert "Counter-check If the wait only moves" in page
+    assert page.index("The host waits") < page.index("11 % of the step")
+
+
+def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> None:
+    spread, profiler = html.warnings(load_study(make_study("cpu")))
+    assert spread == "`where`: interquartile range is 12 % of the median"
+    assert profiler.startswith("`ignore_index`: a profiled step took 1.21× the time of an unprofiled one")
+    assert html.warnings(load_study(make_study("gpu"))) == [
+        "The runs did not all take place in the same environment; they differ in: Driver."
+    ]
+
+
+def test_provenance_gives_the_command_of_each_variant(make_study: MakeStudy) -> None:
+    page = html.provenance(load_study(make_study("cpu")))
+    assert (
+        "python -m steptrace.train.main --config results/masked_loss/where/config.yaml --out out/where --repeat 0"
+        in page
+    )
+    assert "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d" in page
+    assert "uncommitted changes" in page
+
+
+def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
+    name = HOSTILE
+    site = {"file": HOSTILE, "line": 1, "function": HOSTILE, "op": HOSTILE, "label": HOSTILE, "code": HOSTILE}
+    for key in ("title", "question", "text"):
+        study_builder.comparison[key] = HOSTILE
+    study_builder.comparison["environment"] = {"host": HOSTILE, "cpu": HOSTILE}
+    study_builder.comparison["method"] = {"interval": HOSTILE, "correction": HOSTILE, "noise_floor_source": HOSTILE}
+    study_builder.comparison["findings"] = [
+        {"rule": HOSTILE, "claim": HOSTILE, "evidence": [HOSTILE, {HOSTILE: HOSTILE}], "advice": HOSTILE,
+         "counter_check": HOSTILE, "variant": name}
+    ]  # fmt: skip
+    variant = study_builder.add("placeholder", [1.0, 1.1], sections_ms={HOSTILE: 1.0, "loss": 2.0}, sync_sites=[site])
+    variant.update(name=name, hypothesis=HOSTILE, overrides=[HOSTILE], digest=HOSTILE, syncs={"measured_per_step": 1})
+    variant["ratio"] = {"value": 1.1, "low": 1.0, "high": 1.2, "verdict": HOSTILE}
+    variant["noise"]["warnings"] = [HOSTILE]
+    failed = study_builder.fail("other", "failed", {"error": HOSTILE, "log_tail": [HOSTILE]})
+    failed["runs"][0]["path"] = HOSTILE
+    page = all_parts(study_builder.write())
+    assert "<img" not in page
+    assert "{{ 7 * 7 }}" in page  # neither does a template engine see it twice
+
+
+def test_charts_are_the_same_bytes_for_the_same_data(make_study: MakeStudy) -> None:
+    study = load_study(make_study("gpu"))
+    steps = load_steps(study)
+    assert figures.step_times(study, steps) == figures.step_times(study, steps)
+    assert figures.ratios(study) == figures.ratios(study)
+    assert parts_figures.step_parts(study) == parts_figures.step_parts(study)
+
+
+def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
+    study = load_study(make_study("cpu"))
+    charts = [
+        figures.step_times(study, load_steps(study)),
+        figures.ratios(study),
+        figures.steps_in_order(study, load_steps(study)),
+        parts_figures.step_parts(study),
+    ]
+    for chart in charts:
+        assert chart.startswith("<svg role=")
+        assert 'aria-label="' in chart
+        assert ">ignore_index</text>" in chart
+        assert "http" not in chart
+        assert "#0072b2" not in chart  # colours are the page's, so that they follow its theme
+    ids = re.findall(r'\bid="([^"]+)"', "".join(charts))
+    assert len(ids) == len(set(ids))
+
+
+def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
+    name = "a" * 40 + "b" * 40
+    study_builder.add(name, [1.0, 1.1])
+    study = load_study(study_builder.write())
+    chart = figures.step_times(study, load_steps(study))
+    assert re.search(r">a+…b+</text>", chart)
+    assert name in html.variants_table(study)
+
+
+def test_steps_beyond_the_axis_are_counted_at_its_edge(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [10.0], steps=100)
+    study = load_study(study_builder.write())
+    (run,) = load_steps(study)
+    run.ms[~run.left_out] = 10.0
+    run.ms[50] = 400.0
+    chart = figures.step_times(study, [run])
+    assert "1 to 400 ms ▸" in chart
+
+
+def test_inline_code_and_breaks_escape_first() -> None:
+    assert inline_code("`a<b` & c") == "<code>a&lt;b</code> &amp; c"
+    assert breakable("a_b=<x>") == "a_<wbr>b=<wbr>&lt;x&gt;"
+    assert json.loads(json.dumps(breakable("plain"))) == "plain"
+
+
+@pytest.mark.parametrize("study", ["cpu", "gpu", "broken", "matrix", "single", "all_failed"])
+def test_no_number_of_a_page_is_null_or_nan(make_study: MakeStudy, study: str) -> None:
+    words = text_of(all_parts(make_study(study)))
+    assert not re.search(r"\b(None|nan|NaN|null)\b", words)
