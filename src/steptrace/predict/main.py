@@ -25,6 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, help="in place of the config's, which a CPU may find large")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
     options = parser.parse_args(arguments)
+    # A failed prediction must not leave an older one to be read in its place.
+    (options.out / PREDICTION_FILE).unlink(missing_ok=True)
     try:
         if options.config is not None:
             prediction = predict_config(options.config, batch_size=options.batch_size)

@@ -88,8 +88,14 @@ class Prediction:
 
     @classmethod
     def of(cls, syncs: Syncs) -> "Prediction":
-        """Freeze what has been predicted so far."""
-        return cls(syncs.total, tuple(syncs.sites), tuple(syncs.unknown), dict(syncs.operators), syncs.operator_total)
+        """Freeze what has been predicted so far, naming files as a trace of the program does."""
+        return cls(
+            total=syncs.total,
+            sites=tuple(_named(site) for site in syncs.sites),
+            unknown=tuple(_named(unknown) for unknown in syncs.unknown),
+            operators_per_section=dict(syncs.operators),
+            operators=syncs.operator_total,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as prediction.json holds it."""
