@@ -1,0 +1,146 @@
+from collections import namedtuple
+
+import pandas as pd
+import pytest
+import torch
+
+from steptrace.compare.load import load_run
+from steptrace.record import read_run, read_sections, read_steps, write_sections
+from steptrace.schema import SECTIONS_OF_RUN, validate
+from steptrace.train import sections
+from steptrace.train.loop import run_steps, to_device, train_step
+from steptrace.train.main import main
+from steptrace.train.sections import SectionTimer, batch_bytes, measure_sections, tensor_bytes
+from steptrace.train.setup import training
+from steptrace.workloads.giou_data import ConcatenatedBoxes
+
+NAMES = ["copy data", "forward", "calc loss", "backward", "optimizer"]
+
+GIOU = {
+    "model": {
+        "_target_": "steptrace.workloads.giou_network.GIoUNet",
+        "image_size": 32,
+        "hidden": 4,
+        "boxes": 8,
+    },
+    "data.dataset": {
+        "_target_": "steptrace.workloads.giou_data.RandomBoxes",
+        "length": 32,
+        "image_size": 32,
+        "max_boxes": 8,
+        "form": "padded",
+        "seed": 0,
+    },
+    "data.batch_size": 8,
+}
+
+
+def giou(form, loss):
+    return {
+        **GIOU,
+        "data.dataset": {**GIOU["data.dataset"], "form": form},
+        "loss": {"_target_": f"steptrace.workloads.giou_losses.{loss}"},
+    }
+
+
+def test_every_step_gives_its_five_sections_in_order(make_config):
+    with training(make_config(), 7) as parts:
+        table = validate(measure_sections(parts, 3), SECTIONS_OF_RUN)
+    assert table["step"].tolist() == [step for step in range(3) for _ in NAMES]
+    assert table["section"].tolist() == 3 * NAMES
+    assert (table["section_ns"] > 0).all()
+
+
+def test_the_device_is_without_work_before_and_after_each_section(monkeypatch):
+    clock = iter(range(1000))
+    events = []
+    monkeypatch.setattr(sections, "synchronize", lambda _: events.append("synchronize"))
+    monkeypatch.setattr(sections.time, "perf_counter_ns", lambda: (events.append("clock"), next(clock))[1])
+    timer = SectionTimer(torch.device("cpu"))
+    with timer("forward"):
+        events.append("work")
+    assert events == ["synchronize", "clock", "work", "synchronize", "clock"]
+    assert timer.times_ns == {"forward": 1}
+    with timer("data"):  # the loader's time is no section
+        pass
+    assert timer.times_ns == {"forward": 1}
+
+
+def test_a_step_trains_in_the_same_way_while_its_sections_are_timed(make_config):
+    def weights(step):
+        with training(make_config(), 7) as parts:
+            for _ in range(2):
+                step(parts)
+            return [p.detach().clone() for p in parts.model.parameters()]
+
+    plain = weights(train_step)
+    timed = weights(lambda parts: measure_sections(parts, 1))
+    assert all(torch.equal(a, b) for a, b in zip(plain, timed, strict=True))
+
+
+def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(write_config, tmp_path):
+    out = tmp_path / "run0"
+    config = write_config({**giou("padded", "PaddedLoss"), "scale.section_steps": 3})
+    assert main(["--config", str(config), "--out", str(out), "--repeat", "0"]) == 0
+    assert len(read_sections(out)) == 3 * len(NAMES)
+    assert read_run(out).batch_bytes == {"inputs": 8 * 32 * 32, "targets": 8 * 8 * 4}
+    # Two warm-up and four timed steps, three with sections and two of the window, which leave no rows.
+    assert read_steps(out)["step"].tolist() == [0, 1, 2, 3, 4, 5, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("form", "loss"), [("list", "LoopLoss"), ("concatenated", "ConcatLoss"), ("padded", "PaddedLoss")]
+)
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_batches_of_every_form_pass_through_the_loop(make_config, form, loss):
+    with training(make_config({**giou(form, loss), "data.num_workers": 1}), 7) as parts:
+        losses = [step.loss for step in run_steps(parts, 3)]
+        taken = batch_bytes(parts)
+    with training(make_config(giou("padded", "PaddedLoss")), 7) as parts:
+        assert losses == pytest.approx([step.loss for step in run_steps(parts, 3)], rel=1e-5)
+        padded = batch_bytes(parts)
+    assert taken["inputs"] == padded["inputs"]
+    assert taken["targets"] == padded["targets"] if form == "padded" else taken["targets"] < padded["targets"]
+
+
+def test_whatever_holds_tensors_is_copied_and_counted():
+    Pair = namedtuple("Pair", ["boxes", "number"])
+    tensor = torch.zeros(2, 4)
+    batch = {
+        "list": [tensor, tensor],
+        "pair": Pair(tensor, 3),
+        "plain": (tensor, "name"),
+        "own": ConcatenatedBoxes(tensor, (1, 1)),
+        "nothing": None,
+    }
+    assert tensor_bytes(batch) == 5 * tensor.nbytes
+    copied = to_device(batch, torch.device("meta"))
+    found = [*copied["list"], copied["pair"].boxes, copied["plain"][0], copied["own"].boxes]
+    assert [part.device.type for part in found] == 5 * ["meta"]
+    assert type(copied["pair"]) is Pair
+    assert (copied["pair"].number, copied["plain"][1], copied["own"].counts) == (3, "name", (1, 1))
+    assert copied["nothing"] is None
+
+
+def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
+    from steptrace.compare.explain import trace_figures
+    from steptrace.compare.load import Variant
+
+    config = write_config({"scale.section_steps": 1})
+    for repeat in range(2):
+        out = tmp_path / f"run{repeat}"
+        main(["--config", str(config), "--out", str(out), "--repeat", str(repeat)])
+        (out / "status.json").write_text(
+            '{"status": "ok", "exit_code": 0, "signal": null, "error": null, "log_tail": [], "started_at": "", '
+            '"wall_s": 1.0, "attempt": 1}'
+        )
+        times = {"forward": [1_000_000, 3_000_000, 9_000_000 + 2_000_000 * repeat], "calc loss": [500_000] * 3}
+        rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]
+        write_sections(out, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
+    runs = tuple(load_run(tmp_path / f"run{repeat}", repeat, None) for repeat in range(2))
+    variant = Variant("v", None, (), "v", None, tmp_path, runs)
+    figures = trace_figures(variant)
+    assert figures["synchronised_sections_ms"] == {"forward": 3.0, "calc loss": 0.5}
+    assert set(figures["batch_bytes"]) == {"inputs", "targets"}
+    (tmp_path / "run0" / "sections.parquet").write_text("not a table")
+    assert load_run(tmp_path / "run0", 0, None).status == "failed"
