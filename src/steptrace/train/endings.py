@@ -8,7 +8,7 @@ from pathlib import Path
 
 #: What out of memory looks like in a log: torch on a device, Python, torch's host allocator, C++.
 _OOM = re.compile(
-    r"\bOutOfMemoryError\b|\bMemoryError\b|CUDA out of memory|HIP out of memory"
+    r"OutOfMemoryError\b|MemoryError\b|CUDA out of memory|HIP out of memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
 )
 #: The last line of a Python traceback: an exception's dotted name, with or without a message.

@@ -31,8 +31,19 @@ from steptrace.train.devices import acquire
 from steptrace.train.endings import Ending, classify, kernel_oom_kills
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
-_STALE = ("status.json", "run.json", "steps.parquet", "trace*.json.gz", "sources.json", "op_lines.parquet")
-_STALE_TOO = ("summary.json", "tables/*", "equivalence.json", "train.log")
+_STALE = (
+    "status.json",
+    "run.json",
+    "steps.parquet",
+    "sections.parquet",
+    "trace*.json.gz",
+    "sources.json",
+    "op_lines.parquet",
+    "summary.json",
+    "tables/*",
+    "equivalence.json",
+    "train.log",
+)
 _TAIL_LINES = 20
 _POLL_S = 0.2
 _GRACE_S = 2.0
@@ -83,7 +94,7 @@ def supervise(order: Order, *, parent: int) -> Ending:
         parent: the process to live no longer than.
     """
     order.out.mkdir(parents=True, exist_ok=True)
-    for pattern in (*_STALE, *_STALE_TOO):
+    for pattern in _STALE:
         for path in order.out.glob(pattern):
             path.unlink()
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -132,6 +143,8 @@ def _run(order: Order, log: "_Log", parent: int) -> tuple[float, int, str | None
         problem = _follow(child, log, parent, deadline)
     finally:
         _kill_group(child)
+        if child.stdout:
+            child.stdout.close()
     return start, child.returncode, problem
 
 

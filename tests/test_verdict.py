@@ -1,0 +1,103 @@
+"""The verdict: what fails a workflow and what only marks a variant."""
+
+import pytest
+
+from steptrace.errors import ConfigError
+from steptrace.verdict import explain, judge
+
+
+def run(repeat, status="ok", error=None):
+    return {"repeat": repeat, "status": status, "error": error and {"status": status, "error": error}}
+
+
+def variant(name, **changes):
+    entry = {
+        "name": name,
+        "status": "ok",
+        "runs": [run(0), run(1)],
+        "ratio": {"value": 2.0, "low": 1.8, "high": 2.2, "verdict": "faster"},
+        "syncs": {"measured_per_step": None, "predicted_per_step": 0},
+        "breakdown_ms": None,
+        "equivalence": {"status": "same", "max_rel_err": 1e-7},
+    }
+    return {**entry, **changes}
+
+
+def comparison(*variants, study="s", scale="cpu"):
+    return {"study": study, "scale": scale, "variants": list(variants)}
+
+
+def gate(key, **limits):
+    return {"s": {"a": {key: limits}}}
+
+
+def test_all_is_well():
+    verdict = judge([comparison(variant("a"), variant("b"))], gate("ratio.low", at_least=1.5))
+    assert verdict["status"] == "pass"
+    assert verdict["runs"] == 4
+    assert [outcome["outcome"] for outcome in verdict["gates"]] == ["held"]
+    assert explain(verdict) == "all 4 runs ok, 1 gates"
+
+
+@pytest.mark.parametrize("status", ["failed", "oom", "killed", "not run"])
+def test_one_run_that_is_not_ok_fails(status):
+    broken = variant("b", runs=[run(0), run(1, status, "ValueError: no")])
+    verdict = judge([comparison(variant("a"), broken)], {})
+    assert verdict["status"] == "fail"
+    assert verdict["failed"] == [
+        {"study": "s", "variant": "b", "run": "run1", "status": status, "error": "ValueError: no"}
+    ]
+    assert f"s/b run1: {status}, ValueError: no" in explain(verdict)
+    assert "the same command again" in explain(verdict)
+
+
+def test_an_equivalence_check_that_failed_fails_and_one_that_differs_only_marks():
+    failed = variant("a", equivalence={"status": "failed", "max_rel_err": None, "error": {"error": "KeyError: 'x'"}})
+    verdict = judge([comparison(failed)], {})
+    assert (verdict["status"], verdict["failed"][0]["run"]) == ("fail", "equivalence")
+    assert verdict["failed"][0]["error"] == "KeyError: 'x'"
+    verdict = judge([comparison(variant("a", equivalence={"status": "differs", "max_rel_err": 0.5}))], {})
+    assert verdict["status"] == "pass"
+    assert verdict["differs"] == [{"study": "s", "variant": "a", "max_rel_err": 0.5}]
+    assert "differs: s/a: relative error 0.5" in explain(verdict)
+
+
+@pytest.mark.parametrize(
+    ("key", "limits", "outcome"),
+    [
+        ("ratio.low", {"at_least": 1.8}, "held"),
+        ("ratio.low", {"at_least": 1.9}, "broken"),
+        ("ratio.high", {"at_most": 2.1}, "broken"),
+        ("ratio.value", {"at_least": 1.9, "at_most": 2.1}, "held"),
+        ("ratio.verdict", {"equals": "faster"}, "held"),
+        ("equivalence.status", {"equals": "differs"}, "broken"),
+        ("ratio.verdict", {"at_least": 1}, "broken"),  # text is no number
+        ("syncs.measured_per_step", {"at_most": 0}, "broken"),  # not measured
+        ("syncs.measured_per_step", {"at_most": 0, "scale": "gpu"}, "skipped"),
+        ("breakdown_ms.idle", {"at_most": 1}, "broken"),  # nothing of the group was measured
+        ("syncs.predicted_per_step", {"at_most": 0}, "held"),
+    ],
+)
+def test_gates(key, limits, outcome):
+    verdict = judge([comparison(variant("a"))], gate(key, **limits))
+    assert verdict["gates"][0]["outcome"] == outcome
+    assert verdict["status"] == ("fail" if outcome == "broken" else "pass")
+
+
+def test_a_broken_gate_is_explained():
+    verdict = judge([comparison(variant("a"))], gate("ratio.low", at_least=1.9))
+    assert explain(verdict).splitlines()[0] == "gate broken: s/a ratio.low is 1.8, expected at least 1.9"
+    verdict = judge([comparison(variant("a"))], gate("syncs.measured_per_step", at_most=0))
+    assert "is not measured, expected at most 0" in explain(verdict)
+
+
+def test_gates_of_what_did_not_run_are_skipped():
+    gates = {"other": {"a": {"ratio.low": {"at_least": 1}}}, "s": {"b": {"ratio.low": {"at_least": 1}}}}
+    verdict = judge([comparison(variant("a"))], gates)
+    assert [outcome["outcome"] for outcome in verdict["gates"]] == ["skipped", "skipped"]
+    assert verdict["status"] == "pass"
+
+
+def test_a_misspelt_key_is_an_error():
+    with pytest.raises(ConfigError, match=r"'ratio.lo' is not in comparison.json\n.*value, low, high"):
+        judge([comparison(variant("a"))], gate("ratio.lo", at_least=1))

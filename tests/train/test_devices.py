@@ -1,0 +1,86 @@
+"""Device locks: one training at a time on each device, and a lock lives as long as its training."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from steptrace.errors import TrainError
+from steptrace.train import devices
+from steptrace.train.devices import acquire, holder, try_lock
+
+
+class GaveUp(Exception):  # noqa: N818
+    pass
+
+
+def give_up(holders):
+    raise GaveUp(holders)
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path, monkeypatch):
+    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
+    return tmp_path / "locks"
+
+
+def test_a_second_training_on_the_cpu_waits():
+    lease = acquire("cpu", waiting=give_up)
+    with pytest.raises(GaveUp, match=f"process {os.getpid()}"):
+        acquire("cpu", waiting=give_up)
+    lease.close()
+    acquire("cpu", waiting=give_up).close()
+    assert lease.environment == {}
+
+
+def test_each_gpu_is_given_once_and_only_what_is_visible(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: [f"GPU-{i}" for i in "abcdefgh"])
+    first, second = acquire("cuda", waiting=give_up), acquire("cuda", waiting=give_up)
+    assert [lease.device for lease in (first, second)] == ["gpu-d", "gpu-f"]
+    assert [lease.environment["CUDA_VISIBLE_DEVICES"] for lease in (first, second)] == ["3", "5"]
+    with pytest.raises(GaveUp, match=r"gpu-d .*gpu-f"):
+        acquire("cuda", waiting=give_up)
+    first.close()
+    third = acquire("cuda", waiting=give_up)
+    assert third.device == "gpu-d"
+    second.close()
+    third.close()
+
+
+def test_the_same_gpu_under_another_index_is_the_same_lock(monkeypatch):
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: ["GPU-a", "GPU-b"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    lease = acquire("cuda", waiting=give_up)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
+    with pytest.raises(GaveUp):
+        acquire("cuda", waiting=give_up)
+    lease.close()
+
+
+@pytest.mark.parametrize("visible", ["", "-1"])
+def test_no_gpu_is_an_error(monkeypatch, visible):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(TrainError, match="no GPU"):
+        acquire("cuda", waiting=give_up)
+
+
+def test_a_child_holds_the_lock_after_its_parent_let_go(tmp_path):
+    path = tmp_path / "device.lock"
+    descriptor = try_lock(path)
+    assert descriptor is not None
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(descriptor,))
+    os.close(descriptor)
+    assert try_lock(path) is None
+    assert holder(path) == str(os.getpid())
+    child.communicate(b"\n")
+    again = try_lock(path)
+    assert again is not None
+    os.close(again)
+
+
+def test_the_folder_is_for_all_users(locks):
+    acquire("cpu", waiting=give_up).close()
+    assert locks.stat().st_mode & 0o7777 == 0o1777
+    assert all(path.stat().st_mode & 0o666 == 0o666 for path in locks.iterdir())
