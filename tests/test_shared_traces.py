@@ -41,9 +41,7 @@ def _differences(expected: dict[str, Any], actual: dict[str, Any], prefix: str) 
     lines = []
     for key, value in expected.items():
         got = actual[key]
-        if isinstance(value, dict):
-            wrong = got != value
-        elif key in _COUNTS:
+        if isinstance(value, dict) or key in _COUNTS:
             wrong = got != value
         else:
             allowed_of = expected.get("span_ns", 0) if key == "idle_ns" else value

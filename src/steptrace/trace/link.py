@@ -217,15 +217,15 @@ def _starts(rows: Columns, names: pd.Index, prefix: str) -> Mask:
 def _training(ops: Columns, calls: Columns, backward: Mask, steps: pd.DataFrame, count: int) -> Mask:
     """Which threads do training work: those that carry the steps, and those that run a backward pass.
 
-    Without steps, or if the thread that marks them does nothing else, every thread that runs operators counts, or, if
-    none does, every one that calls the GPU's runtime.
+    Without steps, or if the thread that marks them does nothing else, every thread that runs operators counts too, or,
+    if none does, every one that calls the GPU's runtime.
     """
     working = np.zeros(count, dtype=bool)
     working[ops["thread"] if len(ops["thread"]) else calls["thread"]] = True
     training = np.zeros(count, dtype=bool)
     training[steps["thread"].to_numpy()] = True
     if not (training & working).any():
-        return working
+        return working | training
     training[ops["thread"][backward]] = True
     return training
 

@@ -15,7 +15,7 @@ GPU_CATEGORIES = {
 #: Kernels of collectives: NCCL and RCCL, NVSHMEM and what is built on it, symmetric-memory and custom all-reduces.
 _COMM = re.compile(
     r"""
-    ^(?:void\s+)?(?:\w+::)*(?:
+    ^(?:void\s+)?(?:(?:\w+|\(anonymous\ namespace\))::)*(?:
         nccl | rccl | msccl | nvshmem | deep_ep
     )
     | nccl(?:Dev)?Kernel | nvshmem | deep_ep:: | multimem

@@ -1,0 +1,12 @@
+"""Makes the builders of hand-made inputs importable: `from builders import TraceBuilder`."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+_spec = importlib.util.spec_from_file_location("builders", Path(__file__).parent / "builders.py")
+assert _spec is not None
+assert _spec.loader is not None
+_module = importlib.util.module_from_spec(_spec)
+sys.modules["builders"] = _module
+_spec.loader.exec_module(_module)

@@ -1,0 +1,138 @@
+"""What must hold for every trace, whatever is in it."""
+
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import D2D, TraceBuilder, training_step
+from steptrace.metrics import busy, idle, steps
+from steptrace.summary import Analysis, _tables, records
+from steptrace.trace.model import Trace
+from steptrace.trace.source import SourceLines
+
+_NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
+_ACTIVITY = st.tuples(
+    st.sampled_from(sorted(_NAMES)),
+    st.integers(0, 60),  # start
+    st.integers(0, 15),  # length
+    st.integers(7, 9),  # stream
+    st.integers(0, 60),  # launch before the start, 0 for none
+)
+_ACTIVITIES = st.lists(_ACTIVITY, min_size=1, max_size=12)
+_STEPS = st.lists(st.integers(1, 30), max_size=3)
+
+
+def _build(activities: list[Any], step_lengths: list[int]) -> TraceBuilder:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 100)
+    ts = 0
+    for index, length in enumerate(step_lengths):
+        builder.step(index, ts, length)
+        ts += length
+    for kind, start, length, stream, before in activities:
+        correlation = builder.call("cudaLaunchKernel", max(start - before, 0), 1) if before else None
+        builder.gpu(_NAMES[kind], start, length, correlation, stream=stream)
+    return builder
+
+
+def _figures(trace: Trace) -> dict[str, Any]:
+    """Everything that is computed from a trace, as plain values."""
+    device = trace.devices[0]
+    tables = _tables(trace, device, SourceLines())
+    del tables["idle_gaps"]  # holds absolute times; its sums stand in by_cause
+    figures: dict[str, Any] = {
+        name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))
+        for name, table in tables.items()
+    }
+    figures["gpu"] = busy.gpu_time(trace, device)
+    figures["by_cause"] = idle.idle_by_cause(trace, device)
+    figures["operators"] = steps.operators_per_step(trace).tolist()
+    return figures
+
+
+@given(_ACTIVITIES, _STEPS)
+@settings(max_examples=60, deadline=None)
+def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], step_lengths: list[int]) -> None:
+    trace = _build(activities, step_lengths).trace()
+    gpu = busy.gpu_time(trace, 0)
+    points: dict[str, set[int]] = {kind: set() for kind in _NAMES}
+    for kind, start, length, *_ in activities:
+        points[kind] |= set(range(start, start + length))
+    compute, comm, memory = points["compute"], points["comm"], points["memory"]
+    every = compute | comm | memory
+    assert gpu.busy_ns == len(every)
+    assert gpu.span_ns == (max(every) + 1 - min(every) if every else 0)
+    assert (gpu.compute_ns, gpu.comm_ns, gpu.memory_ns) == (len(compute), len(comm), len(memory))
+    assert gpu.exposed_comm_ns == len(comm - compute)
+    assert gpu.exposed_memory_ns == len(memory - compute - comm)
+    assert gpu.comm_compute_overlap_ns == len(comm & compute)
+    assert gpu.compute_ns + gpu.exposed_comm_ns + gpu.exposed_memory_ns + gpu.idle_ns == gpu.span_ns
+    assert sum(idle.idle_by_cause(trace, 0).values()) == gpu.idle_ns
+    for row in steps.step_times(trace, 0).itertuples():
+        inside = set(range(row.start_ns, row.start_ns + row.dur_ns))
+        assert row.busy_ns == len(every & inside)
+        assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == row.dur_ns
+
+
+@given(_ACTIVITIES, _STEPS, st.integers(0, 10**15))
+@settings(max_examples=30, deadline=None)
+def test_shifting_a_trace_changes_nothing(activities: list[Any], step_lengths: list[int], shift: int) -> None:
+    builder = _build(activities, step_lengths)
+    figures = _figures(builder.trace())
+    for event in builder.events:
+        event["ts"] = (round(event["ts"] * 1000) + shift) / 1000
+    assert _figures(builder.trace()) == figures
+
+
+@given(_ACTIVITIES, _STEPS, st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_events_means_nothing(activities: list[Any], step_lengths: list[int], rng: random.Random) -> None:
+    builder = _build(activities, step_lengths)
+    training_step(builder, 50, 1_000)
+    figures = _figures(builder.trace())
+    rng.shuffle(builder.events)
+    assert _figures(builder.trace()) == figures
+
+
+@given(_ACTIVITIES, _STEPS, st.data())
+@settings(max_examples=30, deadline=None)
+def test_splitting_an_activity_changes_no_time(
+    activities: list[Any], step_lengths: list[int], data: st.DataObject
+) -> None:
+    builder = _build(activities, step_lengths)
+    before = builder.trace()
+    on_gpu = [event for event in builder.events if event["cat"] in ("kernel", "gpu_memcpy")]
+    event = data.draw(st.sampled_from(on_gpu))
+    length = round(event["dur"] * 1000)
+    first = data.draw(st.integers(0, length))
+    builder.events.append({**event, "ts": event["ts"] + first / 1000, "dur": (length - first) / 1000})
+    event["dur"] = first / 1000
+    after = builder.trace()
+    one, two = busy.gpu_time(before, 0), busy.gpu_time(after, 0)
+    assert two.activities == one.activities + 1
+    assert two == type(two)(**{**one.__dict__, "activities": two.activities})
+    columns = ["dur_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"]
+    assert steps.step_times(after, 0)[columns].equals(steps.step_times(before, 0)[columns])
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 40))
+@settings(max_examples=25, deadline=None)
+def test_one_more_sync_adds_one_at_its_line(count: int, chosen: int, line: int) -> None:
+    def sites(extra: bool) -> dict[tuple[str, int], int]:  # noqa: FBT001
+        builder = TraceBuilder()
+        for index in range(count):
+            training_step(builder, index, index * 1_100_000)
+        if extra:
+            ts = (chosen % count) * 1_100_000 + 600_000
+            builder.frame(f"other.py({line}): metric", ts, 90_000)
+            builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
+            builder.item(ts + 2_000, 30_000, ts + 5_000)
+        trace = builder.trace()
+        table = Analysis(trace.meta.path or None, trace, 0, _tables(trace, 0, SourceLines())).tables["sync_sites"]  # type: ignore[arg-type]
+        return {(row.file, row.line): row.count for row in table.itertuples()}
+
+    without, with_one = sites(extra=False), sites(extra=True)
+    assert without == {("model.py", 10): count}
+    assert with_one == {**without, ("other.py", line): 1}

@@ -1,0 +1,169 @@
+"""`steptrace analyze`: what it writes, and what it says of what it cannot read."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from builders import TraceBuilder, training_step
+from steptrace.cli import main
+
+
+def _two_steps(rank: int | None = None) -> TraceBuilder:
+    builder = TraceBuilder(**({} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 2}}))
+    for index in range(2):
+        training_step(builder, index, index * 1_100_000)
+    return builder
+
+
+def _analyze(out: Path, *traces: Path) -> dict[str, Any]:
+    assert main(["analyze", *map(str, traces), "--out", str(out), "--no-report"]) == 0
+    return dict(json.loads((out / "summary.json").read_text()))
+
+
+def test_summary_of_one_trace(tmp_path: Path) -> None:
+    path = _two_steps().write(tmp_path / "trace.json.gz")
+    summary = _analyze(tmp_path / "new" / "out", path)
+    assert summary["schema_version"] == 1
+    (entry,) = summary["traces"]
+    assert entry["path"] == str(path)
+    assert len(entry["sha256"]) == 64
+    assert (entry["rank"], entry["device"], entry["world_size"]) == (None, 0, None)
+    assert entry["quality"] == {"steps": 2, "launch_coverage": 1.0, "warnings": []}
+    gpu = entry["gpu"]
+    assert gpu["activities"] == 10
+    assert gpu["span_ns"] == gpu["compute_ns"] + gpu["exposed_memory_ns"] + gpu["idle_ns"]
+    syncs = entry["syncs"]
+    assert (syncs["count"], syncs["per_step"], syncs["by_step"], syncs["by_kind"]) == (2, 1.0, [1, 1], {"d2h_copy": 2})
+    assert (syncs["blocked_ns"], syncs["outside_steps"], syncs["other_threads"]) == (44_000, 0, 0)
+    (site,) = syncs["sites"]
+    assert (site["file"], site["line"], site["function"], site["count"]) == ("model.py", 10, "forward", 2)
+    assert (entry["operators_per_step"], entry["kernels_per_step"]) == (4.0, 4.0)
+    assert [step["index"] for step in entry["steps"]] == [0, 1]
+    assert [section["label"] for section in entry["sections"]] == [
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "forward",
+    ]  # fmt: skip
+    assert set(entry["idle"]["by_cause"]) == {"sync", "loader", "host", "dependency", "unknown"}
+    tables = tmp_path / "new" / "out" / "tables" / "trace0"
+    assert len(pd.read_parquet(tables / "kernels.parquet")) == 10
+    assert pd.read_parquet(tables / "sync_sites.parquet")["count"].tolist() == [2]
+
+
+def test_ranks_are_sorted_and_repeated_ones_are_told(tmp_path: Path) -> None:
+    for name, rank in (("a", 1), ("b", 0), ("c", 1)):
+        _two_steps(rank).write(tmp_path / "in" / f"{name}.json")
+    summary = _analyze(tmp_path / "out", tmp_path / "in")
+    assert [(entry["rank"], Path(entry["path"]).name) for entry in summary["traces"]] == [
+        (0, "b.json"), (1, "a.json"), (1, "c.json"),
+    ]  # fmt: skip
+    assert [len(entry["quality"]["warnings"]) for entry in summary["traces"]] == [0, 1, 1]
+
+
+def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.label("loss", 100, 500)
+    builder.op("aten::mm", 110, 100)
+    (entry,) = _analyze(tmp_path / "out", builder.write(tmp_path / "trace.json"))["traces"]
+    assert {key: value for key, value in entry["gpu"].items() if value is not None} == {"activities": 0}
+    assert (entry["device"], entry["gpu_busy_pct"], entry["sm_weighted_pct"], entry["kernels_per_step"]) == (None,) * 4
+    assert entry["idle"] == {"by_stream": [], "by_cause": None}
+    syncs = entry["syncs"]
+    assert (syncs["count"], syncs["per_step"], syncs["exposed_idle_ns"], syncs["sites"]) == (0, None, None, [])
+    assert entry["sections"] == [
+        {"label": "loss", "count_per_step": 1, "host_ns_per_step": 500, "device_ns_per_step": None}
+    ]
+    assert entry["steps"][0]["idle_ns"] is None
+    assert entry["operators_per_step"] == 1
+    assert entry["quality"]["launch_coverage"] is None
+    assert entry["quality"]["warnings"] == ["no GPU activity: GPU figures were not measured"]
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        (lambda b: b.events.__setitem__(slice(None), [e for e in b.events if "Step" not in e["name"]]), "no step annotation"),
+        (lambda b: [b.gpu("lost", 10**7 + k, 1, None) for k in range(3)], "3 of 13 GPU activities have no launch"),
+        (lambda b: b.gpu("gemm", 10**7, 1, b.call("cudaLaunchKernel", 9, 1), device=1), "GPU work on 2 devices"),
+        (lambda b: training_step(b, 5, 10**7), "not numbered one after the other: 0, 1, 5"),
+        (lambda b: b.step(2, 10**7, 1000), "1 of 3 steps launched no GPU work"),
+        (lambda b: b.op("aten::odd", 10, -5), "negative length"),
+    ],
+)  # fmt: skip
+def test_doubts_are_told(tmp_path: Path, change: Any, warning: str, capsys: pytest.CaptureFixture[str]) -> None:
+    builder = _two_steps()
+    change(builder)
+    (entry,) = _analyze(tmp_path / "out", builder.write(tmp_path / "trace.json"))["traces"]
+    assert [w for w in entry["quality"]["warnings"] if warning in w]
+    assert warning in capsys.readouterr().err
+
+
+_BAD = {
+    "empty.json": b"",
+    "cut.json": _two_steps().text()[:-100],
+    "cut.json.gz": gzip.compress(_two_steps().text())[:-30],
+    "prose.json": b"once upon a time",
+    "other.json": b'{"a": 1}',
+    "list.json": b"[1, 2]",
+    "none.json": None,
+    "none_folder/": None,
+    "folder/": b"",
+}
+
+
+@pytest.mark.parametrize("name", sorted(_BAD))
+def test_bad_input_is_one_message_and_exit_code_2(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, text = tmp_path / name, _BAD[name]
+    if text is not None:
+        path.mkdir() if name.endswith("/") else path.write_bytes(text)
+    assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"steptrace: error: {path}: ")
+    assert captured.err.count("error") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["analyze"], ["analyze", "x.json"], ["no-such"]):
+        with pytest.raises(SystemExit) as exit_:
+            main(arguments)
+        assert exit_.value.code == 2
+    assert "usage: steptrace" in capsys.readouterr().err
+
+
+def test_the_analysis_imports_without_torch(tmp_path: Path) -> None:
+    path = _two_steps().write(tmp_path / "trace.json")
+    script = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "sys.modules['matplotlib'] = None\n"
+        "from steptrace.cli import main\n"
+        f"sys.exit(main(['analyze', {str(path)!r}, '--out', {str(tmp_path / 'out')!r}, '--no-report']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "summary.json").is_file()
+
+
+def test_everything_but_training_imports_without_torch() -> None:
+    script = (
+        "import sys, pkgutil, importlib\n"
+        "sys.modules['torch'] = None\n"
+        "import steptrace\n"
+        "with_torch = ('steptrace.train', 'steptrace.workloads', 'steptrace.predict', 'steptrace.ext')\n"
+        "for module in pkgutil.walk_packages(steptrace.__path__, 'steptrace.', onerror=lambda name: None):\n"
+        "    if not module.name.startswith(with_torch):\n"
+        "        importlib.import_module(module.name)\n"
+        "        print(module.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "steptrace.summary" in done.stdout.split()

@@ -1,0 +1,63 @@
+"""Arithmetic on spans against sets of integers."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steptrace import intervals
+
+_SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=12).map(
+    lambda pairs: intervals.spans([s for s, _ in pairs], [s + d for s, d in pairs])
+)
+
+
+def _points(spans: intervals.Spans) -> set[int]:
+    return {point for start, end in spans for point in range(start, end)}
+
+
+@given(_SPANS)
+def test_union_is_normal(spans: intervals.Spans) -> None:
+    united = intervals.union(spans)
+    assert _points(united) == _points(spans)
+    assert (united[:, 1] > united[:, 0]).all()
+    assert (united[1:, 0] > united[:-1, 1]).all()
+    assert intervals.measure(united) == len(_points(spans))
+
+
+@given(_SPANS, _SPANS)
+def test_intersection_and_difference(a: intervals.Spans, b: intervals.Spans) -> None:
+    a, b = intervals.union(a), intervals.union(b)
+    assert _points(intervals.intersect(a, b)) == _points(a) & _points(b)
+    assert _points(intervals.subtract(a, b)) == _points(a) - _points(b)
+    assert intervals.measure(a) == intervals.measure(intervals.intersect(a, b)) + intervals.measure(
+        intervals.subtract(a, b)
+    )
+
+
+@given(_SPANS, st.integers(-3, 45), st.integers(-3, 45))
+def test_clip_complement_and_windows(a: intervals.Spans, start: int, end: int) -> None:
+    a = intervals.union(a)
+    inside = _points(a) & set(range(start, end))
+    assert _points(intervals.clip(a, start, end)) == inside
+    assert intervals.measure_within(a, [start], [end]).tolist() == [len(inside)]
+    if start <= end:
+        assert _points(intervals.complement(a, start, end)) == set(range(start, end)) - _points(a)
+
+
+_NESTING = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 15)), max_size=25)
+
+
+@given(_NESTING, st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 50)), max_size=10))
+def test_enclosing_is_the_latest_open_start(rows: list[tuple[int, int, int]], queries: list[tuple[int, int]]) -> None:
+    rows.sort(key=lambda row: (row[0], row[1], -row[2]))
+    group, start, length = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
+    end = start + length
+    parents = intervals.nesting_parents(group, start, end)
+    for row, parent in enumerate(parents):
+        open_ = [j for j in range(row) if group[j] == group[row] and end[j] > start[row]]
+        assert parent == (open_[-1] if open_ else -1)
+    query_group, times = (np.array([query[i] for query in queries], dtype=np.int64) for i in range(2))
+    found = intervals.enclosing(group, start, end, query_group, times)
+    for query, row in enumerate(found):
+        open_ = [j for j in range(len(rows)) if group[j] == query_group[query] and start[j] <= times[query] < end[j]]
+        assert row == (open_[-1] if open_ else -1)

@@ -1,0 +1,226 @@
+"""Links between tables: kernel <- launch <- operator <- label, step, frame; backward -> forward."""
+
+from typing import Any
+
+import pandas as pd
+
+from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder, training_step
+from steptrace.trace.model import Trace
+
+
+def _named(trace: Trace, table: str, row: Any) -> Any:
+    return None if pd.isna(row) else getattr(trace, table)["name"].iloc[int(row)]
+
+
+def _op(trace: Trace, name: str) -> pd.Series:
+    rows = trace.ops[trace.ops["name"] == name]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def test_kernel_to_launch_to_op_to_step_and_frame() -> None:
+    builder = TraceBuilder()
+    training_step(builder, index=4)
+    trace = builder.trace()
+    kernel = trace.kernels[trace.kernels["name"] == "gemm"].iloc[0]
+    launch = trace.launches.iloc[int(kernel["launch"])]
+    op = trace.ops.iloc[int(launch["op"])]
+    assert (launch["name"], op["name"], kernel["step"], launch["step"], op["step"]) == (
+        "cudaLaunchKernel",
+        "aten::mm",
+        0,
+        0,
+        0,
+    )
+    assert _named(trace, "annotations", op["annotation"]) == "forward"
+    assert _named(trace, "frames", op["frame"]) == "torch/_tensor.py(5): wrapped"
+    assert _named(trace, "frames", trace.frames["parent"].iloc[int(op["frame"])]) == "model.py(10): forward"
+    assert trace.steps["index"].tolist() == [4]
+
+
+def test_one_graph_launch_owns_many_kernels_and_unlinked_ones_stay() -> None:
+    builder = TraceBuilder()
+    graph = builder.call("cudaGraphLaunch", 100, 50)
+    for k in range(3):
+        builder.gpu("gemm", 200 + 20 * k, 10, graph)
+    builder.gpu("lost", 300, 10, 999_999)
+    builder.gpu("none", 320, 10, None)
+    builder.gpu("zero", 340, 10, 0)
+    builder.call("cudaEventQuery", 10, 1)
+    builder.events[-1]["args"]["correlation"] = 0
+    trace = builder.trace()
+    names = [_named(trace, "launches", row) for row in trace.kernels["launch"]]
+    assert names == ["cudaGraphLaunch"] * 3 + [None] * 3
+
+
+def test_arrows_link_nothing() -> None:
+    builder = TraceBuilder()
+    builder.call("cudaLaunchKernel", 100, 5)
+    builder.gpu("gemm", 200, 10, 77)
+    for phase, ts in (("s", 0.1), ("f", 0.2)):
+        builder.events.append({"ph": phase, "cat": "ac2g", "name": "ac2g", "id": 2, "pid": 1, "tid": MAIN, "ts": ts})
+    assert builder.trace().kernels["launch"].isna().all()
+
+
+def test_launch_goes_by_id_or_by_containment() -> None:
+    builder = TraceBuilder()
+    outer = builder.op("aten::outer", 0, 100)
+    inner = builder.op("aten::inner", 10, 50)
+    elsewhere = builder.op("aten::elsewhere", 200, 50)
+    for ts, external in ((20, outer), (25, inner), (30, elsewhere), (35, 0), (90, 12345), (150, inner)):
+        builder.call("cudaLaunchKernel", ts, 1)
+        builder.events[-1]["args"]["External id"] = external
+    trace = builder.trace()
+    # The id counts if its operator is running then; a stale one gives way to the innermost around the call.
+    expected = ["aten::outer", "aten::inner", "aten::inner", "aten::inner", "aten::outer", None]
+    assert [_named(trace, "ops", row) for row in trace.launches["op"]] == expected
+
+
+def test_backward_belongs_to_the_last_forward_with_its_number() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1000)
+    builder.op("aten::first", 10, 5, **{"Sequence number": 7, "Fwd thread id": 0})
+    builder.op("aten::index", 20, 20, **{"Sequence number": 7, "Fwd thread id": 0})
+    builder.op("aten::other", 50, 5, **{"Sequence number": 8, "Fwd thread id": 0})
+    numbered = {"Sequence number": 7, "Fwd thread id": 1}
+    builder.op("autograd::engine::evaluate_function: IndexBackward0", 100, 80, AUTOGRAD, **numbered)
+    builder.op("IndexBackward0", 110, 60, AUTOGRAD, **numbered)
+    builder.op("aten::index_put_", 120, 40, AUTOGRAD)
+    builder.op("aten::late", 300, 5, **{"Sequence number": 7, "Fwd thread id": 0})
+    trace = builder.trace()
+    for name in ("autograd::engine::evaluate_function: IndexBackward0", "IndexBackward0", "aten::index_put_"):
+        op = _op(trace, name)
+        assert _named(trace, "ops", op["forward"]) == "aten::index"
+        assert op["backward"]
+    assert not _op(trace, "aten::index")["backward"]
+    assert pd.isna(_op(trace, "aten::other")["forward"])
+    assert trace.threads.set_index("tid")["training"].to_dict() == {str(MAIN): True, str(AUTOGRAD): True}
+
+
+def test_steps_reach_to_the_end_of_their_last_kernel() -> None:
+    builder = TraceBuilder()
+    for index, ts in ((5, 0), (6, 1000)):
+        builder.step(index, ts, 900)
+    builder.kernel(100, 400, 900)  # launched in step 5, ends in step 6
+    builder.kernel(950, 1200, 5000)  # launched between the steps
+    builder.kernel(1500, 1600, 10)
+    trace = builder.trace()
+    assert trace.steps[["index", "ts", "dur", "host_dur"]].to_numpy().tolist() == [
+        [5, 0, 1300, 900],
+        [6, 1000, 900, 900],
+    ]
+    assert trace.kernels["step"].tolist() == [0, pd.NA, 1]
+
+
+def test_steps_are_marks_of_the_host_only_and_once() -> None:
+    builder = TraceBuilder()
+    builder.step(3, 0, 100)
+    builder.step(3, 1, 98, tid=AUTOGRAD)
+    builder.add("gpu_user_annotation", "ProfilerStep#3", 50, 100, pid=0, tid=7)
+    builder.label("ProfilerStep", 10, 10)
+    builder.step(3, 500, 100)  # a second window that numbers alike
+    trace = builder.trace()
+    assert trace.steps["ts"].tolist() == [0, 500]
+
+
+def test_training_threads_carry_steps_or_backward() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1000)
+    builder.op("aten::mm", 10, 10)
+    builder.op("aten::pin_memory", 10, 10, LOADER)
+    builder.op("X", 20, 10, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
+    training = builder.trace().threads.set_index("tid")["training"].to_dict()
+    assert training == {str(MAIN): True, str(AUTOGRAD): True, str(LOADER): False}
+
+
+def test_without_steps_every_working_thread_trains_but_the_pinning_one() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 10, 10)
+    builder.op("aten::pin_memory", 10, 10, LOADER)
+    name = {
+        "ph": "M",
+        "name": "thread_name",
+        "pid": 1,
+        "tid": LOADER,
+        "ts": 0,
+        "args": {"name": "thread 7 (pt_data_pin)"},
+    }
+    builder.events.append(name)
+    training = builder.trace().threads.set_index("tid")["training"].to_dict()
+    assert training == {str(MAIN): True, str(LOADER): False}
+
+
+def test_old_and_amd_spellings() -> None:
+    builder = TraceBuilder()
+    builder.add("Operator", "aten::mm", 0, 100)
+    correlation = builder.call("hipModuleLaunchKernel", 10, 5)
+    builder.add("Kernel", "Cijk_Alik", 50, 10, pid=2, tid=0, args={"correlation": correlation})
+    builder.call("cuLaunchKernelEx_v12000", 20, 5, category="cuda_driver")
+    trace = builder.trace()
+    assert trace.kernels[["device", "stream", "launch"]].to_numpy().tolist() == [[2, 0, 0]]
+    assert trace.launches["name"].tolist() == ["hipModuleLaunchKernel", "cuLaunchKernelEx"]
+    assert trace.launches["op"].tolist() == [0, 0]
+
+
+def test_blocks_per_multiprocessor_fall_back_to_the_grid() -> None:
+    builder = TraceBuilder(deviceProperties=[{"id": 0, "name": "X", "numSms": 10}])
+    builder.kernel(0, 10, 5, **{"blocks per SM": 0.25, "grid": [99, 1, 1]})
+    builder.kernel(20, 30, 5, grid=[5, 2, 4])
+    builder.kernel(40, 50, 5, grid=[5, 2, 4], device=1)
+    blocks = builder.trace().kernels["blocks_per_sm"]
+    assert blocks[:2].tolist() == [0.25, 4.0]
+    assert blocks.isna().tolist() == [False, False, True]
+
+
+def test_rank_and_metadata() -> None:
+    builder = TraceBuilder(
+        distributedInfo={"rank": 2, "world_size": 4, "backend": "nccl"},
+        deviceProperties=[{"id": 1, "name": "H200", "numSms": 132}],
+        baseTimeNanoseconds=10**18,
+    )
+    builder.kernel(5, 10, 5, device=1)
+    trace = builder.trace()
+    assert (trace.rank, trace.meta.world_size, trace.meta.backend) == (2, 4, "nccl")
+    assert trace.meta.base_ns == 10**18 + 5
+    assert (trace.meta.device_name(1), trace.meta.device_name(0), trace.meta.multiprocessors(1)) == ("H200", None, 132)
+    assert trace.devices == [1]
+    assert trace.window == (0, 1000)  # the launch lasts longer than the kernel
+
+
+def test_rank_from_the_file_name_or_none(tmp_path: Any) -> None:
+    from steptrace.trace.link import read_trace
+
+    builder = TraceBuilder()
+    builder.kernel(5, 10, 5)
+    assert read_trace(builder.write(tmp_path / "trace.rank12.json.gz")).rank == 12
+    assert read_trace(builder.write(tmp_path / "trace.json")).rank is None
+
+
+def test_memory_events() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::empty", 0, 10)
+    for ts, size, total in ((2, 512, 512), (8, -512, 0)):
+        args = {
+            "Device Type": 1,
+            "Device Id": 0,
+            "Addr": 4096,
+            "Bytes": size,
+            "Total Allocated": total,
+            "Total Reserved": 2048,
+        }
+        builder.events.append(
+            {
+                "ph": "i",
+                "cat": "cpu_instant_event",
+                "name": "[memory]",
+                "pid": 1,
+                "tid": MAIN,
+                "ts": ts / 1000,
+                "args": args,
+            }
+        )
+    memory = builder.trace().memory
+    assert memory[["ts", "bytes", "allocated", "reserved", "device"]].to_numpy().tolist() == [
+        [2, 512, 512, 2048, 0],
+        [8, -512, 0, 2048, 0],
+    ]

@@ -1,0 +1,185 @@
+"""Files to columns: every way a trace can be written, and every way it can be broken."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from builders import TraceBuilder, training_step
+from steptrace.errors import TraceError, TruncatedTraceError
+from steptrace.trace.find import find_traces
+from steptrace.trace.link import read_trace
+from steptrace.trace.read import read_raw
+
+
+def _small() -> TraceBuilder:
+    builder = TraceBuilder(distributedInfo={"rank": 3, "world_size": 8, "backend": "nccl"})
+    for step in range(3):
+        training_step(builder, step, step * 1_100_000)
+    return builder
+
+
+def _rows(path: Path, chunk: int = 1 << 22) -> dict[str, int]:
+    return {kind: len(columns["ts"]) for kind, columns in read_raw(path, chunk=chunk).columns.items()}
+
+
+@pytest.mark.parametrize("chunk", [64, 777, 5_000, 1 << 22])
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("first_key", ["ph", "name"])
+def test_chunks_cut_anywhere_read_the_same(tmp_path: Path, chunk: int, indent: int | None, first_key: str) -> None:
+    builder = _small()
+    builder.events[3]["args"]["Call stack"] = 'a string with "}, {\\"ph\\": 1" and ] } in it'
+    builder.events = [{first_key: event[first_key], **event} for event in builder.events]
+    path = tmp_path / "trace.json"
+    path.write_bytes(builder.text(indent=indent))
+    # 3 steps: 4 kernels and a copy; 4 launches, a copy and a wait; 5 operators; 3 frames; 3 labels each
+    assert _rows(path, chunk) == {"op": 15, "call": 18, "gpu": 15, "frame": 9, "label": 9, "memory": 0}
+    assert read_raw(path, chunk=chunk).metadata["distributedInfo"]["rank"] == 3
+
+
+def test_metadata_before_and_after_the_events(tmp_path: Path) -> None:
+    events = json.dumps(_small().events)
+    path = tmp_path / "x.json"
+    path.write_text(
+        f'{{"a": ["traceEvents", {{"b": 1}}], "traceEvents": {events}, "tail": [{{"name": "ph"}}], "z": "}}]"}}'
+    )
+    raw = read_raw(path, chunk=500)
+    assert raw.metadata == {"a": ["traceEvents", {"b": 1}], "tail": [{"name": "ph"}], "z": "}]"}
+
+
+def test_bare_array_gzip_under_any_name_and_byte_order_mark(tmp_path: Path) -> None:
+    events = json.dumps(_small().events).encode()
+    for name, text in {
+        "array.json": events,
+        "gz_named.json": gzip.compress(events),
+        "bom.json": b"\xef\xbb\xbf" + events,
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(text)
+        assert _rows(path)["gpu"] == 15
+
+
+def test_several_gzip_members(tmp_path: Path) -> None:
+    text = _small().text()
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(text[:1000]) + gzip.compress(text[1000:]))
+    assert _rows(path, 300)["op"] == 15
+
+
+def _with_times(ts: str, dur: str) -> bytes:
+    return f'{{"traceEvents": [{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}}, {{"ph": "X", "cat": "cpu_op", "name": "b", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}}}]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("ts", "dur", "ts_ns", "dur_ns"),
+    [
+        ("4344667991214.797", "2218.669", 4344667991214797, 2218669),  # since Kineto's own base
+        ("8796093022207.999", "0.001", 8796093022207999, 1),  # the last float64 that tells ns apart
+        ("1712345678901234.567", "99.999", 1712345678901234567, 99999),  # since 1970: no float64 holds it
+        ("1695835542481129", "12", 1695835542481129000, 12000),
+    ],
+)
+def test_times_keep_every_digit(tmp_path: Path, ts: str, dur: str, ts_ns: int, dur_ns: int) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(_with_times(ts, dur))
+    raw = read_raw(path)
+    assert raw.base_ns == 1000
+    assert raw.columns["op"]["ts"].tolist() == [0, ts_ns - 1000]
+    assert raw.columns["op"]["dur"].tolist() == [1000, dur_ns]
+
+
+def test_what_kineto_and_tools_write_besides_json(tmp_path: Path) -> None:
+    builder = _small()
+    text = builder.text().replace(
+        b'"stream": 7', b'"stream": "7", "blocks per SM": inf, "est. achieved occupancy %": -nan'
+    )
+    text = text.replace(b"aten::mm", b"broken \xff utf-8: nan, inf")
+    path = tmp_path / "trace.json"
+    path.write_bytes(text)
+    trace = read_trace(path)
+    assert set(trace.kernels["stream"]) == {7}
+    assert trace.kernels["blocks_per_sm"].isna().all()
+    assert "broken \ufffd utf-8: nan, inf" in set(trace.ops["name"])
+
+
+def test_negative_lengths_are_noted(tmp_path: Path) -> None:
+    builder = _small()
+    builder.op("aten::odd", 5, -3)
+    raw = read_raw(builder.write(tmp_path / "trace.json"))
+    assert raw.columns["op"]["dur"].min() == 0
+    assert raw.notes == ["1 events (op) have a negative length; it is taken as 0"]
+
+
+def test_events_are_counted_even_if_unused(tmp_path: Path) -> None:
+    builder = _small()
+    builder.events.append({"ph": "s", "id": 1, "pid": 1, "tid": 1, "ts": 3, "cat": "ac2g", "name": "ac2g"})
+    builder.add("overhead", "Buffer Flush", 1, 1)
+    counts = read_raw(builder.write(tmp_path / "trace.json")).events
+    assert counts["s ac2g"] == 1
+    assert counts["X overhead"] == 1
+    assert sum(counts.values()) == len(builder.events)
+
+
+_BROKEN = {
+    "empty": (b"", "the file is empty"),
+    "blank": (b" \n\t ", "the file is empty"),
+    "text": (b"hello", "begins with neither"),
+    "not JSON": (b'{"traceEvents": [{"ph": "X", "cat": }]}', "invalid JSON"),
+    "not JSON at all": (b"{hello}", "no valid JSON"),
+    "other JSON": (b'{"metrics": [1, 2, 3]}', "no traceEvents"),
+    "numbers": (b"[1, 2, 3]", "JSON, but no trace"),
+    "events no array": (b'{"traceEvents": {"a": 1}}', "no array"),
+    "no events": (b'{"traceEvents": []}', "without any operator"),
+    "nothing of use": (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "without any operator"),
+    "wrong types": (b'{"traceEvents": [{"ph": "X", "ts": "soon"}]}', "JSON, but no trace"),
+    "text after the end": (b'{"traceEvents": []} and more }', "no valid JSON"),
+    "gzip of nothing": (gzip.compress(b""), "the file is empty"),
+    "gzip header only": (b"\x1f\x8bnonsense", "damaged gzip"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(_BROKEN))
+def test_broken_files_say_what_is_wrong(tmp_path: Path, name: str) -> None:
+    text, message = _BROKEN[name]
+    path = tmp_path / "trace.json"
+    path.write_bytes(text)
+    with pytest.raises(TraceError, match=message) as error:
+        read_raw(path)
+    assert error.value.where == str(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file"):
+        read_raw(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("chunk", [400, 1 << 22])
+def test_truncated_anywhere_is_an_error(tmp_path: Path, chunk: int) -> None:
+    text = _small().text()
+    path = tmp_path / "trace.json"
+    for length in [*range(10, len(text) - 1, 397), len(text) - 2, len(text) - 1]:
+        path.write_bytes(text[:length])
+        with pytest.raises(TruncatedTraceError):
+            read_raw(path, chunk=chunk)
+    path.write_bytes(gzip.compress(text)[:-9])
+    with pytest.raises(TruncatedTraceError, match="gzip stream ends"):
+        read_raw(path, chunk=chunk)
+
+
+def test_folders_list_their_traces_once(tmp_path: Path) -> None:
+    builder = _small()
+    one = builder.write(tmp_path / "b.json")
+    two = builder.write(tmp_path / "a.pt.trace.json.gz")
+    (tmp_path / "run.json").write_text('{"status": "ok"}')
+    (tmp_path / "notes.txt").write_text("x")
+    assert find_traces([tmp_path]) == [two, one]
+    assert find_traces([one, tmp_path, two]) == [one, two]
+
+
+def test_folders_without_traces_and_missing_paths(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"status": "ok"}')
+    with pytest.raises(TraceError, match="without traces"):
+        find_traces([tmp_path])
+    with pytest.raises(TraceError, match="no such file or folder"):
+        find_traces([tmp_path / "none"])

@@ -1,0 +1,238 @@
+"""The source line of a synchronisation: frames, backward to forward, and the lines recorded beside a trace."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from builders import AUTOGRAD, TraceBuilder
+from steptrace.errors import TraceError
+from steptrace.trace.frames import PIPELINE, SKIP, STDLIB, USER, frame_role, parse_frame
+from steptrace.trace.source import SourceLines, load_source_lines, same_file, sites_of_syncs
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("model.py(3): forward", USER),
+        ("/home/me/steptrace/mine/model.py(3): forward", USER),
+        ("transformers/models/bert.py(3): forward", USER),
+        ("steptrace/workloads/masked_losses.py(40): forward", USER),
+        ("src/steptrace/workloads/masked_losses.py(40): forward", USER),
+        ("/tmp/ipykernel_5/12.py(1): <cell line: 1>", USER),
+        ("steptrace/train/loop.py(40): train_step", PIPELINE),
+        ("/x/site-packages/steptrace/train/loop.py(40): train_step", PIPELINE),
+        ("/x/src/steptrace/predict/mode.py(40): run", PIPELINE),
+        ("torch/nn/modules/module.py(1): _call_impl", SKIP),
+        ("/x/site-packages/torch/_tensor.py(1): backward", SKIP),
+        ("nn.Module: Linear_0", SKIP),
+        ("<built-in method item of Tensor object at 0x7f>", SKIP),
+        ("<frozen os>(674): __getitem__", SKIP),
+        ("<string>(2): __init__", SKIP),
+        ("threading.py(1002): _bootstrap", STDLIB),
+        ("multiprocessing/queues.py(9): get", STDLIB),
+        ("/usr/lib/python3.12/contextlib.py(81): inner", STDLIB),
+        ("/usr/lib/python3.12/site-packages/mylib/a.py(1): f", USER),
+    ],
+)
+def test_roles_of_frames(name: str, role: int) -> None:
+    assert frame_role(name) == role
+
+
+def test_parsing_of_frames() -> None:
+    frame = parse_frame("C:\\me\\model (old).py(12): Net.forward")
+    assert frame is not None
+    assert (frame.file, frame.line, frame.function) == ("C:/me/model (old).py", 12, "Net.forward")
+
+
+def _two_waits() -> TraceBuilder:
+    """A step in which one function waits twice under one label, from different lines."""
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    builder.label("loss", 50_000, 500_000)
+    builder.label("mask", 90_000, 300_000)
+    builder.frame("train.py(1): <module>", 10, 900_000)
+    builder.frame("steptrace/workloads/loss.py(20): forward", 60_000, 400_000)
+    builder.frame("torch/_ops.py(5): __call__", 95_000, 100_000)
+    for ts in (100_000, 150_000):
+        builder.op("aten::index", ts, 40_000)
+        builder.op("aten::nonzero", ts + 5_000, 30_000)
+        builder.item(ts + 10_000, 5_000, ts + 13_000)
+    return builder
+
+
+def _lines(rows: list[tuple[str, str | None, str, str | None, int | None, str | None]]) -> SourceLines:
+    columns = ["op", "label", "phase", "file", "line", "function"]
+    table = pd.DataFrame(rows, columns=columns).assign(order=range(len(rows)))
+    return SourceLines(table, {"steptrace/workloads/loss.py": "\n".join(f"    line {n}  " for n in range(1, 60))})
+
+
+def test_site_is_the_line_of_the_def_without_recorded_lines() -> None:
+    trace = _two_waits().trace()
+    sites = sites_of_syncs(trace)
+    assert sites.drop(columns="code").to_dict("records") == [
+        {
+            "file": "steptrace/workloads/loss.py", "line": 20, "function": "forward", "op": "aten::nonzero",
+            "label": "mask", "phase": "loss",
+        }
+    ] * 2  # fmt: skip
+
+
+_OTHER = ("aten::mul", "mask", "loss", "steptrace/workloads/loss.py", 29, "forward")
+
+
+def test_recorded_lines_tell_two_waits_of_one_function_apart() -> None:
+    lines = _lines(
+        [
+            _OTHER,
+            ("aten::index", "mask", "loss", "steptrace/workloads/loss.py", 31, "forward"),
+            ("aten::index", "mask", "loss", "steptrace/workloads/loss.py", 34, "forward"),
+            ("aten::index", "another", "loss", "steptrace/workloads/loss.py", 50, "forward"),
+        ]
+    )
+    sites = sites_of_syncs(_two_waits().trace(), lines)
+    assert sites["line"].tolist() == [31, 34]
+    assert sites["code"].tolist() == ["line 31", "line 34"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # another function, another file: the recorded step ran something else there
+        ([("aten::index", "mask", "loss", "steptrace/workloads/loss.py", 31, "elsewhere")] * 2, 20),
+        ([("aten::index", "mask", "loss", "other.py", 31, "forward")] * 2, 20),
+        # another number of them: doubtful, unless all have one line
+        ([("aten::index", "mask", "loss", "loss.py", 31, "forward"), ("aten::index", "mask", "loss", "loss.py", 32, "forward"), ("aten::index", "mask", "loss", "loss.py", 33, "forward")], 20),
+        ([("aten::index", "mask", "loss", "loss.py", 31, "forward")] * 3, 31),
+        ([("aten::index", "mask", "loss", None, None, None)] * 2, 20),
+    ],
+)  # fmt: skip
+def test_recorded_lines_must_agree_with_the_trace(rows: list[Any], expected: int) -> None:
+    assert sites_of_syncs(_two_waits().trace(), _lines(rows))["line"].tolist() == [expected, expected]
+
+
+def test_without_frames_the_recorded_line_stands_alone() -> None:
+    builder = _two_waits()
+    builder.events = [event for event in builder.events if event["cat"] != "python_function"]
+    trace = builder.trace()
+    assert sites_of_syncs(trace)["file"].isna().all()
+    lines = _lines([("aten::index", "mask", "loss", "a/loss.py", 31 + k, "forward") for k in range(2)])
+    assert sites_of_syncs(trace, lines)[["file", "line"]].to_numpy().tolist() == [["a/loss.py", 31], ["a/loss.py", 32]]
+
+
+def test_what_an_operator_calls_inside_is_not_counted_among_the_recorded() -> None:
+    # aten::nonzero is recorded once, where the program calls it itself; those inside aten::index are out of sight.
+    builder = _two_waits()
+    builder.op("aten::nonzero", 250_000, 40_000)
+    builder.item(260_000, 5_000, 263_000)
+    file = "steptrace/workloads/loss.py"
+    lines = _lines(
+        [
+            ("aten::index", "mask", "loss", file, 31, "forward"),
+            ("aten::index", "mask", "loss", file, 34, "forward"),
+            ("aten::nonzero", "mask", "loss", file, 40, "forward"),
+        ]
+    )
+    assert sites_of_syncs(builder.trace(), lines)["line"].tolist() == [31, 34, 40]
+
+
+def _backward(*, own_frame: bool = False, same_thread: bool = False) -> TraceBuilder:
+    builder = TraceBuilder()
+    tid = 100 if same_thread else AUTOGRAD
+    builder.step(0, 0, 1_000_000)
+    builder.frame("train.py(1): <module>", 10, 900_000)
+    builder.frame("loss.py(20): forward", 60_000, 100_000)
+    builder.op("aten::index", 70_000, 40_000, **{"Sequence number": 5, "Fwd thread id": 0})
+    builder.label("backward", 300_000, 200_000)
+    builder.frame("torch/_tensor.py(7): backward", 305_000, 190_000)
+    numbered = {"Sequence number": 5, "Fwd thread id": 1}
+    builder.op("autograd::engine::evaluate_function: IndexBackward0", 310_000, 150_000, tid, **numbered)
+    builder.op("IndexBackward0", 315_000, 140_000, tid, **numbered)
+    if own_frame:
+        builder.frame("custom.py(90): backward", 316_000, 130_000, tid)
+    builder.op("aten::nonzero", 320_000, 100_000, tid)
+    builder.item(330_000, 20_000, 340_000, tid)
+    return builder
+
+
+@pytest.mark.parametrize("same_thread", [False, True])
+def test_backward_waits_belong_to_the_forward_line(same_thread: bool) -> None:  # noqa: FBT001
+    site = sites_of_syncs(_backward(same_thread=same_thread).trace()).iloc[0]
+    assert (site["file"], site["line"], site["function"]) == ("loss.py", 20, "forward")
+    assert (site["op"], site["label"], site["phase"]) == ("aten::nonzero", "backward", "backward")
+
+
+@pytest.mark.parametrize("same_thread", [False, True])
+def test_a_users_own_backward_is_its_own_site(same_thread: bool) -> None:  # noqa: FBT001
+    site = sites_of_syncs(_backward(own_frame=True, same_thread=same_thread).trace()).iloc[0]
+    assert (site["file"], site["line"], site["function"], site["phase"]) == ("custom.py", 90, "backward", "backward")
+
+
+def test_backward_waits_take_the_recorded_forward_line() -> None:
+    lines = _lines(
+        [
+            ("aten::index", None, "loss", "loss.py", 33, "forward"),
+            ("aten::nonzero", "backward", "backward", "loss.py", 33, "forward"),
+        ]
+    )
+    assert sites_of_syncs(_backward().trace(), lines)["line"].tolist() == [33]
+
+
+def test_the_search_ends_at_the_pipeline_and_avoids_the_standard_library() -> None:
+    for innermost, expected in (
+        ("steptrace/train/loop.py(5): train_step", None),
+        ("queue.py(9): get", "train.py"),
+        ("my/queue.py(9): get", "my/queue.py"),
+    ):
+        builder = TraceBuilder()
+        builder.step(0, 0, 1_000)
+        builder.frame("train.py(1): <module>", 10, 900)
+        builder.frame(innermost, 100, 500)
+        builder.op("aten::mm", 101, 10)
+        builder.call("cudaDeviceSynchronize", 200, 10)
+        file = sites_of_syncs(builder.trace())["file"].iloc[0]
+        assert (None if pd.isna(file) else file) == expected
+
+
+def test_a_script_named_like_a_standard_module_is_found_if_nothing_else_is() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.frame("profile.py(1): <module>", 10, 900)
+    builder.op("aten::mm", 101, 10)
+    builder.call("cudaDeviceSynchronize", 200, 10)
+    assert sites_of_syncs(builder.trace())["file"].tolist() == ["profile.py"]
+
+
+def test_code_comes_from_the_recorded_text_before_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("on disk 1\n  on disk 2\n")
+    (tmp_path / "secret.txt").write_text("not source\n")
+    assert SourceLines(None, {"x/a.py": "then 1\n\tthen 2"}).code("a.py", 2) == "then 2"
+    assert SourceLines().code("a.py", 2) == "on disk 2"
+    assert SourceLines().code("a.py", 9) is None
+    assert SourceLines().code("b.py", 1) is None
+    assert SourceLines().code("secret.txt", 1) is None
+
+
+def test_files_beside_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    assert load_source_lines(trace) == SourceLines(None, {})
+    lines = _lines([_OTHER]).op_lines
+    assert lines is not None
+    lines.to_parquet(tmp_path / "op_lines.parquet")
+    (tmp_path / "sources.json").write_text(json.dumps({"a.py": "x"}))
+    loaded = load_source_lines(trace)
+    assert loaded.sources == {"a.py": "x"}
+    assert loaded.op_lines is not None
+    (tmp_path / "sources.json").write_text("[")
+    with pytest.raises(TraceError, match="cannot be read") as error:
+        load_source_lines(trace)
+    assert error.value.where == str(tmp_path / "sources.json")
+
+
+def test_same_file() -> None:
+    assert same_file("src/steptrace/a.py", "steptrace/a.py")
+    assert not same_file("b/a.py", "c/a.py")
+    assert not same_file("aa.py", "a.py")
