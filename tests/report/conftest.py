@@ -237,7 +237,12 @@ BASE = ratio(1.0, None, None, "baseline")
 
 def host_sections(total: float, **own: float) -> Json:
     shares = {"data": 0.01, "forward": 0.3, "loss": 0.16, "backward": 0.51, "optimizer": 0.02}
-    return {**{label: share * total for label, share in shares.items()}, **own, "Optimizer.step#SGD.step": 0.3}
+    return {
+        **{label: share * total for label, share in shares.items()},
+        **own,
+        "copy data": 0.05,
+        "Optimizer.step#SGD.step": 0.3,
+    }
 
 
 def cpu_study(results: Path) -> Path:

@@ -89,6 +89,7 @@ def test_labels_of_pytorch_are_no_sections_of_the_loss(make_study: MakeStudy) ->
     labels = [part.label for part in load_study(make_study("cpu")).variants[0].loss_sections]
     assert labels[:2] == ["create mask", "permute"]
     assert not [label for label in labels if label.startswith("Optimizer")]
+    assert "copy data" not in labels
 
 
 @pytest.mark.parametrize(

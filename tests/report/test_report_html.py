@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from steptrace.report import figures, html, parts_figures
-from steptrace.report.build import load_steps, load_study
+from steptrace.report.build import finding, load_steps, load_study
 from steptrace.report.markup import breakable, inline_code
 
 MakeStudy = Callable[[str], Path]
@@ -130,15 +130,14 @@ def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
 
 def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy) -> None:
     page = text_of(html.findings(load_study(make_study("gpu")).findings).replace("<wbr>", ""))
-    assert "310 µs per step" in page
-    assert "count per step: 1, blocked: 91.4 ms" in page
+    assert "310 µs per step …/steptrace/workloads/masked_losses.py:48 count per step: 1, blocked: 91.4 ms" in page
     assert "Counter-check If the wait only moves" in page
     assert page.index("The host waits") < page.index("11 % of the step")
 
 
 def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> None:
     spread, profiler = html.warnings(load_study(make_study("cpu")))
-    assert spread == "`where`: interquartile range is 12 % of the median"
+    assert spread == "`where`: interquartile range is 12 % of the median."
     assert profiler.startswith("`ignore_index`: a profiled step took 1.21× the time of an unprofiled one")
     assert html.warnings(load_study(make_study("gpu"))) == [
         "The runs did not all take place in the same environment; they differ in: Driver."
@@ -232,3 +231,14 @@ def test_inline_code_and_breaks_escape_first() -> None:
 def test_no_number_of_a_page_is_null_or_nan(make_study: MakeStudy, study: str) -> None:
     words = text_of(all_parts(make_study(study)))
     assert not re.search(r"\b(None|nan|NaN|null)\b", words)
+
+
+def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
+    def found(variant: str, severity: str) -> dict[str, object]:
+        shared = {"rule": "noise", "advice": "Free the machine.", "counter_check": "Look at the plot."}
+        return {**shared, "variant": variant, "severity": severity, "claim": "uneven", "cost_ns_per_step": None}
+
+    page = html.findings([finding(found("a", "warning")), finding(found("b", "high"))])
+    assert page.count("Free the machine.") == 1
+    assert 'class="finding high"' in page
+    assert "a : uneven cost not measured b : uneven" in text_of(page)

@@ -30,6 +30,8 @@ from steptrace.report.model import (
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
 STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
+#: Labels of the loop inside its first part.
+_INSIDE_DATA = ("copy data",)
 #: Parts of a step on the GPU: they add up to the step's span exactly.
 GPU_PARTS: tuple[str, ...] = ("compute", "exposed_comm", "exposed_memory", "idle")
 
@@ -231,7 +233,7 @@ def _loss_sections(sections: Mapping[str, float | None]) -> tuple[Part, ...]:
     return tuple(
         Part(label, ms)
         for label, ms in sections.items()
-        if ms is not None and label not in STEP_SECTIONS and not label.startswith(_PROFILERS_LABELS)
+        if ms is not None and label not in (*STEP_SECTIONS, *_INSIDE_DATA) and not label.startswith(_PROFILERS_LABELS)
     )
 
 

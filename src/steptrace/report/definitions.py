@@ -82,7 +82,9 @@ DEFINITIONS: dict[str, Definition] = {
         "First Python frame that belongs neither to PyTorch nor to the pipeline, with the innermost operator and "
         "label. A sync in backward points to the forward line it stems from.",
     ),
-    "loader_wait": Definition("Loader wait", "Host time in the loader's next batch, per step (median)."),
+    "loader_wait": Definition(
+        "Loader wait", "Host time spent waiting for the loader's next batch, mean over unprofiled steps."
+    ),
     "idle_cause": Definition(
         "Cause of idle",
         "Each idle gap of a device has one: host blocked in a sync, waiting for the loader, host busy launching, a "

@@ -30,6 +30,7 @@ _ENVIRONMENT_NAMES = {
     "git_commit": "Commit",
     "git_dirty": "Uncommitted changes",
 }
+_SEVERITIES = ("high", "warning", "info")
 #: Facts that say nothing on a machine without a GPU.
 _OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
 
@@ -111,15 +112,15 @@ def endings(variant: Variant) -> list[tuple[str, RunError]]:
 
 
 def warnings(study: Study) -> list[str]:
-    """What a reader should know before trusting the table."""
-    found = [f"`{variant.name}`: {text}" for variant in study.variants for text in variant.warnings]
+    """What a reader should know before trusting the table: one line a variant, and what concerns them all."""
+    found = []
     for variant in study.variants:
+        texts = list(variant.warnings)
         times = variant.profiled_over_unprofiled
-        if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in variant.warnings):
-            found.append(
-                f"`{variant.name}`: a profiled step took {fmt.multiple(times)} the time of an unprofiled one, so its "
-                "trace figures describe a slower step."
-            )
+        if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in texts):
+            texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
+        if texts:
+            found.append(f"`{variant.name}`: {'; '.join(text.rstrip('.') for text in texts)}.")
     if study.environments_differ:
         names = [environment_name(key) for key in study.environments_differ]
         found.append(f"The runs did not all take place in the same environment; they differ in: {', '.join(names)}.")
@@ -214,8 +215,27 @@ def rank_sites(sites: Sequence[Site]) -> list[Site]:
 
 
 def findings(items: Sequence[Finding]) -> Html:
-    """Findings in the order given (dearest first), each with its evidence, advice and counter-check."""
-    return render("findings", findings=items)
+    """Findings in the order given (dearest first), with evidence; those of one rule and advice stand together."""
+    groups: dict[tuple[str, str | None, str | None], list[Finding]] = {}
+    for item in items:
+        groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
+    return render(
+        "findings",
+        groups=[
+            {
+                "rule": rule,
+                "advice": advice,
+                "counter_check": counter_check,
+                "severity": min((item.severity for item in found), key=_rank),
+                "findings": found,
+            }
+            for (rule, advice, counter_check), found in groups.items()
+        ],
+    )
+
+
+def _rank(severity: str) -> int:
+    return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
 
 
 def method(study: Study) -> Html:

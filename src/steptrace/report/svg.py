@@ -32,6 +32,7 @@ COLOURS: dict[str, str] = {
     "orange": "#e69f00",
     "vermillion": "#d55e00",
     "purple": "#cc79a7",
+    "surface": "#fefefe",
 }
 INK, MUTED, RULE, BAND, GREY = (COLOURS[name] for name in ("ink", "muted", "rule", "band", "grey"))
 
@@ -121,7 +122,9 @@ def row_label(axes: Axes, top: float, height: float, label: tuple[str, str]) -> 
 def _text(axes: Axes, where: tuple[float, float], text: str, **style: Any) -> None:
     """Text at a share of the width and a height in pixels. Names hold underscores and dollars: no mathematics."""
     transform = axes.get_yaxis_transform()
-    axes.text(*where, text, transform=transform, va="center_baseline", parse_math=False, **style)
+    # The page's own colour behind the letters keeps grid lines out of them.
+    behind = {"facecolor": COLOURS["surface"], "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    axes.text(*where, text, transform=transform, va="center_baseline", parse_math=False, bbox=behind, **style)
 
 
 def shorten(name: str) -> str:

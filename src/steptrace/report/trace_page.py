@@ -9,7 +9,7 @@ from markupsafe import Markup
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report import parts_figures
-from steptrace.report.html import rank_sites
+from steptrace.report.html import findings, rank_sites
 from steptrace.report.markup import Html, page, render
 from steptrace.report.svg import InlineSvg
 from steptrace.report.trace_model import TraceView, build
@@ -125,7 +125,11 @@ def _topics(trace: TraceView, level: int, prefix: str, name: str) -> Html:
         )
         for topic, heading in SECTIONS
     )
-    found = render("trace_findings", trace=trace, level=level, id=f"{prefix}findings") if trace.findings else Html("")
+    found = (
+        render("trace_findings", findings=findings(trace.findings), level=level, id=f"{prefix}findings")
+        if trace.findings
+        else Html("")
+    )
     return Html(body + found)
 
 
