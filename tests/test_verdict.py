@@ -52,7 +52,7 @@ def test_one_run_that_is_not_ok_fails(status):
 
 
 def test_an_equivalence_check_that_failed_fails_and_one_that_differs_only_marks():
-    failed = variant("a", equivalence={"status": "failed", "max_rel_err": None, "error": {"error": "KeyError: 'x'"}})
+    failed = variant("a", equivalence={"status": "failed", "max_rel_err": None, "error": "KeyError: 'x'"})
     verdict = judge([comparison(failed)], {})
     assert (verdict["status"], verdict["failed"][0]["run"]) == ("fail", "equivalence")
     assert verdict["failed"][0]["error"] == "KeyError: 'x'"

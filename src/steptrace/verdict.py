@@ -35,9 +35,8 @@ def judge(comparisons: Iterable[Mapping[str, Any]], gates: Gates) -> dict[str, A
             for run in variant["runs"]:
                 total += 1
                 if run["status"] != "ok":
-                    failed.append(
-                        _failure(study, variant["name"], f"run{run['repeat']}", run["status"], run.get("error"))
-                    )
+                    error = (run.get("error") or {}).get("error")
+                    failed.append(_failure(study, variant["name"], f"run{run['repeat']}", run["status"], error))
             equivalence = variant.get("equivalence") or {}
             if equivalence.get("status") == "failed":
                 failed.append(_failure(study, variant["name"], "equivalence", "failed", equivalence.get("error")))
@@ -67,8 +66,7 @@ def explain(verdict: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _failure(study: str, variant: str, run: str, status: str, ending: Mapping[str, Any] | None) -> dict[str, Any]:
-    error = (ending or {}).get("error")
+def _failure(study: str, variant: str, run: str, status: str, error: str | None) -> dict[str, Any]:
     return {"study": study, "variant": variant, "run": run, "status": status, "error": error}
 
 

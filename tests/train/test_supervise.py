@@ -104,6 +104,7 @@ def test_nothing_of_an_earlier_attempt_remains(out):
     stale = ["run.json", "steps.parquet", "trace.json.gz", "trace.rank1.json.gz", "status.json", "summary.json"]
     for name in [*stale, "notes.txt"]:
         (out / name).write_text("earlier")
+    (out / "tables" / "trace0").mkdir(parents=True)
     status = supervise(out, "raise ValueError('no')")
     assert status.status == "failed"
     assert sorted(path.name for path in out.iterdir()) == ["notes.txt", "status.json", "train.log"]

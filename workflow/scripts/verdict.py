@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from steptrace.errors import SteptraceError
 from steptrace.verdict import explain, judge
 
 parser = argparse.ArgumentParser()
@@ -16,7 +17,10 @@ options = parser.parse_args()
 
 documents = [json.loads(path.read_text(encoding="utf-8")) for path in options.files]
 if options.what == "write":
-    verdict = judge(documents, options.gates)
+    try:
+        verdict = judge(documents, options.gates)
+    except SteptraceError as error:
+        sys.exit(f"error: {error}")
     options.out.write_text(json.dumps(verdict, indent=2) + "\n", encoding="utf-8")
 else:
     print(explain(documents[0]))

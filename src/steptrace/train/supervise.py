@@ -2,10 +2,10 @@
 
     python -m steptrace.train.supervise --out DIR --attempt N [--device cpu|cuda] -- COMMAND...
 
-The child's output goes to DIR/train.log, its progress lines to stderr. When it ends, in whatever way, DIR/status.json
-says how (`steptrace.record.Status`) and the exit code is 0: what a failure means for the whole is decided once, after
-the reports are written. Only if the supervisor itself is told to stop, or whoever started it is gone, does it kill the
-child with all its processes and leave no status; the run then counts as not begun.
+The child's output goes to DIR/train.log (or what `--log` names), its progress lines to stderr. When it ends, in
+whatever way, DIR/status.json says how (`steptrace.record.Status`) and the exit code is 0: what a failure means for the
+whole is decided once, after the reports are written. Only if the supervisor itself is told to stop, or whoever started
+it is gone, does it kill the child with all its processes and leave no status; the run then counts as not begun.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ _STALE = (
     "sources.json",
     "op_lines.parquet",
     "summary.json",
-    "tables/*",
+    "tables",
     "equivalence.json",
     "train.log",
 )
@@ -72,6 +73,7 @@ class Order:
     failures: Path | None = None
     key: str = ""
     label: str = ""
+    log: str = "train.log"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,10 +98,10 @@ def supervise(order: Order, *, parent: int) -> Ending:
     order.out.mkdir(parents=True, exist_ok=True)
     for pattern in _STALE:
         for path in order.out.glob(pattern):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     start = time.monotonic()
-    log = _Log(order.out / "train.log", order.label)
+    log = _Log(order.out / order.log, order.label)
     log.say(f"starts{f', attempt {order.attempt}' if order.attempt > 1 else ''}")
     kills = kernel_oom_kills()
     exit_code, problem = None, None
@@ -297,6 +299,7 @@ def _parse(arguments: Sequence[str] | None) -> Order:
     parser.add_argument("--failures", type=Path, help="file that gets a line for every failure")
     parser.add_argument("--key", default="", help="what the failure is noted under")
     parser.add_argument("--label", default="", help="what to call the run in progress lines")
+    parser.add_argument("--log", default="train.log", help="file in the folder that gets the child's output")
     parser.add_argument("command", nargs="+", help="the training, after --")
     options = parser.parse_args(arguments)
     return Order(
@@ -309,6 +312,7 @@ def _parse(arguments: Sequence[str] | None) -> Order:
         failures=options.failures,
         key=options.key,
         label=options.label or options.out.name,
+        log=options.log,
     )
 
 

@@ -1,0 +1,97 @@
+"""The whole way once, with nothing replaced: YAML, trainings, traces, tables, comparison, pages and exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+ROOT = Path(__file__).parents[2]
+
+STUDY = """
+title: A very small study
+baseline: boolean_mask
+overrides:
+  - data.dataset.image_size=16
+  - data.batch_size=2
+  - data.num_workers=0
+  - data.prefetch_factor=null
+  - data.persistent_workers=false
+  - model.layers=1
+  - scale.warmup_steps=1
+  - scale.timed_steps=4
+  - profile.active=2
+  - equivalence.seeds=[0]
+  - python_path=[plugins]
+reference: [loss=masked_reference]
+variants:
+  boolean_mask: [loss=boolean_mask]
+  own: [loss=own]
+  broken: [loss=own, loss.broken=true]
+"""
+# A person's own loss: a folder with code, one YAML file, and its package on the list of allowed targets.
+OWN_LOSS = """
+from steptrace.workloads.masked_losses import IgnoreIndexLoss
+
+
+class Loss(IgnoreIndexLoss):
+    def __init__(self, broken, **arguments):
+        super().__init__(**arguments)
+        self.broken = broken
+
+    def forward(self, output, target):
+        if self.broken:
+            raise ValueError("the own loss is broken")
+        return super().forward(output, target)
+"""
+OWN_GROUP = "_target_: own_losses.Loss\nbroken: false\nignore_index: -1\nbackground: 9\n"
+
+
+def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
+    files = {
+        "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\nallow_targets: [own_losses]\n",
+        "config/study/small.yaml": STUDY,
+        "config/loss/own.yaml": OWN_GROUP,
+        "plugins/own_losses.py": OWN_LOSS,
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--snakefile", str(ROOT / "Snakefile")]
+    result = subprocess.run(
+        [*command, "--directory", str(tmp_path)],
+        env={**os.environ, "STEPTRACE_LOCKS": str(tmp_path / "locks")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert result.returncode == 1, result.stdout  # one variant failed, and that is all
+    assert "small/broken run0: failed, ValueError: the own loss is broken" in result.stdout
+
+    comparison = json.loads((tmp_path / "results/small/comparison.json").read_text())
+    variants = {variant["name"]: variant for variant in comparison["variants"]}
+    assert {name: variant["status"] for name, variant in variants.items()} == {
+        "boolean_mask": "ok",
+        "own": "ok",
+        "broken": "failed",
+    }
+    for name in ("boolean_mask", "own"):
+        assert variants[name]["equivalence"]["status"] == "same"
+        assert variants[name]["step_ms"]["steps"] > 0
+        assert variants[name]["operators_per_step"] > 0
+        assert variants[name]["gpu_busy_pct"] is None  # not measured on a CPU, and not 0
+    assert variants["broken"]["step_ms"] is None
+    assert "the own loss is broken" in variants["broken"]["runs"][0]["error"]["error"]
+
+    page = (tmp_path / "reports/small.html").read_text()
+    assert "the own loss is broken" in page
+    assert "A very small study" in (tmp_path / "reports/index.html").read_text()
+    verdict = json.loads((tmp_path / "results/verdict.json").read_text())
+    assert {failure["variant"] for failure in verdict["failed"]} == {"broken"}
