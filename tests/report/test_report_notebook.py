@@ -103,6 +103,22 @@ def test_a_failing_cell_gives_the_whole_error_and_keeps_the_notebook(
     assert outputs[0].ename == "KeyError"
 
 
+def test_a_librarys_remarks_stay_out_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [
+        nbformat.v4.new_code_cell("", id="a", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell("import sys\nprint('my own words')\nprint('a remark', file=sys.stderr)", id="b"),
+    ]
+    folder = tmp_path / "reports" / "notebooks"
+    folder.mkdir(parents=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "index.ipynb")
+    monkeypatch.chdir(tmp_path)
+    render_index([], tmp_path / "index.html", tmp_path / "index.ipynb")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "my own words" in page
+    assert "a remark" not in page
+    assert "a remark" in (tmp_path / "index.ipynb").read_text(encoding="utf-8")
+
+
 def test_a_missing_comparison_is_told_before_a_kernel_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "_execute", lambda *_: pytest.fail("a kernel was started"))
     with pytest.raises(RecordError, match="does not exist"):
