@@ -28,8 +28,8 @@ class Composed:
 
     def snapshot(self, *, study: str, variant: str) -> str:
         """Return the text of config.yaml: labels, then the configuration."""
-        labels = {"study": study, "variant": variant, "digest": self.digest}
-        return yaml.safe_dump(labels, sort_keys=False) + self.text
+        # JSON's quoted text is YAML's too.
+        return f"study: {json.dumps(study)}\nvariant: {json.dumps(variant)}\ndigest: {self.digest}\n{self.text}"
 
 
 class ComposeCache:
