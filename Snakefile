@@ -5,6 +5,7 @@ min_version("9.10")
 
 
 include: "workflow/rules/common.smk"  # the plan: studies, variants, digests, resources
+include: "workflow/rules/extension.smk"  # the compiled operators, for the variants that call them
 include: "workflow/rules/train.smk"  # every repeat of every variant, and each variant against the reference
 include: "workflow/rules/analyze.smk"  # traces to tables
 include: "workflow/rules/report.smk"  # comparison, pages, verdict

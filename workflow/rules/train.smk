@@ -9,6 +9,7 @@ for round in range(PLAN.repeats):
             f"train_round{round}"
         input:
             config="results/{study}/{variant}/config.yaml",
+            extension=extension,
         output:
             "results/{study}/{variant}/run{repeat}/status.json",
         log:
@@ -44,6 +45,7 @@ rule equivalence:
     input:
         config="results/{study}/{variant}/config.yaml",
         reference=reference,
+        extension=extension,
     output:
         "results/{study}/{variant}/equivalence/status.json",
     log:

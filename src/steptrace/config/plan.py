@@ -13,7 +13,7 @@ from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, versions
 from steptrace.config.names import near
 from steptrace.config.schema import targets
-from steptrace.config.settings import Project, Settings, read_settings
+from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.errors import ConfigError
 
@@ -95,7 +95,7 @@ class Plan:
         """Raise `ConfigError` for a requested file of a study or variant that does not exist, naming the nearest."""
         for target in requested:
             parts = Path(target).parts
-            if len(parts) < 3 or parts[0] != RESULTS or parts[1] == "traces":
+            if len(parts) < 3 or parts[0] != RESULTS or parts[1] in RESERVED:
                 continue
             if parts[1] not in self.studies:
                 raise ConfigError(

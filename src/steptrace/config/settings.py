@@ -19,8 +19,8 @@ _DEFAULTS: dict[str, Any] = {
     "traces": [],
     "gates": {},
 }
-#: A folder of results/ that is no study's.
-_RESERVED = "traces"
+#: Folders of results/ that are no study's.
+RESERVED = ("traces", "extension")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     for name in document["studies"]:
         if name not in project.study_files:
             raise ConfigError(f"there is no study '{name}'", where=where, next_step=near(name, project.study_files))
-        if name == _RESERVED:
+        if name in RESERVED:
             raise ConfigError(f"a study cannot be named '{name}'", where=where, next_step="rename its file")
     return Settings(
         studies=tuple(document["studies"]),
