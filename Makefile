@@ -1,5 +1,6 @@
 # The short way in. `make report` and `make test` do all the set-up they need.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+# The first interpreter that starts: a version manager may leave names on the path that lead nowhere.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13; do $$p -c '' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 CORES  ?= all
@@ -20,7 +21,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --quiet --check .
 	$(BIN)/snakefmt --quiet --check Snakefile workflow
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 # The browser test needs Debian's Chromium. Without root or apt-get the test is skipped and says so.
 .PHONY: test-setup
