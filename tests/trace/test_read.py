@@ -8,6 +8,7 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.errors import TraceError, TruncatedTraceError
+from steptrace.summary import analyze, summarize_trace
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.read import read_raw
@@ -68,7 +69,8 @@ def test_several_gzip_members(tmp_path: Path) -> None:
 
 
 def _with_times(ts: str, dur: str) -> bytes:
-    return f'{{"traceEvents": [{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}}, {{"ph": "X", "cat": "cpu_op", "name": "b", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}}}]}}'.encode()
+    event = '{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": {}, "dur": {}}}'
+    return f'{{"traceEvents": [{event.format(1, 1)}, {event.format(ts, dur)}]}}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -183,3 +185,34 @@ def test_folders_without_traces_and_missing_paths(tmp_path: Path) -> None:
         find_traces([tmp_path])
     with pytest.raises(TraceError, match="no such file or folder"):
         find_traces([tmp_path / "none"])
+
+
+def test_events_that_lost_their_time_are_left_out_and_told(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.kernel(20 * 10**9, 20 * 10**9 + 5_000, 100)
+    builder.gpu("gemm", 0, 100, None)
+    builder.add("mtia_runtime", "x", 20 * 10**9, 10)
+    raw = read_raw(builder.write(tmp_path / "trace.json"))
+    assert raw.columns["gpu"]["ts"].tolist() == [5_000]
+    assert raw.notes == [
+        "1 events (gpu) have no time and are left out",
+        "1 events of the category 'mtia_runtime' are not read",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["op", "call", "gpu", "frame", "label"])
+def test_a_trace_of_one_kind_of_event_has_all_its_tables(tmp_path: Path, kind: str) -> None:
+    builder = TraceBuilder()
+    add = {
+        "op": lambda: builder.op("aten::mm", 5, 10),
+        "call": lambda: builder.call("cudaDeviceSynchronize", 5, 10),
+        "gpu": lambda: builder.gpu("gemm", 5, 10, None),
+        "frame": lambda: builder.frame("a.py(1): f", 5, 10),
+        "label": lambda: builder.step(0, 5, 10),
+    }
+    add[kind]()
+    path = builder.write(tmp_path / "trace.json")
+    entry = summarize_trace(analyze(path))
+    assert entry["window_ns"] == 10
+    assert entry["gpu"]["activities"] == (1 if kind == "gpu" else 0)
+    assert entry["syncs"]["count"] == (1 if kind == "call" else 0)

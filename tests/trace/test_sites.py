@@ -97,18 +97,22 @@ def test_recorded_lines_tell_two_waits_of_one_function_apart() -> None:
     assert sites["code"].tolist() == ["line 31", "line 34"]
 
 
+def _index_at(*lines: int, file: str = "loss.py", function: str = "forward") -> list[Any]:
+    return [("aten::index", "mask", "loss", file, line, function) for line in lines]
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        # another function, another file: the recorded step ran something else there
-        ([("aten::index", "mask", "loss", "steptrace/workloads/loss.py", 31, "elsewhere")] * 2, 20),
-        ([("aten::index", "mask", "loss", "other.py", 31, "forward")] * 2, 20),
+        # another function or file: the recorded step ran something else there
+        (_index_at(31, 31, function="elsewhere"), 20),
+        (_index_at(31, 31, file="other.py"), 20),
         # another number of them: doubtful, unless all have one line
-        ([("aten::index", "mask", "loss", "loss.py", 31, "forward"), ("aten::index", "mask", "loss", "loss.py", 32, "forward"), ("aten::index", "mask", "loss", "loss.py", 33, "forward")], 20),
-        ([("aten::index", "mask", "loss", "loss.py", 31, "forward")] * 3, 31),
+        (_index_at(31, 32, 33), 20),
+        (_index_at(31, 31, 31), 31),
         ([("aten::index", "mask", "loss", None, None, None)] * 2, 20),
     ],
-)  # fmt: skip
+)
 def test_recorded_lines_must_agree_with_the_trace(rows: list[Any], expected: int) -> None:
     assert sites_of_syncs(_two_waits().trace(), _lines(rows))["line"].tolist() == [expected, expected]
 

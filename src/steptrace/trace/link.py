@@ -132,8 +132,9 @@ def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
         }
     )
     # Two windows of one profiler may number their steps alike; marks that overlap are one step on several threads.
-    again = marks["ts"] < (marks["ts"] + marks["dur"]).shift().groupby(marks["index"]).cummax().fillna(0)
-    return marks[~(again & marks["index"].duplicated())].reset_index(drop=True).astype("int64")
+    ends = (marks["ts"] + marks["dur"]).groupby(marks["index"]).cummax()
+    same_step = marks["ts"] < ends.groupby(marks["index"]).shift()
+    return marks[~same_step].reset_index(drop=True).astype("int64")
 
 
 def _extend_to_gpu(steps: pd.DataFrame, gpu_step: Ints, gpu_end: Ints) -> None:

@@ -31,6 +31,9 @@ MISSING = -(1 << 63)
 #: From here a float64 of microseconds no longer tells nanoseconds apart.
 _FLOAT_LIMIT_US = float(1 << 43)
 
+#: Kineto's times count from 1970 or from the machine's start: real ones lie beyond the first ten seconds.
+_FAR_FROM_ZERO_NS = 10_000_000_000
+
 _Loose = int | str | float | list[Any] | None
 
 
@@ -276,7 +279,8 @@ class _Reader:
 
     def finish(self, metadata: dict[str, Any]) -> RawTrace:
         """The whole file's columns, with times from the first event on."""
-        columns = {kind: self._join(kind) for kind in _INTEGER_ARGS}
+        notes: list[str] = []
+        columns = {kind: _without_lost_times(kind, self._join(kind), notes) for kind in _INTEGER_ARGS}
         starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
         if not starts:
             raise TraceError(
@@ -286,7 +290,7 @@ class _Reader:
                 next_step="check the profiler's schedule: the active steps must be reached",
             )
         base = int(min(starts))
-        notes = []
+        notes += _unknown_categories(self.counts)
         for kind, c in columns.items():
             c["ts"] -= base
             if negative := int((c["dur"] < 0).sum()):
@@ -311,6 +315,30 @@ class _Reader:
             names += ("category", "blocks_per_sm", "blocks")
         # One column at a time, so that parts and whole never both stand in memory for long.
         return {name: _concatenate(parts.pop(name, [])) for name in names}
+
+
+#: Complete events that are known and not needed: what they say, other events say too.
+_NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead", "ac2g", "external_correlation"})
+
+
+def _unknown_categories(counts: Counter[str]) -> list[str]:
+    """A note for each category of complete events that nothing here reads."""
+    known = {f"X {category}" for category in (*_KINDS, *_NOT_NEEDED)} | {"X"}
+    return [
+        f"{number} events of the category '{name.removeprefix('X ')}' are not read"
+        for name, number in sorted(counts.items())
+        if name.startswith("X") and name not in known
+    ]
+
+
+def _without_lost_times(kind: str, columns: dict[str, NDArray[Any]], notes: list[str]) -> dict[str, NDArray[Any]]:
+    """Leave out events at time 0 among later ones: the profiler lost their times, and they would stretch the trace."""
+    ts = columns["ts"]
+    lost = ts == 0
+    if not lost.any() or int(ts.max()) < _FAR_FROM_ZERO_NS:
+        return columns
+    notes.append(f"{int(lost.sum())} events ({kind}) have no time and are left out")
+    return {name: values[~lost] for name, values in columns.items()}
 
 
 def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ A trace knows only the line of a function's `def`. Traces that steptrace records
 The k-th operator of a name under a label in a step then has the k-th line, if function and file agree with the trace.
 """
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +91,7 @@ def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFra
     frame, forward = _frames_of(trace, op)
     label, phase = _labels_of(trace, op)
     executing = _ExecutingLines(trace, lines.op_lines)
+    code = functools.cache(lines.code)
     rows = []
     for row in range(len(trace.syncs)):
         known = parse_frame(str(trace.frames["name"].iloc[frame[row]])) if frame[row] >= 0 else None
@@ -105,7 +107,7 @@ def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFra
                 "op": str(trace.ops["name"].iloc[op[row]]) if op[row] >= 0 else None,
                 "label": label[row],
                 "phase": phase[row],
-                "code": lines.code(place.file, place.line) if place else None,
+                "code": code(place.file, place.line) if place else None,
             }
         )
     table = pd.DataFrame(rows, columns=list(SITE_COLUMNS), dtype=object)
