@@ -1,8 +1,8 @@
 """GIoU loss, every implementation side by side: `python bench/giou.py [--device cpu|cuda] [--json FILE]`.
 
 For each batch size and number of boxes, forward and forward + backward of: a loop over images, one call on joined
-boxes, one call on padded boxes (eager and compiled), the article's kernel with and without a branch for padding, and the
-fused operator. All compute one definition, and their losses are compared before anything is timed.
+boxes, one call on padded boxes (eager and compiled), the article's kernel with and without a branch for padding, and
+the fused operator. All compute one definition, and their losses are compared before anything is timed.
 
 A sample is the mean over a few back-to-back calls; in each repeat every implementation gives one sample, in a new
 random order, so that a disturbance of the machine hits all of them. The table has medians, quartiles and the fastest.

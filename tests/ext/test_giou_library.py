@@ -143,3 +143,22 @@ def test_architectures_are_those_asked_for(build: ModuleType, monkeypatch: pytes
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0 8.6+PTX;10.0")
     tools = build.choose_toolchain("off")
     assert tools.architectures == ("86", "90", "100")
+
+
+def test_the_cuda_runtime_linked_is_torchs_own(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build.torch.version, "cuda", "13.0")
+    nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
+    tools = build.Toolchain("g++", str(nvcc), tmp_path / "site-packages" / "torch", ("90",))
+    with pytest.raises(build.BuildError, match=r"no libcudart\.so\.13 in"):
+        build.link_command(tools, [], tmp_path / "out.so")
+    places = ["toolkit/lib64", "site-packages/nvidia/cu13/lib", "site-packages/torch/lib"]
+    for place in places:  # each is preferred to those before it
+        for major in (12, 13):
+            runtime = tmp_path / place / f"libcudart.so.{major}"
+            runtime.parent.mkdir(parents=True, exist_ok=True)
+            runtime.touch()
+        command = build.link_command(tools, [], tmp_path / "out.so")
+        assert str(runtime) in command
+        assert "-ltorch_cuda" in command

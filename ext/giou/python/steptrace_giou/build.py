@@ -134,13 +134,15 @@ KERNELS = ("giou_kernels.cu", "giou_workspace.cu")
 
 def _cuda_libraries(tools: Toolchain) -> list[str]:
     """torch's CUDA half and the very libcudart that torch uses: two runtimes in a process would not share a device."""
-    folders = [tools.torch / "lib", *tools.torch.parent.glob("nvidia/*/lib")]
-    runtimes = [path for folder in folders for path in sorted(folder.glob("libcudart*.so*"))]
-    if not runtimes and tools.nvcc is not None:
-        home = Path(tools.nvcc).resolve().parents[1]
-        runtimes = [path for folder in (home / "lib64", home / "lib") for path in sorted(folder.glob("libcudart.so*"))]
+    home = Path(tools.nvcc or "/").resolve().parents[1]
+    folders = [tools.torch / "lib", *sorted(tools.torch.parent.glob("nvidia/*/lib")), home / "lib64", home / "lib"]
+    major = str(torch.version.cuda).split(".")[0]
+    runtimes = [path for folder in folders for path in sorted(folder.glob(f"libcudart*.so.{major}*"))]
     if not runtimes:
-        raise BuildError("no libcudart.so beside torch or nvcc; install the CUDA runtime that torch was built for")
+        raise BuildError(
+            f"no libcudart.so.{major} in {', '.join(map(str, folders))}; "
+            "install the CUDA runtime that torch was built for"
+        )
     return ["-ltorch_cuda", str(runtimes[0])]
 
 
