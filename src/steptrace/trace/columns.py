@@ -7,7 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
-from steptrace.trace.read import MISSING, RawTrace
+from steptrace.trace.events import MISSING
+from steptrace.trace.read import RawTrace
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -5,9 +5,7 @@ belongs to the operator whose id it repeats, or else to the innermost one around
 belongs to the forward one with its sequence number.
 """
 
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,19 +20,25 @@ from steptrace.trace.columns import (
     by_name,
     nearest,
     number_threads,
-    optional,
     parents,
     references,
     sort_nesting,
-    text,
 )
-from steptrace.trace.model import Trace, TraceMeta, check
-from steptrace.trace.read import MISSING, RawTrace, read_raw
+from steptrace.trace.events import MISSING
+from steptrace.trace.model import Trace, check
+from steptrace.trace.read import RawTrace, read_raw
 from steptrace.trace.stream import CHUNK
 from steptrace.trace.syncs import find_syncs
+from steptrace.trace.tables import (
+    host_table,
+    kernels_table,
+    launches_table,
+    memory_table,
+    meta_and_rank,
+    ops_table,
+    threads_table,
+)
 
-_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
-_PIN_THREAD = re.compile(r"pt_data_pin|pin_memory", re.IGNORECASE)
 _ENGINE = "autograd::engine::evaluate_function"
 
 
@@ -72,17 +76,17 @@ def link(raw: RawTrace) -> Trace:
 
     op_parent = parents(ops)
     backward = nearest(op_parent, (ops["forward_thread"] > 0) | _starts(ops, names, _ENGINE)) >= 0
-    threads = _threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
-    launches = _launches_table(calls, names, _op_of_calls(calls, ops), call_step)
-    meta, rank = _meta(raw)
-    kernels = _kernels_table(gpu, names, launch, gpu_step, meta)
+    threads = threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
+    launches = launches_table(calls, names, _op_of_calls(calls, ops), call_step)
+    meta, rank = meta_and_rank(raw)
+    kernels = kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
         rank=rank,
         window=(0, max(int(c["end"].max()) for c in (labels, ops, frames, calls, gpu) if len(c["end"]))),
         meta=meta,
         threads=threads,
         steps=steps,
-        ops=_ops_table(
+        ops=ops_table(
             ops,
             names,
             parent=references(op_parent),
@@ -95,15 +99,15 @@ def link(raw: RawTrace) -> Trace:
         launches=launches,
         kernels=kernels,
         syncs=find_syncs(launches, kernels, steps, threads),
-        frames=_table(schema.FRAMES, frames, names, parent=references(parents(frames))),
-        annotations=_table(
+        frames=host_table(schema.FRAMES, frames, names, parent=references(parents(frames))),
+        annotations=host_table(
             schema.ANNOTATIONS,
             labels,
             names,
             parent=references(parents(labels)),
             step=references(step_of(labels["ts"], steps)),
         ),
-        memory=_memory_table(raw.columns.pop("memory")),
+        memory=memory_table(raw.columns.pop("memory")),
     )
     return check(trace)
 
@@ -229,115 +233,3 @@ def _training(ops: Columns, calls: Columns, backward: Mask, steps: pd.DataFrame,
         return working | training
     training[ops["thread"][backward]] = True
     return training
-
-
-def _threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) -> pd.DataFrame:
-    thread_names = [raw.thread_names.get(key) for key in keys]
-    pinning = np.array([bool(name and _PIN_THREAD.search(name)) for name in thread_names], dtype=bool)
-    return pd.DataFrame(
-        {
-            "pid": pd.Series([str(pid) for pid, _ in keys], dtype=object),
-            "tid": pd.Series([str(tid) for _, tid in keys], dtype=object),
-            "name": pd.Series(thread_names, dtype=object),
-            "training": training & ~pinning,
-        }
-    )
-
-
-def _table(table: schema.Table, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
-    """A table of a kind of host event: its own columns under the declared names, plus the links."""
-    columns = {"ts": rows["ts"], "dur": rows["dur"], "thread": rows["thread"], "name": text(rows["name"], names)}
-    return pd.DataFrame({**columns, **links})[table.names]
-
-
-def _ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
-    ids = {"external_id": optional(ops["external_id"]), "sequence": optional(ops["sequence"])}
-    return _table(schema.OPS, ops, names, **ids, **links)
-
-
-def _launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.DataFrame:
-    plain = pd.Index(list(dict.fromkeys(naming.call_name(name) for name in names)), dtype=object)
-    codes = plain.get_indexer(pd.Index([naming.call_name(name) for name in names], dtype=object))
-    return _table(
-        schema.LAUNCHES,
-        {**calls, "name": codes[calls["name"]] if len(codes) else calls["name"]},
-        plain,
-        correlation=optional(calls["correlation"]),
-        external_id=optional(calls["external_id"]),
-        op=references(op),
-        step=references(step),
-    )
-
-
-def _blocks_per_sm(gpu: Columns, meta: TraceMeta) -> Any:
-    """Blocks per multiprocessor as recorded, or else from the launch grid and the GPU's number of them."""
-    recorded, device = gpu["blocks_per_sm"].astype(np.float64), gpu["device"]
-    for index in np.unique(device):
-        if count := meta.multiprocessors(int(index)):
-            here = np.isnan(recorded) & (device == index)
-            recorded[here] = gpu["blocks"][here] / count
-    return recorded
-
-
-def _kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta: TraceMeta) -> pd.DataFrame:
-    kinds = pd.Index(["compute", "comm", "memory"], dtype=object)
-    is_kernel = names.to_numpy()[gpu["category"]] == "kernel" if len(gpu["ts"]) else np.empty(0, dtype=bool)
-    kind = by_name(gpu["name"], names, lambda name: kinds.get_loc(naming.kernel_kind(name, "kernel")), np.int64)
-    return pd.DataFrame(
-        {
-            "ts": gpu["ts"],
-            "dur": gpu["dur"],
-            "device": gpu["device"],
-            "stream": gpu["stream"],
-            "name": text(gpu["name"], names),
-            "category": text(gpu["category"], names),
-            "kind": text(np.where(is_kernel, kind, 2), kinds),
-            "correlation": optional(gpu["correlation"]),
-            "launch": references(launch),
-            "step": references(step),
-            "bytes": optional(gpu["bytes"]),
-            "blocks_per_sm": _blocks_per_sm(gpu, meta),
-        }
-    )
-
-
-def _memory_table(rows: Columns) -> pd.DataFrame:
-    order = np.lexsort((rows["address"], rows["ts"]))
-    c = {name: values[order] for name, values in rows.items()}
-    device = np.where(c["device_id"] < 0, MISSING, c["device_id"])
-    return pd.DataFrame(
-        {
-            "ts": c["ts"],
-            "thread": c["thread"],
-            "device_type": c["device_type"],
-            "device": optional(device),
-            "address": optional(c["address"]),
-            "bytes": c["size"],
-            "allocated": optional(c["allocated"]),
-            "reserved": optional(c["reserved"]),
-        }
-    )
-
-
-def _meta(raw: RawTrace) -> tuple[TraceMeta, int | None]:
-    job = raw.metadata.get("distributedInfo")
-    job = job if isinstance(job, dict) else {}
-    rank = job.get("rank")
-    if not isinstance(rank, int):
-        match = _RANK_IN_NAME.search(raw.path.name)
-        rank = int(match[1]) if match else None
-    devices = raw.metadata.get("deviceProperties")
-    base = raw.metadata.get("baseTimeNanoseconds")
-    known = {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"}
-    meta = TraceMeta(
-        path=raw.path,
-        # Without an own base the times are either epoch times already, or from an unknown start.
-        base_ns=raw.base_ns + base if isinstance(base, int) else raw.base_ns if raw.base_ns > 10**18 else None,
-        world_size=job["world_size"] if isinstance(job.get("world_size"), int) else None,
-        backend=job["backend"] if isinstance(job.get("backend"), str) else None,
-        devices=tuple(d for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
-        events=raw.events,
-        notes=tuple(raw.notes),
-        metadata={key: value for key, value in raw.metadata.items() if key not in known},
-    )
-    return meta, rank

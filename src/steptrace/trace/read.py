@@ -1,15 +1,12 @@
 """Kineto's JSON to columns, in one pass and without holding the file.
 
 Each chunk of events is decoded into typed structs that keep only the fields used here, and those go straight into
-integer columns. Kineto writes times as decimal microseconds; they become integer nanoseconds without passing through
-a float that could not hold them.
+integer columns.
 """
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
@@ -20,71 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptrace.errors import TraceError
+from steptrace.trace.events import (
+    FAR_FROM_ZERO_NS,
+    FLOAT_LIMIT_US,
+    NO_ARGS,
+    Event,
+    ExactEvent,
+    blocks,
+    exact_to_ns,
+    floats,
+    integers,
+    us_to_ns,
+)
 from steptrace.trace.names import GPU_CATEGORIES
 from steptrace.trace.stream import CHUNK, EventStream, repair
-
-Ints = NDArray[np.int64]
-
-#: Stands for "not given" in integer columns while reading; the tables carry null.
-MISSING = -(1 << 63)
-
-#: From here a float64 of microseconds no longer tells nanoseconds apart.
-_FLOAT_LIMIT_US = float(1 << 43)
-
-#: Kineto's times count from 1970 or from the machine's start: real ones lie beyond the first ten seconds.
-_FAR_FROM_ZERO_NS = 10_000_000_000
-
-_Loose = int | str | float | list[Any] | None
-
-
-class _Args(msgspec.Struct, gc=False):
-    """The arguments of an event that anything here uses. Tools write some of them as text."""
-
-    external_id: _Loose = msgspec.field(name="External id", default=MISSING)
-    sequence: _Loose = msgspec.field(name="Sequence number", default=MISSING)
-    forward_thread: _Loose = msgspec.field(name="Fwd thread id", default=MISSING)
-    python_id: _Loose = msgspec.field(name="Python id", default=MISSING)
-    python_parent: _Loose = msgspec.field(name="Python parent id", default=MISSING)
-    correlation: _Loose = MISSING
-    device: _Loose = MISSING
-    stream: _Loose = MISSING
-    bytes: _Loose = MISSING
-    blocks_per_sm: _Loose = msgspec.field(name="blocks per SM", default=None)
-    grid: _Loose = None
-    name: _Loose = None
-    device_type: _Loose = msgspec.field(name="Device Type", default=MISSING)
-    device_id: _Loose = msgspec.field(name="Device Id", default=MISSING)
-    address: _Loose = msgspec.field(name="Addr", default=MISSING)
-    size: _Loose = msgspec.field(name="Bytes", default=MISSING)
-    allocated: _Loose = msgspec.field(name="Total Allocated", default=MISSING)
-    reserved: _Loose = msgspec.field(name="Total Reserved", default=MISSING)
-
-
-_NO_ARGS = _Args()
-
-
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str | None = None
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: float = 0.0
-    dur: float = 0.0
-    args: _Args | None = None
-
-
-class _ExactEvent(msgspec.Struct, gc=False):
-    """As `_Event`, for files whose times need more digits than a float has."""
-
-    ph: str = ""
-    cat: str | None = None
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: Decimal = Decimal(0)
-    dur: Decimal = Decimal(0)
-    args: _Args | None = None
 
 
 class Names:
@@ -123,56 +69,6 @@ class RawTrace:
     notes: list[str] = field(default_factory=list)
 
 
-def _us_to_ns(values: Sequence[float]) -> Ints:
-    """Microseconds to integer ns: whole part and rest apart, so that no digit is lost below 2^43 us."""
-    us = np.array(values, dtype=np.float64)
-    whole = np.floor(us)
-    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
-
-
-def _exact_to_ns(values: Sequence[Decimal]) -> Ints:
-    thousand = Decimal(1000)
-    return np.array([int(value * thousand) for value in values], dtype=np.int64)
-
-
-def _integers(values: Sequence[Any]) -> Ints:
-    """The int64 column of loosely typed values; what is no integer becomes `MISSING`."""
-    try:
-        column = np.array(values)
-    except ValueError:  # ragged lists among them
-        column = np.empty(0, dtype=object)
-    if column.dtype == np.int64 and column.shape == (len(values),):
-        return column
-    return np.array([_integer(value) for value in values], dtype=np.int64)
-
-
-def _integer(value: Any) -> int:
-    try:
-        number = int(value, 0) if isinstance(value, str) else int(value)
-    except (TypeError, ValueError, OverflowError):
-        return MISSING
-    return number if -(1 << 63) <= number < 1 << 63 else MISSING
-
-
-def _floats(values: Sequence[Any]) -> NDArray[np.float64]:
-    """The float64 column of loosely typed values; what is no number becomes NaN."""
-    out = np.full(len(values), np.nan)
-    for row, value in enumerate(values):
-        if isinstance(value, int | float):
-            out[row] = value
-    return out
-
-
-def _blocks(args: Sequence[_Args]) -> NDArray[np.float64]:
-    """Thread blocks of the launch grid `[x, y, z]` where blocks per multiprocessor are not given; else NaN."""
-    out = np.full(len(args), np.nan)
-    for row, arg in enumerate(args):
-        if arg.blocks_per_sm is None and isinstance(grid := arg.grid, list):
-            sides = [side for side in grid if isinstance(side, int)]
-            out[row] = math.prod(sides) if len(sides) == len(grid) == 3 else np.nan
-    return out
-
-
 #: The kind of event each of Kineto's categories is, old spellings included. The others are only counted.
 _KINDS = {
     "cpu_op": "op",
@@ -207,8 +103,8 @@ class _Reader:
         self._names = Names()
         self._threads = Names()
         self._parts: dict[str, dict[str, list[NDArray[Any]]]] = {kind: defaultdict(list) for kind in _INTEGER_ARGS}
-        self._fast = msgspec.json.Decoder(list[_Event])
-        self._exact = msgspec.json.Decoder(list[_ExactEvent])
+        self._fast = msgspec.json.Decoder(list[Event])
+        self._exact = msgspec.json.Decoder(list[ExactEvent])
         self._needs_exact = False
 
     def add(self, chunk: bytes) -> None:
@@ -230,7 +126,7 @@ class _Reader:
             return self._decoded(self._exact, chunk)
         events = self._decoded(self._fast, chunk)
         times = np.array([event.ts for event in events])
-        if ((times > _FLOAT_LIMIT_US) & (times % 1.0 > 0)).any():
+        if ((times > FLOAT_LIMIT_US) & (times % 1.0 > 0)).any():
             self._needs_exact = True
             return self._decoded(self._exact, chunk)
         return events
@@ -258,19 +154,19 @@ class _Reader:
             rows = [event for event in rows if event.name == "[memory]"]
         if not rows:
             return
-        to_ns = _exact_to_ns if self._needs_exact else _us_to_ns
+        to_ns = exact_to_ns if self._needs_exact else us_to_ns
         part = self._parts[kind]
         part["ts"].append(to_ns([event.ts for event in rows]))
         part["dur"].append(to_ns([event.dur for event in rows]))
         part["thread"].append(self._threads.code(map(attrgetter("pid", "tid"), rows)))
         part["name"].append(self._names.code(map(attrgetter("name"), rows)))
-        args = [event.args or _NO_ARGS for event in rows]
+        args = [event.args or NO_ARGS for event in rows]
         for name in _INTEGER_ARGS[kind]:
-            part[name].append(_integers(list(map(attrgetter(name), args))))
+            part[name].append(integers(list(map(attrgetter(name), args))))
         if kind == "gpu":
             part["category"].append(np.full(len(rows), self._names.code([GPU_CATEGORIES[category]])[0]))
-            part["blocks_per_sm"].append(_floats([a.blocks_per_sm for a in args]))
-            part["blocks"].append(_blocks(args))
+            part["blocks_per_sm"].append(floats([a.blocks_per_sm for a in args]))
+            part["blocks"].append(blocks(args))
 
     def _add_thread_names(self, events: list[Any]) -> None:
         for event in events:
@@ -335,7 +231,7 @@ def _without_lost_times(kind: str, columns: dict[str, NDArray[Any]], notes: list
     """Leave out events at time 0 among later ones: the profiler lost their times, and they would stretch the trace."""
     ts = columns["ts"]
     lost = ts == 0
-    if not lost.any() or int(ts.max()) < _FAR_FROM_ZERO_NS:
+    if not lost.any() or int(ts.max()) < FAR_FROM_ZERO_NS:
         return columns
     notes.append(f"{int(lost.sum())} events ({kind}) have no time and are left out")
     return {name: values[~lost] for name, values in columns.items()}

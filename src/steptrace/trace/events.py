@@ -1,0 +1,128 @@
+"""What of a Kineto event is kept, and how its loosely written values become columns.
+
+Kineto writes times as decimal microseconds; they become integer nanoseconds without passing through a float that could
+not hold them. Tools rewrite numbers as text, and some numbers as `nan`.
+"""
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+#: Stands for "not given" in integer columns while reading; the tables carry null.
+MISSING = -(1 << 63)
+
+#: From here a float64 of microseconds no longer tells nanoseconds apart.
+FLOAT_LIMIT_US = float(1 << 43)
+
+#: Kineto's times count from 1970 or from the machine's start: real ones lie beyond the first ten seconds.
+FAR_FROM_ZERO_NS = 10_000_000_000
+
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments of an event that anything here uses. Tools write some of them as text."""
+
+    external_id: Any = msgspec.field(name="External id", default=MISSING)
+    sequence: Any = msgspec.field(name="Sequence number", default=MISSING)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=MISSING)
+    python_id: Any = msgspec.field(name="Python id", default=MISSING)
+    python_parent: Any = msgspec.field(name="Python parent id", default=MISSING)
+    correlation: Any = MISSING
+    device: Any = MISSING
+    stream: Any = MISSING
+    bytes: Any = MISSING
+    blocks_per_sm: Any = msgspec.field(name="blocks per SM", default=None)
+    grid: Any = None
+    name: Any = None
+    device_type: Any = msgspec.field(name="Device Type", default=MISSING)
+    device_id: Any = msgspec.field(name="Device Id", default=MISSING)
+    address: Any = msgspec.field(name="Addr", default=MISSING)
+    size: Any = msgspec.field(name="Bytes", default=MISSING)
+    allocated: Any = msgspec.field(name="Total Allocated", default=MISSING)
+    reserved: Any = msgspec.field(name="Total Reserved", default=MISSING)
+
+
+NO_ARGS = Args()
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event, its times as floats."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float = 0.0
+    dur: float = 0.0
+    args: Args | None = None
+
+
+class ExactEvent(msgspec.Struct, gc=False):
+    """As `Event`, for files whose times need more digits than a float has."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: Decimal = Decimal(0)
+    dur: Decimal = Decimal(0)
+    args: Args | None = None
+
+
+def us_to_ns(values: Sequence[float]) -> Ints:
+    """Microseconds to integer ns: whole part and rest apart, so that no digit is lost below 2^43 us."""
+    us = np.array(values, dtype=np.float64)
+    whole = np.floor(us)
+    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+
+
+def exact_to_ns(values: Sequence[Decimal]) -> Ints:
+    """Microseconds with all their decimals to integer ns."""
+    thousand = Decimal(1000)
+    return np.array([int(value * thousand) for value in values], dtype=np.int64)
+
+
+def integers(values: Sequence[Any]) -> Ints:
+    """The int64 column of loosely typed values; what is no integer becomes `MISSING`."""
+    try:
+        column = np.array(values)
+    except ValueError:  # ragged lists among them
+        column = np.empty(0, dtype=object)
+    if column.dtype == np.int64 and column.shape == (len(values),):
+        return column
+    return np.array([_integer(value) for value in values], dtype=np.int64)
+
+
+def _integer(value: Any) -> int:
+    try:
+        number = int(value, 0) if isinstance(value, str) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return MISSING
+    return number if -(1 << 63) <= number < 1 << 63 else MISSING
+
+
+def floats(values: Sequence[Any]) -> NDArray[np.float64]:
+    """The float64 column of loosely typed values; what is no number becomes NaN."""
+    out = np.full(len(values), np.nan)
+    for row, value in enumerate(values):
+        if isinstance(value, int | float):
+            out[row] = value
+    return out
+
+
+def blocks(args: Sequence[Args]) -> NDArray[np.float64]:
+    """Thread blocks of the launch grid `[x, y, z]` where blocks per multiprocessor are not given; else NaN."""
+    out = np.full(len(args), np.nan)
+    for row, arg in enumerate(args):
+        if arg.blocks_per_sm is None and isinstance(grid := arg.grid, list):
+            sides = [side for side in grid if isinstance(side, int)]
+            out[row] = math.prod(sides) if len(sides) == len(grid) == 3 else np.nan
+    return out

@@ -1,0 +1,135 @@
+"""Sorted and linked columns as the tables that `steptrace.schema` declares, and what a trace says of itself."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace import schema
+from steptrace.trace import names as naming
+from steptrace.trace.columns import Columns, Ints, Mask, by_name, optional, references, text
+from steptrace.trace.events import MISSING
+from steptrace.trace.model import TraceMeta
+from steptrace.trace.read import RawTrace
+
+_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_PIN_THREAD = re.compile(r"pt_data_pin|pin_memory", re.IGNORECASE)
+
+
+def threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) -> pd.DataFrame:
+    """The threads, in their fixed order; a thread that pins memory never counts as training."""
+    thread_names = [raw.thread_names.get(key) for key in keys]
+    pinning = np.array([bool(name and _PIN_THREAD.search(name)) for name in thread_names], dtype=bool)
+    return pd.DataFrame(
+        {
+            "pid": pd.Series([str(pid) for pid, _ in keys], dtype=object),
+            "tid": pd.Series([str(tid) for _, tid in keys], dtype=object),
+            "name": pd.Series(thread_names, dtype=object),
+            "training": training & ~pinning,
+        }
+    )
+
+
+def host_table(table: schema.Table, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
+    """A table of a kind of host event: its own columns under the declared names, plus the links."""
+    columns = {"ts": rows["ts"], "dur": rows["dur"], "thread": rows["thread"], "name": text(rows["name"], names)}
+    return pd.DataFrame({**columns, **links})[table.names]
+
+
+def ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
+    """The operators with their links."""
+    ids = {"external_id": optional(ops["external_id"]), "sequence": optional(ops["sequence"])}
+    return host_table(schema.OPS, ops, names, **ids, **links)
+
+
+def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.DataFrame:
+    """The calls into the runtime under their plain names, with their links."""
+    plain = pd.Index(list(dict.fromkeys(naming.call_name(name) for name in names)), dtype=object)
+    codes = plain.get_indexer(pd.Index([naming.call_name(name) for name in names], dtype=object))
+    return host_table(
+        schema.LAUNCHES,
+        {**calls, "name": codes[calls["name"]] if len(codes) else calls["name"]},
+        plain,
+        correlation=optional(calls["correlation"]),
+        external_id=optional(calls["external_id"]),
+        op=references(op),
+        step=references(step),
+    )
+
+
+def _blocks_per_sm(gpu: Columns, meta: TraceMeta) -> Any:
+    """Blocks per multiprocessor as recorded, or else from the launch grid and the GPU's number of them."""
+    recorded, device = gpu["blocks_per_sm"].astype(np.float64), gpu["device"]
+    for index in np.unique(device):
+        if count := meta.multiprocessors(int(index)):
+            here = np.isnan(recorded) & (device == index)
+            recorded[here] = gpu["blocks"][here] / count
+    return recorded
+
+
+def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta: TraceMeta) -> pd.DataFrame:
+    """The GPU activities with their kinds and links."""
+    kinds = pd.Index(["compute", "comm", "memory"], dtype=object)
+    is_kernel = names.to_numpy()[gpu["category"]] == "kernel" if len(gpu["ts"]) else np.empty(0, dtype=bool)
+    kind = by_name(gpu["name"], names, lambda name: kinds.get_loc(naming.kernel_kind(name, "kernel")), np.int64)
+    return pd.DataFrame(
+        {
+            "ts": gpu["ts"],
+            "dur": gpu["dur"],
+            "device": gpu["device"],
+            "stream": gpu["stream"],
+            "name": text(gpu["name"], names),
+            "category": text(gpu["category"], names),
+            "kind": text(np.where(is_kernel, kind, 2), kinds),
+            "correlation": optional(gpu["correlation"]),
+            "launch": references(launch),
+            "step": references(step),
+            "bytes": optional(gpu["bytes"]),
+            "blocks_per_sm": _blocks_per_sm(gpu, meta),
+        }
+    )
+
+
+def memory_table(rows: Columns) -> pd.DataFrame:
+    """The allocations and releases in order of time."""
+    order = np.lexsort((rows["address"], rows["ts"]))
+    c = {name: values[order] for name, values in rows.items()}
+    device = np.where(c["device_id"] < 0, MISSING, c["device_id"])
+    return pd.DataFrame(
+        {
+            "ts": c["ts"],
+            "thread": c["thread"],
+            "device_type": c["device_type"],
+            "device": optional(device),
+            "address": optional(c["address"]),
+            "bytes": c["size"],
+            "allocated": optional(c["allocated"]),
+            "reserved": optional(c["reserved"]),
+        }
+    )
+
+
+def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
+    """What the trace says about itself, and its rank if it or its file name gives one."""
+    job = raw.metadata.get("distributedInfo")
+    job = job if isinstance(job, dict) else {}
+    rank = job.get("rank")
+    if not isinstance(rank, int):
+        match = _RANK_IN_NAME.search(raw.path.name)
+        rank = int(match[1]) if match else None
+    devices = raw.metadata.get("deviceProperties")
+    base = raw.metadata.get("baseTimeNanoseconds")
+    known = {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"}
+    meta = TraceMeta(
+        path=raw.path,
+        # Without an own base the times are either epoch times already, or from an unknown start.
+        base_ns=raw.base_ns + base if isinstance(base, int) else raw.base_ns if raw.base_ns > 10**18 else None,
+        world_size=job["world_size"] if isinstance(job.get("world_size"), int) else None,
+        backend=job["backend"] if isinstance(job.get("backend"), str) else None,
+        devices=tuple(d for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
+        events=raw.events,
+        notes=tuple(raw.notes),
+        metadata={key: value for key, value in raw.metadata.items() if key not in known},
+    )
+    return meta, rank
