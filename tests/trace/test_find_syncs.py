@@ -134,3 +134,11 @@ def test_cuda_sync_records_are_no_calls() -> None:
     trace = builder.trace()
     assert len(trace.syncs) == 0
     assert len(trace.kernels) == 0
+
+
+def test_the_first_call_of_another_thread_does_not_follow_a_copy() -> None:
+    builder = _stepped()
+    builder.op("X", 50, 10, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
+    builder.gpu(PINNED_H2D, 310, 10, builder.call("cudaMemcpyAsync", 300, 50))  # the last call of its thread
+    builder.call("cudaStreamSynchronize", 360, 30, AUTOGRAD)
+    assert _kinds(builder) == [("cudaStreamSynchronize", 30)]
