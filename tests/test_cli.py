@@ -87,7 +87,7 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
-        (lambda b: b.events.__setitem__(slice(None), [e for e in b.events if "Step" not in e["name"]]), "no step annotation"),
+        (lambda b: [b.events.remove(e) for e in b.events[:] if "Step" in e["name"]], "no step annotation"),
         (lambda b: [b.gpu("lost", 10**7 + k, 1, None) for k in range(3)], "3 of 13 GPU activities have no launch"),
         (lambda b: b.gpu("gemm", 10**7, 1, b.call("cudaLaunchKernel", 9, 1), device=1), "GPU work on 2 devices"),
         (lambda b: training_step(b, 5, 10**7), "not numbered one after the other: 0, 1, 5"),

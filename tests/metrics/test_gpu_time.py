@@ -128,20 +128,36 @@ def test_kernel_table() -> None:
     assert math.isnan(table.iloc[1]["std_ns"])
 
 
+_LOOPS = "void at::native::vectorized_elementwise_kernel<4, "
+_LOOPS_WITHOUT_CAST = "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"
+
+
 @pytest.mark.parametrize(
     ("name", "short"),
     [
         ("Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pageable)"),
-        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(cutlass_80_simt_sgemm::Params)", "cutlass_80_simt_sgemm_128x32_8x5_nn_align1"),
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> >(int, x)", "vectorized_elementwise_kernel [CUDAFunctor_add]"),
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}, x>(int)", "vectorized_elementwise_kernel [silu_kernel]"),
-        ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(at::X&)::{lambda()#3}> >(int)", "elementwise_kernel [direct_copy_kernel_cuda]"),
-        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Traits<64, 128>, false>(pytorch_flash::Flash_fwd_params)", "flash_fwd_kernel"),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_nn>(cutlass_80_simt_sgemm_nn::Params)",
+            "cutlass_80_simt_sgemm_nn",
+        ),
+        (
+            _LOOPS + "at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> >(int, x)",
+            "vectorized_elementwise_kernel [CUDAFunctor_add]",
+        ),
+        (
+            _LOOPS + "at::native::(anonymous namespace)::silu_kernel(at::X&)::{lambda()#1}, x>(int)",
+            "vectorized_elementwise_kernel [silu_kernel]",
+        ),
+        (
+            _LOOPS_WITHOUT_CAST + "at::native::direct_copy_kernel_cuda(at::X&)::{lambda()#3}> >(int)",
+            "elementwise_kernel [direct_copy_kernel_cuda]",
+        ),
+        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Traits<64, 128>, false>(x::y)", "flash_fwd_kernel"),
         ("triton_poi_fused_add_cos_sin_0", "triton_poi_fused_add_cos_sin_0"),
         ("_ZN" + "a" * 100, "_ZN" + "a" * 56 + "…"),
         ("operator<(int)", "operator"),
     ],
-)  # fmt: skip
+)
 def test_short_names(name: str, short: str) -> None:
     assert short_name(name) == short
 

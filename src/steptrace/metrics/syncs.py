@@ -84,5 +84,4 @@ def _next_work(trace: Trace, device: int) -> Ints:
     start = np.minimum.accumulate(kernels["ts"].to_numpy()[order][::-1])[::-1]
     ends = (trace.syncs["ts"] + trace.syncs["dur"]).to_numpy()
     until: Ints = np.append(start, last)[np.searchsorted(launched[order], ends, side="left")]
-    until = np.maximum(until, trace.syncs["ts"].to_numpy())
-    return until
+    return np.asarray(np.maximum(until, trace.syncs["ts"].to_numpy()), dtype=np.int64)
