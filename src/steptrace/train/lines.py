@@ -120,7 +120,8 @@ def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
             train_step(training)
     except Exception as error:
         # Of any kind: not everything works under a dispatch mode, and a whole run's timings must not depend on it.
-        warnings = (f"source lines are incomplete: the watched step raised {error!r}",)
+        reason = next(iter(str(error).splitlines()), "")
+        warnings = (f"source lines are incomplete: the watched step raised {type(error).__name__}: {reason}",)
     names = {line.site.path: trace_file_name(line.site.path) for line in recorder.lines if line.site}
     frame = op_lines_table(recorder.lines, names)
     replace_atomically(out / LINES_FILE, lambda temporary: frame.to_parquet(temporary, index=False))

@@ -69,7 +69,7 @@ class KernelLoss(_ExtensionLoss):
         self.check_library(output.device.type)
         with record_function("cast"):
             output, target = output.float(), target.float()
-        with record_function("kernel"):
+        with record_function("box giou"):
             giou, real = self.ops.box_giou(output, target, conditional=self.conditional, iterations=self.iterations)
         with record_function("mean"):
             loss: Tensor = 1 - giou.sum() / real.sum().clamp(min=1)
