@@ -35,19 +35,23 @@ def extension_digests():
     return {"config": versions(["torch"])["torch"], "code": total.hexdigest()[:16]}
 
 
+EXTENSION_DIGESTS = extension_digests()
+
+
 rule extension:
     """Supervised like a training: where nothing can be compiled, the variants that need it fail and all else goes on."""
     output:
         "results/extension/status.json",
     log:
         "results/extension/build.log",
+    priority: 2000  # before the first training, or the variants that wait for it would train apart from the others
     threads: CORES
     resources:
         quiet=QUIET,
     params:
-        torch=extension_digests()["config"],
-        sources=extension_digests()["code"],
-        attempt=PLAN.attempt("extension", "", "build", extension_digests()),
+        torch=EXTENSION_DIGESTS["config"],
+        sources=EXTENSION_DIGESTS["code"],
+        attempt=PLAN.attempt("extension", "", "build", EXTENSION_DIGESTS),
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"

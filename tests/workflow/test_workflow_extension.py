@@ -1,0 +1,79 @@
+"""The extension is built by the workflow, for the variants that need it, and only when its sources changed."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+BUILD = """
+import argparse, sys
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", type=Path)
+out = parser.parse_args().out
+with Path("runs.txt").open("a") as file:
+    file.write("build\\n")
+print("compiling giou.cpp")
+if "#error" in (Path(__file__).parents[2] / "csrc" / "giou.cpp").read_text():
+    sys.exit("giou.cpp:1:2: error: a bracket is missing\\n    1 | #error\\n      |  ^~~~~")
+(out / "build.json").write_text("{}")
+"""
+
+
+@pytest.fixture
+def with_kernel(new_project):
+    """A project whose study has one variant made of the extension's operators, and an extension quick to build."""
+    new_project.write("ext/giou/csrc/giou.cpp", "int main() {}\n")
+    new_project.write("ext/giou/python/steptrace_giou/__init__.py", "")
+    new_project.write("ext/giou/python/steptrace_giou/build.py", BUILD)
+    new_project.write(
+        "config/loss/fake_kernel.yaml", "_target_: steptrace.workloads.giou_kernels.FusedLoss\nmode: ok\n"
+    )
+    new_project.edit("config/study/tiny.yaml", "  other:", "  kernel: [loss=fake_kernel]\n  other:")
+    return new_project
+
+
+def status(project):
+    return json.loads((project.folder / "results/extension/status.json").read_text())
+
+
+def test_it_is_built_before_anything_trains_and_again_when_its_sources_change(with_kernel, planned):
+    result = with_kernel.run()
+    assert result.returncode == 0, result.stdout
+    ran = [
+        line.removeprefix("train results/tiny/") for line in with_kernel.ran() if line.startswith(("build", "train"))
+    ]
+    assert ran[0] == "build"
+    # Its variant trains in turn with the others, not after all of their repeats.
+    assert sorted(ran[1:4]) == ["kernel/run0", "other/run0", "plain/run0"]
+    assert ran.count("build") == 1
+    assert status(with_kernel)["status"] == "ok"
+    assert "compiling giou.cpp" in (with_kernel.folder / "results/extension/build.log").read_text()
+
+    with_kernel.edit("ext/giou/csrc/giou.cpp", "{}", "{ }")
+    jobs = planned(with_kernel.run("-n"))
+    assert jobs["extension"] == 1
+    assert (jobs["train_round0"], jobs["train_round1"], jobs["equivalence"]) == (1, 1, 1)
+
+
+def test_without_a_variant_that_needs_it_nothing_is_built(with_kernel, planned):
+    with_kernel.edit("config/study/tiny.yaml", "  kernel: [loss=fake_kernel]\n", "")
+    assert "extension" not in planned(with_kernel.run("-n"))
+
+
+def test_a_compiler_s_complaint_is_shown_whole_and_stops_nothing_else(with_kernel, planned):
+    with_kernel.write("ext/giou/csrc/giou.cpp", "#error\n")
+    result = with_kernel.run()
+    assert "giou.cpp:1:2: error: a bracket is missing\n    1 | #error\n      |  ^~~~~" in result.stdout
+    assert status(with_kernel)["status"] == "failed"
+    assert (with_kernel.folder / "reports/tiny.html").exists()
+    # The variant's own runs start too: it is they who say that they cannot do without.
+    assert len({line for line in with_kernel.ran() if line.startswith("train")}) == 6
+    assert planned(with_kernel.run("-n"))["extension"] == 1  # a failed build is tried again
+
+    with_kernel.write("ext/giou/csrc/giou.cpp", "int main() {}\n")
+    assert with_kernel.run().returncode == 0
+    assert status(with_kernel)["status"] == "ok"
+    assert "Nothing to be done" in with_kernel.run("-n").stdout
