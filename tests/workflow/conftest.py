@@ -19,8 +19,8 @@ baseline: plain
 overrides: [loss=fake]
 reference: [loss.mode=ok]
 variants:
-  plain: [loss.mode=ok]
-  other: [loss.mode=ok, seed=1]
+  plain: [seed=0]
+  other: [seed=1]
 """
 WORKFLOW = "studies: [tiny]\nrepeats: 2\nscale: cpu\n"
 #: What one variant costs at two repeats.
@@ -41,12 +41,12 @@ class Project:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run Snakemake to its end; stdout and stderr come together in `stdout`."""
         return subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
-            env=self.environment,
+            env=self.environment | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -88,7 +88,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project in which nothing has run. Not to be changed: copy it."""
     folder = tmp_path_factory.mktemp("fresh") / "project"
     no_caches = shutil.ignore_patterns("__pycache__")
-    for name in ("workflow", "profiles", "config", "src/steptrace"):
+    for name in ("workflow", "profiles", "config", "src/steptrace", "reports/notebooks"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
     shutil.copy(ROOT / "Snakefile", folder)
     package = folder / "src" / "steptrace"

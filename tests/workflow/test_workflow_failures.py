@@ -80,11 +80,11 @@ def test_a_broken_gate_is_said_again_without_running_anything(project):
     assert project.ran() == []
 
 
-def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project):
+def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, request):
     project = new_project
     project.edit("config/study/tiny.yaml", "seed=1", "seed=1, loss.mode=slow")
-    project.edit("config/study/tiny.yaml", "loss.mode=ok, seed", "seed")
     running = project.start()
+    request.addfinalizer(lambda: running.poll() is None and (running.kill(), running.communicate()))
     wait_for(lambda: (project.folder / "pid.txt").exists() and (project.folder / "pid.txt").read_text())
     training = int((project.folder / "pid.txt").read_text())
 

@@ -1,11 +1,13 @@
 """What the rules share: the plan made while this file is read, and the helpers that look things up in it."""
 
+import hashlib
 import json
 import os
 import re
 import sys
 from pathlib import Path
 
+from steptrace.config.digest import versions
 from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
@@ -145,6 +147,41 @@ def of_study(files):
 
 def reference(wildcards):
     return f"results/{wildcards.study}/{PLAN.variant(wildcards.study, wildcards.variant).reference}"
+
+
+# The extension: compiled operators that some losses are made of.
+EXTENSION = ROOT / "ext" / "giou"
+#: A loss from here is made of the extension's operators.
+OPERATORS = "steptrace.workloads.giou_kernels."
+
+# Where the build finds its Python side, and a training the library.
+os.environ.update({"STEPTRACE_EXTENSION": str(EXTENSION)})
+os.environ.setdefault(
+    "STEPTRACE_GIOU_LIBRARY", str(Path("results/extension").resolve())
+)
+
+
+def extension(wildcards):
+    """What a variant has to wait for: the extension's status if its loss comes from there, whatever that status is."""
+    loss = PLAN.variant(wildcards.study, wildcards.variant).config["loss"]
+    return (
+        "results/extension/status.json"
+        if loss["_target_"].startswith(OPERATORS)
+        else []
+    )
+
+
+def extension_digests():
+    """Every byte of the sources, and torch's version. The loader asks for a library of these very bytes."""
+    total = hashlib.sha256()
+    for path in sorted(
+        [*EXTENSION.glob("csrc/*"), *EXTENSION.glob("python/steptrace_giou/*.py")]
+    ):
+        total.update(b"%b\0%b\0" % (path.name.encode(), path.read_bytes()))
+    return {"config": versions(["torch"])["torch"], "code": total.hexdigest()[:16]}
+
+
+EXTENSION_DIGESTS = extension_digests()
 
 
 onstart:

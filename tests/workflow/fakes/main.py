@@ -16,6 +16,7 @@ parser.add_argument("--out", type=Path)
 parser.add_argument("--repeat", type=int)
 options = parser.parse_args()
 
+start = time.monotonic()
 config = yaml.safe_load(options.config.read_text())
 mode = "ok" if Path("fixed").exists() else config["loss"]["mode"]
 with Path("runs.txt").open("a") as file:
@@ -31,4 +32,8 @@ if mode == "oom":
 if mode == "slow":
     Path("pid.txt").write_text(str(os.getpid()))
     time.sleep(60)
+if mode == "half a second":
+    time.sleep(0.5)
+with Path("spans.txt").open("a") as file:
+    file.write(f"train {start} {time.monotonic()} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
 (options.out / "run.json").write_text("{}")

@@ -2,9 +2,11 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 name = Path(__file__).stem
+start = time.monotonic()
 *given, _, out = (argument for argument in sys.argv[1:] if argument != "--traces")
 with Path("runs.txt").open("a") as file:
     file.write(f"{name} {' '.join(given)}\n")
@@ -19,3 +21,5 @@ if name == "compare":
             runs.append({"repeat": k, "status": status["status"], "error": status})
         document["variants"].append({"name": variant["name"], "runs": runs, "equivalence": {"status": "same"}})
 Path(out).write_text(json.dumps(document))
+with Path("spans.txt").open("a") as file:
+    file.write(f"{name} {start} {time.monotonic()} -\n")
