@@ -5,7 +5,7 @@
     |-- TraceError         a trace file that cannot be read
     |   `-- TruncatedTraceError  ... because its end is missing
     |-- RecordError        a run's files (run.json, steps.parquet, status.json)
-    |-- SchemaError        a table that does not fit its declaration in schema.py
+    |-- SchemaError        a table that does not fit its declaration in `schema`
     |-- TrainError         a training that cannot start or go on
     |-- ReportError        a notebook of the report that cannot be executed
     `-- PredictError       a prediction of syncs that cannot be made
@@ -71,7 +71,7 @@ class RecordError(SteptraceError):
 
 
 class SchemaError(SteptraceError):
-    """A table does not fit its declaration in schema.py."""
+    """A table does not fit its declaration in `schema`."""
 
 
 class TrainError(SteptraceError):

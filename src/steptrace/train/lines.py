@@ -2,7 +2,7 @@
 
 A Kineto trace names the function around an operator, but only with the line of its `def`. Here one step runs under a
 `TorchDispatchMode`, which sees every dispatched operator while Python's stack is still there, and writes the line of
-the first frame that is neither PyTorch's nor the pipeline's own (`OP_LINES` in schema.py). In the backward pass the
+the first frame that is neither PyTorch's nor the pipeline's own (`schema.OP_LINES`). In the backward pass the
 line is that of the forward operator whose gradient is computed, found through autograd's sequence numbers.
 
 The step is slow and is never timed.

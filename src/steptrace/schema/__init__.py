@@ -1,0 +1,39 @@
+"""Every table that steptrace writes or passes on, declared once.
+
+A column has a name, a dtype, a unit, whether it may be null, and one sentence on what it means. Names ending in `_ns`
+are int64 nanoseconds. `validate` holds a DataFrame against its declaration; `empty` makes one without rows. The tables
+stand by where they come from: `run`, `trace`, and one module for each group of metrics.
+"""
+
+from steptrace.schema.run import OP_LINES, SECTIONS_OF_RUN, STEPS_OF_RUN
+from steptrace.schema.table import Column, Table, empty, validate
+from steptrace.schema.trace import (
+    ANNOTATIONS,
+    FRAMES,
+    KERNELS,
+    LAUNCHES,
+    MEMORY,
+    OPS,
+    STEPS,
+    SYNCS,
+    THREADS,
+)
+
+__all__ = [
+    "ANNOTATIONS",
+    "FRAMES",
+    "KERNELS",
+    "LAUNCHES",
+    "MEMORY",
+    "OPS",
+    "OP_LINES",
+    "SECTIONS_OF_RUN",
+    "STEPS",
+    "STEPS_OF_RUN",
+    "SYNCS",
+    "THREADS",
+    "Column",
+    "Table",
+    "empty",
+    "validate",
+]

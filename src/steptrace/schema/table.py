@@ -1,0 +1,77 @@
+"""What a table is: its columns with dtype, unit and meaning; `validate` and `empty`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from steptrace.errors import SchemaError
+
+#: What a declared dtype admits as the pandas dtype of a column.
+_KINDS: dict[str, str] = {
+    "int64": "iu",
+    "float64": "f",
+    "bool": "b",
+    "string": "OSUT",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, dtype (`int64`, `float64`, `bool`, `string`), meaning, unit and whether it may be null."""
+
+    name: str
+    dtype: str
+    doc: str
+    unit: str | None = None
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: its name, what a row is, its columns, and the columns that together identify a row."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The column names in their declared order."""
+        return [column.name for column in self.columns]
+
+
+def validate(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """Return `frame` with its columns in declared order, or raise `SchemaError` naming the first defect."""
+    missing = [name for name in table.names if name not in frame.columns]
+    unknown = [str(name) for name in frame.columns if name not in table.names]
+    if missing or unknown:
+        raise SchemaError(
+            f"table has missing columns {missing} and unknown columns {unknown}",
+            where=table.name,
+            expected=", ".join(table.names),
+        )
+    frame = frame[table.names]
+    for column in table.columns:
+        _validate_column(frame[column.name], column, table)
+    if table.key and frame.duplicated(list(table.key)).any():
+        row = frame[frame.duplicated(list(table.key))].iloc[0][list(table.key)].to_dict()
+        raise SchemaError(f"two rows have the key {row}", where=table.name)
+    return frame
+
+
+def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> None:
+    where = f"{table.name}.{column.name}"
+    if not column.nullable and bool(values.isna().any()):
+        raise SchemaError("column holds nulls", where=where, expected="a value in every row")
+    kind = values.dtype.kind
+    # A nullable column without any value carries no type of its own.
+    if kind not in _KINDS[column.dtype] and not bool(values.isna().all()):
+        raise SchemaError(f"column has dtype {values.dtype}", where=where, expected=column.dtype)
+
+
+def empty(table: Table) -> pd.DataFrame:
+    """A frame of `table` without rows."""
+    dtypes = {"int64": "int64", "float64": "float64", "bool": "bool", "string": "object"}
+    return pd.DataFrame({column.name: pd.Series(dtype=dtypes[column.dtype]) for column in table.columns})
