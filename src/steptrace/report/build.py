@@ -136,6 +136,8 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         loss_sections_device=_loss_sections(raw.get("sections_device_ms") or {}),
         loader_wait_ms=raw.get("loader_wait_ms"),
         peak_allocated_bytes=raw.get("peak_allocated_bytes"),
+        batch_bytes=raw.get("batch_bytes"),
+        synchronised=tuple(Part(label, ms) for label, ms in (raw.get("synchronised_sections_ms") or {}).items()),
         operators_per_step=raw.get("operators_per_step"),
         kernels_per_step=raw.get("kernels_per_step"),
         equivalence=_equivalence(raw.get("equivalence")),

@@ -85,6 +85,19 @@ DEFINITIONS: dict[str, Definition] = {
     "loader_wait": Definition(
         "Loader wait", "Host time spent waiting for the loader's next batch, mean over unprofiled steps."
     ),
+    "operators": Definition(
+        "Operators per step",
+        "PyTorch operators that the host runs in a profiled step, those called by others included. On a GPU most of "
+        "the innermost ones launch a kernel.",
+    ),
+    "batch_bytes": Definition(
+        "Inputs and targets copied", "Bytes of the tensors of one batch, in the form in which they are copied."
+    ),
+    "synchronised": Definition(
+        "Section, each by itself",
+        "Host time from one device synchronisation to the next, median over the steps of a pass of its own. It puts "
+        "each cost where it is caused, and makes the step slower than a real one.",
+    ),
     "idle_cause": Definition(
         "Cause of idle",
         "Each idle gap of a device has one: host blocked in a sync, waiting for the loader, host busy launching, a "
@@ -113,6 +126,7 @@ TABLE_TERMS = (
 )
 PARTS_TERMS = {"gpu": ("parts_gpu", "loader_wait"), "host": ("parts_host", "loader_wait"), None: ()}
 SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
+LAUNCH_TERMS = ("operators", "batch_bytes", "synchronised")
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
 IDLE_TERMS = ("idle_cause", "idle_stream")
 

@@ -161,6 +161,8 @@ class Variant:
     loss_sections_device: tuple[Part, ...]
     loader_wait_ms: float | None
     peak_allocated_bytes: float | None
+    batch_bytes: dict[str, int] | None
+    synchronised: tuple[Part, ...]
     operators_per_step: float | None
     kernels_per_step: float | None
     equivalence: Equivalence
