@@ -34,7 +34,13 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert entry["path"] == str(path)
     assert len(entry["sha256"]) == 64
     assert (entry["rank"], entry["device"], entry["world_size"]) == (None, 0, None)
-    assert entry["quality"] == {"steps": 2, "launch_coverage": 1.0, "warnings": []}
+    quality = entry["quality"]
+    assert (quality["steps"], quality["launch_coverage"], quality["warnings"]) == (2, 1.0, [])
+    assert {check["check"]: check["found"] for check in quality["checks"]} == dict.fromkeys(
+        ("steps marked", "GPU work recorded", "GPU work linked to its launch", "launches with their GPU work",
+         "GPU work after its launch", "one activity of a stream at a time", "one GPU", "steps one after the other",
+         "steps with GPU work"), 0,
+    )  # fmt: skip
     gpu = entry["gpu"]
     assert gpu["activities"] == 10
     assert gpu["span_ns"] == gpu["compute_ns"] + gpu["exposed_memory_ns"] + gpu["idle_ns"]
@@ -72,7 +78,8 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
     (entry,) = _analyze(tmp_path / "out", builder.write(tmp_path / "trace.json"))["traces"]
     assert {key: value for key, value in entry["gpu"].items() if value is not None} == {"activities": 0}
     assert (entry["device"], entry["gpu_busy_pct"], entry["sm_weighted_pct"], entry["kernels_per_step"]) == (None,) * 4
-    assert entry["idle"] == {"by_stream": [], "by_cause": None}
+    assert entry["idle"] == {"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}
+    assert entry["temporal"] == entry["kernels"] == entry["kernel_types"] == []
     syncs = entry["syncs"]
     assert (syncs["count"], syncs["per_step"], syncs["exposed_idle_ns"], syncs["sites"]) == (0, None, None, [])
     assert entry["sections"] == [

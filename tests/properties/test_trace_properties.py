@@ -1,6 +1,7 @@
 """What must hold for every trace, whatever is in it."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -8,9 +9,8 @@ from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
 from steptrace.metrics import busy, idle, steps
-from steptrace.summary import Analysis, _tables, records
+from steptrace.summary import analyze_trace, records
 from steptrace.trace.model import Trace
-from steptrace.trace.source import SourceLines
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
 _ACTIVITY = st.tuples(
@@ -40,7 +40,7 @@ def _build(activities: list[Any], step_lengths: list[int]) -> TraceBuilder:
 def _figures(trace: Trace) -> dict[str, Any]:
     """Everything that is computed from a trace, as plain values."""
     device = trace.devices[0]
-    tables = _tables(trace, device, SourceLines())
+    tables = analyze_trace(Path("made.json"), trace).tables
     del tables["idle_gaps"]  # holds absolute times; its sums stand in by_cause
     figures: dict[str, Any] = {
         name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))
@@ -129,8 +129,7 @@ def test_one_more_sync_adds_one_at_its_line(count: int, chosen: int, line: int) 
             builder.frame(f"other.py({line}): metric", ts, 90_000)
             builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
             builder.item(ts + 2_000, 30_000, ts + 5_000)
-        trace = builder.trace()
-        table = Analysis(trace.meta.path or None, trace, 0, _tables(trace, 0, SourceLines())).tables["sync_sites"]  # type: ignore[arg-type]
+        table = analyze_trace(Path("made.json"), builder.trace()).tables["sync_sites"]
         return {(row.file, row.line): row.count for row in table.itertuples()}
 
     without, with_one = sites(extra=False), sites(extra=True)

@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import intervals
+from steptrace import intervals, schema
 from steptrace.intervals import Ints, Spans
 from steptrace.metrics.busy import activity
+from steptrace.metrics.kernels import short_name
+from steptrace.schema.gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
 from steptrace.trace import names as naming
-from steptrace.trace.columns import row_numbers
+from steptrace.trace.columns import references, row_numbers, take, texts
 from steptrace.trace.model import Trace
 
 #: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
@@ -50,7 +52,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
             },
         }
     )
-    return sums.groupby(["device", "stream"], as_index=False).sum()
+    return schema.validate(sums.groupby(["device", "stream"], as_index=False).sum(), IDLE_BY_STREAM)
 
 
 def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
@@ -60,7 +62,7 @@ def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
 
 
 def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
-    """Each gap in a GPU's work, with its one cause. Returns `ts`, `dur` in ns and `cause`.
+    """Each gap in a GPU's work, with its one cause and what ended it (table `idle_gaps`).
 
     The causes, in the order in which they are looked for:
 
@@ -89,7 +91,39 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | _waits_for_event(trace, launch))
     conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
     cause = np.select(conditions, CAUSES[:4], default="unknown")
-    return pd.DataFrame({"ts": start, "dur": end - start, "cause": pd.Series(cause, dtype=object)})
+    table = pd.DataFrame({"ts": start, "dur": end - start, "cause": pd.Series(cause, dtype=object)})
+    return schema.validate(pd.concat([table, _endings(trace, row, start)], axis=1), IDLE_GAPS)
+
+
+def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
+    """The gaps of `idle_gaps` by cause and by the operator whose work ended them, the most idle time first."""
+    groups = gaps.groupby(["cause", "op", "label"], dropna=False, sort=True)["dur"]
+    table = groups.agg(gaps="size", idle_ns="sum", longest_ns="max").reset_index()
+    table = table.sort_values(["idle_ns", "cause"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    texts = {name: table[name].astype(object).where(table[name].notna(), None) for name in ("op", "label")}
+    return schema.validate(table.assign(**texts), IDLE_ENDINGS)
+
+
+def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
+    """What ended each gap: the activity `row`, the call that launched it, and where in the program that stands."""
+    kernels = trace.kernels.iloc[row]
+    launch = row_numbers(kernels["launch"])
+    launched = _launch_times(trace, launch, at="ts")
+    op = take(row_numbers(trace.launches["op"]), launch)
+    label = take(row_numbers(trace.ops["annotation"]), op)
+    short = {name: short_name(name) for name in set(kernels["name"])}
+    return pd.DataFrame(
+        {
+            "kernel": row,
+            "name": pd.Series([short[name] for name in kernels["name"]], dtype=object),
+            "stream": kernels["stream"].to_numpy(),
+            "launch": references(launch),
+            "launched_after_ns": pd.arrays.IntegerArray(np.where(launch < 0, 0, launched - start), launch < 0),
+            "op": texts(trace.ops["name"], op),
+            "label": texts(trace.annotations["name"], label),
+            "step": references(row_numbers(kernels["step"])),
+        }
+    )
 
 
 def loader_spans(trace: Trace) -> Spans:

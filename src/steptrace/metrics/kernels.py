@@ -1,9 +1,14 @@
 """Which kernels a GPU spent its time in, by name."""
 
 import re
+from collections.abc import Sequence
+from itertools import combinations
 
 import pandas as pd
 
+from steptrace import intervals, schema
+from steptrace.metrics.busy import activity
+from steptrace.schema.gpu import KERNEL_NAMES, KERNEL_TYPES, KERNELS_BY_RANK
 from steptrace.trace.model import Trace
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
@@ -19,12 +24,7 @@ _SHORT = 60
 
 
 def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
-    """The activities of one GPU by name, the one with the most time first.
-
-    Returns `name`, `short_name`, `class` (`compute`, `comm` or `memory`), `count`, then of their lengths `sum_ns`,
-    `mean_ns`, `median_ns`, `min_ns`, `max_ns`, `std_ns` (of the sample; null for one activity), and `share`, the part
-    of the GPU's summed activity time, 0 to 1. Work on several streams at once is counted on each.
-    """
+    """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
     groups = kernels.assign(name=kernels["name"].astype(object), kind=kernels["kind"].astype(object)).groupby(
         ["name", "kind"], sort=True
@@ -36,7 +36,50 @@ def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
     table.insert(1, "short_name", [short_name(name) for name in table["name"]])
     total = int(table["sum_ns"].sum())
     table["share"] = table["sum_ns"] / total if total else 0.0
-    return table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    return schema.validate(table, KERNEL_NAMES)
+
+
+def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
+    """How long which classes ran on a GPU, alone and on top of each other (table `kernel_types`)."""
+    gpu = activity(trace, device)
+    spans = {"compute": gpu.compute, "comm": gpu.comm, "memory": gpu.memory}
+    busy = intervals.measure(gpu.busy)
+    rows = []
+    for size in (1, 2, 3):
+        for classes in combinations(spans, size):
+            together = gpu.busy
+            for name, of_class in spans.items():
+                cut = intervals.intersect if name in classes else intervals.subtract
+                together = cut(together, of_class)
+            if ns := intervals.measure(together):
+                rows.append({"classes": " + ".join(classes), "ns": ns, "busy_share": ns / busy})
+    table = pd.DataFrame(rows) if rows else schema.empty(KERNEL_TYPES)
+    return schema.validate(table, KERNEL_TYPES)
+
+
+def kernels_by_rank(tables: Sequence[tuple[int | None, pd.DataFrame]], most: int) -> pd.DataFrame:
+    """How the time of each of the `most` longest kernels is spread over ranks (table `kernels_by_rank`).
+
+    Args:
+        tables: the rank and the `kernel_names` of each trace, in the order of summary.json.
+        most: how many kernels, by their time on all ranks together.
+    """
+    keys = ["name", "short_name", "class"]
+    together = pd.concat([table for _, table in tables])
+    longest = together.groupby(keys, sort=True)["sum_ns"].sum().sort_values(ascending=False, kind="stable").head(most)
+    wanted = longest.reset_index()[keys]
+    parts = []
+    for k, (rank, table) in enumerate(tables):
+        part = wanted.merge(table.drop(columns="share"), on=keys, how="left", validate="one_to_one")
+        part = part.assign(trace=k, rank=pd.array([rank] * len(part), dtype="Int64"))
+        parts.append(part.astype(dict.fromkeys(("count", "sum_ns", "min_ns", "max_ns"), "Int64")))
+    spread = pd.concat(parts, ignore_index=True)
+    for name in ("count", "sum_ns"):
+        spread[name] = spread[name].fillna(0).astype("int64")
+    order = {name: place for place, name in enumerate(wanted["name"])}
+    spread = spread.sort_values(["name", "trace"], key=lambda c: c.map(order) if c.name == "name" else c, kind="stable")
+    return schema.validate(spread.reset_index(drop=True), KERNELS_BY_RANK)
 
 
 def short_name(name: str) -> str:

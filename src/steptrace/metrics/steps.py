@@ -3,7 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from steptrace.metrics.busy import activity, time_within
+from steptrace import intervals, schema
+from steptrace.intervals import Ints
+from steptrace.metrics.busy import Activity, activity, time_within
+from steptrace.schema.gpu import TEMPORAL
 from steptrace.trace.columns import has_ancestor, row_numbers
 from steptrace.trace.model import Trace
 
@@ -30,6 +33,49 @@ def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
     start = steps["ts"].to_numpy()
     within = time_within(activity(trace, device), start, start + steps["dur"].to_numpy())
     return table.assign(**{name: within[name] for name in columns})
+
+
+def temporal_breakdown(trace: Trace) -> pd.DataFrame:
+    """Where the time of each GPU went: over its whole span, and in each step (table `temporal`).
+
+    A step's row holds what ran in its time, whichever step launched it. A GPU without work in a step is idle for all of
+    it. Without a GPU the table is empty.
+    """
+    parts = [_breakdown(trace, device) for device in sorted(trace.devices)]
+    table = pd.concat(parts, ignore_index=True) if parts else schema.empty(TEMPORAL)
+    return schema.validate(table, TEMPORAL)
+
+
+def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
+    gpu = activity(trace, device)
+    steps = trace.steps
+    start: Ints = np.append(gpu.span[0], steps["ts"].to_numpy())
+    end: Ints = np.append(gpu.span[1], (steps["ts"] + steps["dur"]).to_numpy())
+    within = time_within(gpu, start, end)
+    whole = np.arange(len(start)) == 0
+    index = np.append(0, steps["index"].to_numpy())
+    return pd.DataFrame(
+        {
+            "rank": pd.array([trace.rank] * len(start), dtype="Int64"),
+            "device": np.full(len(start), device, dtype=np.int64),
+            "step": pd.arrays.IntegerArray(np.maximum(np.arange(len(start)) - 1, 0), whole),
+            "index": pd.arrays.IntegerArray(index, whole.copy()),
+            "start_ns": start,
+            "span_ns": within["dur"],
+            **{name: within[name] for name in ("busy_ns", "compute_ns")},
+            **_hidden_or_not(gpu, start, end),
+            **{name: within[name] for name in ("exposed_comm_ns", "exposed_memory_ns")},
+            "comm_compute_overlap_ns": intervals.measure_within(gpu.overlap, start, end),
+            "idle_ns": within["idle_ns"],
+        }
+    )
+
+
+def _hidden_or_not(gpu: Activity, start: Ints, end: Ints) -> dict[str, Ints]:
+    return {
+        "comm_ns": intervals.measure_within(gpu.comm, start, end),
+        "memory_ns": intervals.measure_within(gpu.memory, start, end),
+    }
 
 
 def kernels_per_step(trace: Trace, device: int) -> "pd.Series[int]":

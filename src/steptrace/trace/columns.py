@@ -31,6 +31,19 @@ def row_numbers(column: "pd.Series[Any]") -> Ints:
     return column.to_numpy(dtype=np.int64, na_value=-1)
 
 
+def take(column: Ints, rows: Ints) -> Ints:
+    """`column[rows]` where a row is given, -1 where it is -1: follows a chain of references."""
+    if len(column) == 0:
+        return np.full(len(rows), -1, dtype=np.int64)
+    return np.where(rows >= 0, column[np.maximum(rows, 0)], -1)
+
+
+def texts(names: "pd.Series[Any]", rows: Ints) -> "pd.Series[Any]":
+    """The name in each of the rows of a table, None where the row is -1."""
+    codes, categories = names.cat.codes.to_numpy(), names.cat.categories
+    return pd.Series([str(categories[codes[row]]) if row >= 0 else None for row in rows], dtype=object)
+
+
 def text(codes: NDArray[Any], names: pd.Index) -> Any:
     """A string column that stores each distinct string once."""
     return pd.Categorical.from_codes(codes.astype(np.int32), categories=names)

@@ -1,0 +1,107 @@
+"""Traces to the content of summary.json: every section in turn, over each trace and over all ranks."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from steptrace.summary import gpu_time, idle, kernels, quality, steps, syncs
+from steptrace.summary.analysis import Analysis, RankSection, Section
+from steptrace.trace.find import find_traces
+from steptrace.trace.link import read_trace
+from steptrace.trace.model import TABLES, Trace
+from steptrace.trace.source import SourceLines, load_source_lines
+
+SCHEMA_VERSION = 1
+
+#: What the summary of one trace holds, in this order. A section may use the tables of those before it.
+SECTIONS: tuple[Section, ...] = (quality, gpu_time, steps, idle, kernels, syncs)
+
+#: What is said of several ranks together.
+RANK_SECTIONS: tuple[RankSection, ...] = ()
+
+
+def analyze(path: Path) -> Analysis:
+    """Read one trace and compute every table.
+
+    Raises:
+        TraceError: the trace, or a file recorded beside it, cannot be read.
+    """
+    return analyze_trace(path, read_trace(path), load_source_lines(path))
+
+
+def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) -> Analysis:
+    """Compute every table of a trace that has been read."""
+    device = trace.devices[0] if trace.devices else None
+    analysis = Analysis(path, trace, device, lines or SourceLines())
+    for section in SECTIONS:
+        analysis.tables.update(section.tables(analysis))
+    return analysis
+
+
+def summarize(paths: Iterable[str | Path]) -> tuple[dict[str, Any], list[Analysis]]:
+    """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
+
+    Raises:
+        TraceError: a path is missing, or a trace cannot be read.
+    """
+    analyses = [analyze(path) for path in find_traces(paths)]
+    analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
+    entries = [summarize_trace(analysis) for analysis in analyses]
+    ranks = [entry["rank"] for entry in entries]
+    for entry in entries:
+        if entry["rank"] is not None and ranks.count(entry["rank"]) > 1:
+            entry["quality"]["warnings"].append(
+                f"{ranks.count(entry['rank'])} traces say that they are rank {entry['rank']}"
+            )
+    return {"schema_version": SCHEMA_VERSION, "traces": entries, "ranks": _compare_ranks(analyses)}, analyses
+
+
+def summarize_trace(analysis: Analysis) -> dict[str, Any]:
+    """One entry of `traces` in summary.json."""
+    trace, device = analysis.trace, analysis.device
+    entry: dict[str, Any] = {
+        "path": str(analysis.path),
+        "sha256": _sha256(analysis.path),
+        "rank": trace.rank,
+        "world_size": trace.meta.world_size,
+        "device": device,
+        "device_name": trace.meta.device_name(device),
+        "window_ns": trace.window[1] - trace.window[0],
+    }
+    for section in SECTIONS:
+        entry.update(section.record(analysis))
+    return entry
+
+
+def _compare_ranks(analyses: list[Analysis]) -> dict[str, Any] | None:
+    """What the rank sections say; None for a single trace."""
+    if len(analyses) < 2:
+        return None
+    found: dict[str, Any] = {}
+    for section in RANK_SECTIONS:
+        found.update(section.record(analyses, section.tables(analyses)))
+    return found
+
+
+def write_tables(analyses: list[Analysis], out: Path) -> None:
+    """Write every table of every trace to `out/trace<k>/<name>.parquet`, k counting as in summary.json.
+
+    What compares ranks goes to `out/ranks/<name>.parquet`.
+    """
+    for k, analysis in enumerate(analyses):
+        folder = out / f"trace{k}"
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = {**{name: getattr(analysis.trace, name) for name in TABLES}, **analysis.tables}
+        for name, table in tables.items():
+            table.to_parquet(folder / f"{name}.parquet", index=False)
+    if len(analyses) > 1:
+        for section in RANK_SECTIONS:
+            for name, table in section.tables(analyses).items():
+                (out / "ranks").mkdir(parents=True, exist_ok=True)
+                table.to_parquet(out / "ranks" / f"{name}.parquet", index=False)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
