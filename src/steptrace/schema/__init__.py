@@ -9,6 +9,7 @@ from steptrace.schema.run import OP_LINES, SECTIONS_OF_RUN, STEPS_OF_RUN
 from steptrace.schema.table import Column, Table, empty, validate
 from steptrace.schema.trace import (
     ANNOTATIONS,
+    COLLECTIVES,
     FRAMES,
     KERNELS,
     LAUNCHES,
@@ -21,6 +22,7 @@ from steptrace.schema.trace import (
 
 __all__ = [
     "ANNOTATIONS",
+    "COLLECTIVES",
     "FRAMES",
     "KERNELS",
     "LAUNCHES",

@@ -87,6 +87,28 @@ KERNELS = Table(
     ),
 )
 
+COLLECTIVES = Table(
+    name="collectives",
+    doc="One GPU activity of a collective, with what PyTorch says of it.",
+    columns=(
+        Column("kernel", "int64", "Row of `kernels`."),
+        Column(
+            "name",
+            "string",
+            "`all_reduce`, `all_gather`, ...; null where neither args nor names say it.",
+            nullable=True,
+        ),
+        Column("group", "string", "Name of the process group.", nullable=True),
+        Column("group_ranks", "string", "Ranks of the process group, as written.", nullable=True),
+        Column("group_size", "int64", "Number of ranks of the process group.", nullable=True),
+        Column("sequence", "int64", "Number of the collective within its process group.", nullable=True),
+        Column("dtype", "string", "Element type as PyTorch calls it.", nullable=True),
+        Column("in_elements", "int64", "Elements this rank gives.", nullable=True),
+        Column("out_elements", "int64", "Elements this rank gets.", nullable=True),
+    ),
+    key=("kernel",),
+)
+
 SYNCS = Table(
     name="syncs",
     doc="One host synchronisation: the host goes on only once queued GPU work is complete.",

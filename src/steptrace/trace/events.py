@@ -7,7 +7,7 @@ not hold them. Tools rewrite numbers as text, and some numbers as `nan`.
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -46,9 +46,40 @@ class Args(msgspec.Struct, gc=False):
     size: Any = msgspec.field(name="Bytes", default=MISSING)
     allocated: Any = msgspec.field(name="Total Allocated", default=MISSING)
     reserved: Any = msgspec.field(name="Total Reserved", default=MISSING)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
+    collective_sequence: Any = msgspec.field(name="Seq", default=None)
+    dtype: Any = None
+    in_elements: Any = msgspec.field(name="In msg nelems", default=None)
+    out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
 
 
 NO_ARGS = Args()
+
+
+class CollectiveArgs(NamedTuple):
+    """What PyTorch says of a collective, on its kernel or on the operator around its launch. None: not said."""
+
+    name: str | None
+    group: str | None
+    group_ranks: str | None
+    group_size: int | None
+    sequence: int | None
+    dtype: str | None
+    in_elements: int | None
+    out_elements: int | None
+
+
+def collective_args(args: Args) -> CollectiveArgs:
+    """The arguments of a collective, the loosely written ones among them as what they mean."""
+    texts = [None if value is None else str(value) for value in (args.collective, args.group, args.group_ranks)]
+    numbers = [_integer(value) for value in (args.group_size, args.collective_sequence)]
+    sizes = [_integer(value) for value in (args.in_elements, args.out_elements)]
+    size, sequence, inputs, outputs = (None if value == MISSING else value for value in (*numbers, *sizes))
+    dtype = None if args.dtype is None else str(args.dtype)
+    return CollectiveArgs(texts[0], texts[1], texts[2], size, sequence, dtype, inputs, outputs)
 
 
 class Event(msgspec.Struct, gc=False):

@@ -12,6 +12,7 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.trace import names as naming
+from steptrace.trace.collectives import collectives_table
 from steptrace.trace.columns import (
     Columns,
     Ints,
@@ -77,7 +78,8 @@ def link(raw: RawTrace) -> Trace:
     op_parent = parents(ops)
     backward = nearest(op_parent, (ops["forward_thread"] > 0) | _starts(ops, names, _ENGINE)) >= 0
     threads = threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
-    launches = launches_table(calls, names, _op_of_calls(calls, ops), call_step)
+    call_op = _op_of_calls(calls, ops)
+    launches = launches_table(calls, names, call_op, call_step)
     meta, rank = meta_and_rank(raw)
     kernels = kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
@@ -98,6 +100,9 @@ def link(raw: RawTrace) -> Trace:
         ),
         launches=launches,
         kernels=kernels,
+        collectives=collectives_table(
+            raw.collectives, kernels, gpu["collective"], {**ops, "parent": op_parent}, (call_op, names)
+        ),
         syncs=find_syncs(launches, kernels, steps, threads),
         frames=host_table(schema.FRAMES, frames, names, parent=references(parents(frames))),
         annotations=host_table(

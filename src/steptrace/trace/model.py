@@ -51,6 +51,7 @@ class Trace:
     ops: pd.DataFrame
     launches: pd.DataFrame
     kernels: pd.DataFrame
+    collectives: pd.DataFrame
     syncs: pd.DataFrame
     frames: pd.DataFrame
     annotations: pd.DataFrame
@@ -72,6 +73,7 @@ TABLES: dict[str, schema.Table] = {
         schema.OPS,
         schema.LAUNCHES,
         schema.KERNELS,
+        schema.COLLECTIVES,
         schema.SYNCS,
         schema.FRAMES,
         schema.ANNOTATIONS,

@@ -25,6 +25,24 @@ _COMM = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+#: The collectives, by what operators, kernels and PyTorch's own descriptions call them; the more telling first.
+_COLLECTIVES = {
+    "all_reduce": r"all_?reduce|cross_device_reduce|(?:one|two)_?shot",
+    "all_gather": r"all_?gather",
+    "reduce_scatter": r"reduce_?scatter",
+    "all_to_all": r"all_?to_?all",
+    "broadcast": r"broadcast",
+    "barrier": r"barrier",
+    "send_recv": r"send_?recv",
+    "send": r"send",
+    "recv": r"recv",
+    "gather": r"gather",
+    "scatter": r"scatter",
+    "reduce": r"reduce",
+}
+_COLLECTIVE = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _COLLECTIVES.items()}
+_COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem)::|^nccl:")
+
 _VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+$")
 
 #: Calls that return only once queued GPU work of a stream, an event or the device is complete.
@@ -54,6 +72,18 @@ def kernel_kind(name: str, category: str) -> str:
     if category != "kernel":
         return "memory"
     return "comm" if _COMM.search(name) else "compute"
+
+
+def collective_name(name: str) -> str | None:
+    """Which collective a name speaks of: `all_reduce` for `allreduce_`, `_ALLREDUCE_`, `nccl:all_reduce`; or None."""
+    # A kernel's parameters name the sender's types and structures, not what it does.
+    head = name.replace("(anonymous namespace)", "").split("(")[0]
+    return next((found for found, pattern in _COLLECTIVE.items() if pattern.search(head)), None)
+
+
+def is_collective_op(name: str) -> bool:
+    """Whether an operator is a call of PyTorch's collectives."""
+    return bool(_COLLECTIVE_OP.match(name))
 
 
 def call_name(name: str) -> str:

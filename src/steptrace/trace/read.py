@@ -21,9 +21,12 @@ from steptrace.trace.events import (
     FAR_FROM_ZERO_NS,
     FLOAT_LIMIT_US,
     NO_ARGS,
+    Args,
+    CollectiveArgs,
     Event,
     ExactEvent,
     blocks,
+    collective_args,
     exact_to_ns,
     floats,
     integers,
@@ -55,7 +58,8 @@ class RawTrace:
     """The columns of a trace before anything is linked.
 
     `columns[kind][name]` is one array per kind of event: `op`, `call`, `gpu`, `frame`, `label`, `memory`. Integers
-    that were not given are `MISSING`. `ts` and `dur` are ns; `ts` counts from `base_ns`.
+    that were not given are `MISSING`. `ts` and `dur` are ns; `ts` counts from `base_ns`. The column `collective` of
+    operators and GPU activities holds places in `collectives`, -1 for what is no collective.
     """
 
     path: Path
@@ -66,6 +70,7 @@ class RawTrace:
     metadata: dict[str, Any]
     events: dict[str, int]
     base_ns: int
+    collectives: list[CollectiveArgs]
     notes: list[str] = field(default_factory=list)
 
 
@@ -92,6 +97,9 @@ _INTEGER_ARGS = {
     "memory": ("device_type", "device_id", "address", "size", "allocated", "reserved"),
 }
 
+#: The kinds of events that can say which collective they belong to.
+_WITH_COLLECTIVES = ("op", "gpu")
+
 
 class _Reader:
     """Gathers the columns of one file, chunk by chunk."""
@@ -102,6 +110,7 @@ class _Reader:
         self.thread_names: dict[tuple[int | str | None, int | str | None], str] = {}
         self._names = Names()
         self._threads = Names()
+        self._collectives = Names()
         self._parts: dict[str, dict[str, list[NDArray[Any]]]] = {kind: defaultdict(list) for kind in _INTEGER_ARGS}
         self._fast = msgspec.json.Decoder(list[Event])
         self._exact = msgspec.json.Decoder(list[ExactEvent])
@@ -163,10 +172,18 @@ class _Reader:
         args = [event.args or NO_ARGS for event in rows]
         for name in _INTEGER_ARGS[kind]:
             part[name].append(integers(list(map(attrgetter(name), args))))
+        if kind in _WITH_COLLECTIVES:
+            part["collective"].append(self._number_collectives(args))
         if kind == "gpu":
             part["category"].append(np.full(len(rows), self._names.code([GPU_CATEGORIES[category]])[0]))
             part["blocks_per_sm"].append(floats([a.blocks_per_sm for a in args]))
             part["blocks"].append(blocks(args))
+
+    def _number_collectives(self, args: list[Args]) -> NDArray[np.int32]:
+        numbers = np.full(len(args), -1, dtype=np.int32)
+        rows = [row for row, arg in enumerate(args) if arg.collective is not None]
+        numbers[rows] = self._collectives.code(collective_args(args[row]) for row in rows)
+        return numbers
 
     def _add_thread_names(self, events: list[Any]) -> None:
         for event in events:
@@ -201,12 +218,15 @@ class _Reader:
             metadata=metadata,
             events=dict(sorted(self.counts.items())),
             base_ns=base,
+            collectives=self._collectives.values,
             notes=notes,
         )
 
     def _join(self, kind: str) -> dict[str, NDArray[Any]]:
         parts = self._parts[kind]
         names = ("ts", "dur", "thread", "name", *_INTEGER_ARGS[kind])
+        if kind in _WITH_COLLECTIVES:
+            names += ("collective",)
         if kind == "gpu":
             names += ("category", "blocks_per_sm", "blocks")
         # One column at a time, so that parts and whole never both stand in memory for long.
