@@ -22,7 +22,7 @@ from steptrace import intervals, schema
 from steptrace.errors import TraceError
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import has_ancestor, nearest, row_numbers
+from steptrace.trace.columns import has_ancestor, nearest, row_numbers, take, texts
 from steptrace.trace.frames import Frame, parse_frame, site_frames
 from steptrace.trace.model import Trace
 
@@ -81,20 +81,26 @@ def same_file(one: str, other: str) -> bool:
 
 
 def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFrame:
-    """The site of each row of `trace.syncs`: the columns of `SITE_COLUMNS`, null where unknown.
+    """The site of each row of `trace.syncs`, as `sites_of` finds it."""
+    return sites_of(trace, trace.syncs, lines)
+
+
+def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
+    """The site of each of some host events (`thread`, `ts`, `op`): the columns of `SITE_COLUMNS`, null where unknown.
 
     `op` is the innermost operator, `label` the innermost `record_function` label, `phase` is `backward` for work of
     the backward pass and otherwise the outermost label if that is one of a training step's parts.
     """
     lines = lines or SourceLines()
-    op = row_numbers(trace.syncs["op"])
-    frame, forward = _frames_of(trace, op)
-    label, phase = _labels_of(trace, op)
+    op = row_numbers(events["op"])
+    frame, forward = _frames_of(trace, events, op)
+    label, phase = _labels_of(trace, events, op)
     executing = _ExecutingLines(trace, lines.op_lines)
-    code = functools.cache(lines.code)
+    code, parse = functools.cache(lines.code), functools.cache(parse_frame)
+    frame_name, op_name = texts(trace.frames["name"], frame), texts(trace.ops["name"], op)
     rows = []
-    for row in range(len(trace.syncs)):
-        known = parse_frame(str(trace.frames["name"].iloc[frame[row]])) if frame[row] >= 0 else None
+    for row in range(len(events)):
+        known = parse(frame_name[row]) if frame[row] >= 0 else None
         exact = executing.of(forward[row] if forward[row] >= 0 else op[row], known)
         if exact is None and known is None:
             exact = executing.of(op[row], None)
@@ -104,7 +110,7 @@ def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFra
                 "file": _shown(place.file) if place else None,
                 "line": place.line if place else None,
                 "function": place.function if place else None,
-                "op": str(trace.ops["name"].iloc[op[row]]) if op[row] >= 0 else None,
+                "op": op_name[row],
                 "label": label[row],
                 "phase": phase[row],
                 "code": code(place.file, place.line) if place else None,
@@ -122,25 +128,25 @@ def _shown(file: str) -> str:
         return file
 
 
-def _frames_of(trace: Trace, op: Ints) -> tuple[Ints, Ints]:
-    """For each sync the row of its site's frame, and of the forward operator it belongs to; -1 for none."""
-    from_sync = site_frames(trace, _innermost(trace.frames, trace.syncs))
+def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints]:
+    """For each event the row of its site's frame, and of the forward operator it belongs to; -1 for none."""
+    from_event = site_frames(trace, _innermost(trace.frames, events))
     none = np.full(len(op), -1, dtype=np.int64)
     if len(trace.ops) == 0:
-        return from_sync, none
+        return from_event, none
     forward = np.where(op >= 0, row_numbers(trace.ops["forward"])[op], -1)
-    # The outermost operator of the backward pass around the sync: what runs within it is a user's own backward.
+    # The outermost operator of the backward pass around the event: what runs within it is a user's own backward.
     parent = row_numbers(trace.ops["parent"])
     backward = trace.ops["backward"].to_numpy()
     enters = backward & ((parent < 0) | ~backward[parent])
     engine = np.where(op >= 0, nearest(parent, enters)[op], -1)
     if len(trace.frames) == 0:
         return none, forward
-    within = (from_sync >= 0) & (engine >= 0)
-    within &= trace.frames["ts"].to_numpy()[from_sync] >= trace.ops["ts"].to_numpy()[engine]
+    within = (from_event >= 0) & (engine >= 0)
+    within &= trace.frames["ts"].to_numpy()[from_event] >= trace.ops["ts"].to_numpy()[engine]
     from_forward = site_frames(trace, np.where(forward >= 0, row_numbers(trace.ops["frame"])[forward], -1))
     of_forward = (from_forward >= 0) & ~within
-    return np.where(of_forward, from_forward, from_sync), np.where(within, -1, forward)
+    return np.where(of_forward, from_forward, from_event), np.where(within, -1, forward)
 
 
 def _innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
@@ -175,22 +181,20 @@ def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
     return np.where(own >= 0, own, other)
 
 
-def _labels_of(trace: Trace, op: Ints) -> tuple[list[str | None], list[str | None]]:
-    """The innermost label of each sync, and the phase of the step it is in."""
-    rows = label_rows(trace, trace.syncs)
+def _labels_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[list[str | None], list[str | None]]:
+    """The innermost label of each event, and the phase of the step it is in."""
+    rows = label_rows(trace, events)
     labels = trace.annotations
     parent = row_numbers(labels["parent"])
     is_step = np.array([naming.step_index(str(name)) is not None for name in labels["name"]], dtype=bool)
     outermost_of = nearest(parent, (parent < 0) | is_step[parent] if len(parent) else np.empty(0, dtype=bool))
     backward = trace.ops["backward"].to_numpy()
-    found, phases = [], []
-    for row, innermost in enumerate(rows):
-        name = str(labels["name"].iloc[innermost]) if innermost >= 0 else None
-        outermost = str(labels["name"].iloc[outermost_of[innermost]]) if innermost >= 0 else None
-        in_backward = op[row] >= 0 and bool(backward[op[row]])
-        found.append(name)
-        phases.append("backward" if in_backward else outermost if outermost in _PHASES else None)
-    return found, phases
+    outermost = texts(labels["name"], take(outermost_of, rows))
+    in_backward = (op >= 0) & (backward[op] if len(backward) else False)
+    phases = [
+        "backward" if b else name if name in _PHASES else None for b, name in zip(in_backward, outermost, strict=True)
+    ]
+    return texts(labels["name"], rows).tolist(), phases
 
 
 class _ExecutingLines:
