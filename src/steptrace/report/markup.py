@@ -61,9 +61,9 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def render(template: str, **data: object) -> Html:
-    """One component of templates/components with its data."""
-    return Html(_environment().get_template(f"components/{template}.html.j2").render(**data))
+def render(template: str, *, folder: str = "components", **data: object) -> Html:
+    """One component of templates/components (or of another folder of templates) with its data."""
+    return Html(_environment().get_template(f"{folder}/{template}.html.j2").render(**data))
 
 
 def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:

@@ -21,7 +21,7 @@ from steptrace.report.svg import (
     rows_axes,
     style,
 )
-from steptrace.report.trace_model import StepParts
+from steptrace.report.trace_model import StepParts, TraceView
 
 PART_COLOURS: dict[str, str] = {
     "compute": COLOURS["blue"],
@@ -87,6 +87,12 @@ def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: st
             for label, parts in rows
         )
         return inline(figure, name, alt)
+
+
+def span_chart(traces: Sequence[TraceView], name: str) -> InlineSvg | None:
+    """Where the GPU's time went from first to last work: one stacked bar a trace; None without GPU work."""
+    rows = [(trace.title, trace.parts) for trace in traces if trace.parts]
+    return stacked_bars(rows, name, "ms, first to last GPU work") if rows else None
 
 
 def profiled_steps(steps: Sequence[StepParts], name: str) -> InlineSvg:

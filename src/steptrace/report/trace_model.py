@@ -1,7 +1,7 @@
 """What the page of one or more traces shows, as plain data; `build` reads it from a summary.json's content."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ class StepParts:
 
 @dataclass(frozen=True)
 class TraceView:
-    """One trace. `parts` add up to the GPU's span; `sites_per_step` says what the sites' figures count for."""
+    """One trace. `parts` add up to the GPU's span; `sites_per_step` says what the sites' figures count for.
+
+    `raw` is the trace's entry in summary.json, for what needs no more than being shown.
+    """
 
     title: str
     path: str
@@ -52,6 +55,7 @@ class TraceView:
     operators_per_step: float | None
     kernels_per_step: float | None
     findings: tuple[Finding, ...]
+    raw: Mapping[str, Any] = field(repr=False)
 
     @property
     def has_gpu(self) -> bool:
@@ -116,6 +120,7 @@ def _view(raw: Mapping[str, Any], several: bool) -> TraceView:  # noqa: FBT001  
         operators_per_step=raw.get("operators_per_step"),
         kernels_per_step=raw.get("kernels_per_step"),
         findings=tuple(finding(item) for item in raw.get("findings") or ()),
+        raw=raw,
     )
 
 

@@ -9,21 +9,10 @@ from markupsafe import Markup
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report import parts_figures
-from steptrace.report.html import findings, rank_sites
+from steptrace.report.html import findings
 from steptrace.report.markup import Html, page, render
-from steptrace.report.svg import InlineSvg
+from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic
 from steptrace.report.trace_model import TraceView, build
-
-#: Sections of a trace: id, heading. Each has a component `trace_<id>`.
-SECTIONS: tuple[tuple[str, str], ...] = (
-    ("time", "GPU time"),
-    ("idle", "Why the GPU is idle"),
-    ("syncs", "Where the host waits"),
-    ("sections", "Labelled sections"),
-    ("kernels", "Kernels"),
-)
-#: How many kernels the page lists; summary.json has all.
-MOST_KERNELS = 25
 
 
 def write(summary: Mapping[str, Any], out: Path) -> None:
@@ -32,22 +21,28 @@ def write(summary: Mapping[str, Any], out: Path) -> None:
     Raises:
         RecordError: the summary holds no traces.
     """
-    traces = build(summary)
-    text = page_html(traces)
+    text = page_html(build(summary), summary.get("ranks") or {})
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".part")
     partial.write_text(text, encoding="utf-8")
     partial.replace(out)  # never half a page
 
 
-def page_html(traces: Sequence[TraceView]) -> str:
+def page_html(traces: Sequence[TraceView], ranks: Mapping[str, Any]) -> str:
     """The whole page: one trace with a section a topic, or all ranks side by side and then each by itself."""
     if len(traces) == 1:
         trace = traces[0]
-        toc = [*SECTIONS, *([("findings", "Findings")] if trace.findings else [])]
+        toc = [
+            *((topic.id, topic.heading) for topic in TOPICS),
+            *([("findings", "Findings")] if trace.findings else []),
+        ]
         return page(f"{trace.title} – steptrace", _intro(traces, toc) + _topics(trace, 2, "", "trace"), toc)
-    toc = [("ranks", "All traces"), *((f"trace-{i}", trace.title) for i, trace in enumerate(traces))]
-    ranks = render("trace_ranks", traces=traces, chart=_span_chart(traces), terms=defs.definitions(defs.TRACE_TERMS))
+    together = [topic for topic in RANK_TOPICS if topic.shown(ranks)]
+    toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic in together)]
+    toc += [(f"trace-{i}", trace.title) for i, trace in enumerate(traces)]
+    chart = parts_figures.span_chart(traces, "span")
+    overview = render("trace_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
+    overview += Markup("").join(_rank_topic(topic, ranks, traces) for topic in together)
     each = [
         render(
             "trace_block",
@@ -58,7 +53,7 @@ def page_html(traces: Sequence[TraceView]) -> str:
         )
         for i, trace in enumerate(traces)
     ]
-    return page("Traces – steptrace", _intro(traces, toc) + ranks + Markup("").join(each), toc)
+    return page("Traces – steptrace", _intro(traces, toc) + overview + Markup("").join(each), toc)
 
 
 def headline(trace: TraceView) -> str:
@@ -101,29 +96,18 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]]) -> Html:
 
 def _topics(trace: TraceView, level: int, prefix: str, name: str) -> Html:
     """All topics of one trace under headings of this level; `name` keeps the charts' ids apart."""
-    charts = {
-        "span": _span_chart([trace], f"{name}-span") if level == 2 else None,
-        "steps": parts_figures.profiled_steps(trace.steps, f"{name}-steps") if trace.has_gpu and trace.steps else None,
-        "causes": parts_figures.stacked_bars([("idle time", trace.idle_causes)], f"{name}-causes", "ms")
-        if any(part.ms for part in trace.idle_causes)
-        else None,
-    }
     body = Markup("").join(
         render(
             "trace_topic",
-            id=prefix + topic,
-            topic=topic,
-            heading=heading,
+            id=prefix + topic.id,
+            heading=topic.heading,
             level=level,
-            trace=trace,
-            charts=charts,
-            names=parts_figures.PART_NAMES,
-            sites=rank_sites(trace.sites),
-            most_kernels=MOST_KERNELS,
-            terms={"time": defs.definitions(defs.TRACE_TERMS), "idle": defs.definitions(defs.IDLE_TERMS)}
-            | {"syncs": defs.definitions(defs.SYNC_TERMS)},
+            terms=topic.terms,
+            body=render(
+                topic.id, folder="topics", t=trace, level=level, charts=topic.charts(trace, name), **topic.data(trace)
+            ),
         )
-        for topic, heading in SECTIONS
+        for topic in TOPICS
     )
     found = (
         render("trace_findings", findings=findings(trace.findings), level=level, id=f"{prefix}findings")
@@ -133,6 +117,7 @@ def _topics(trace: TraceView, level: int, prefix: str, name: str) -> Html:
     return Html(body + found)
 
 
-def _span_chart(traces: Sequence[TraceView], name: str = "span") -> InlineSvg | None:
-    rows = [(trace.title, trace.parts) for trace in traces if trace.parts]
-    return parts_figures.stacked_bars(rows, name, "ms, first to last GPU work") if rows else None
+def _rank_topic(topic: RankTopic, ranks: Mapping[str, Any], traces: Sequence[TraceView]) -> Html:
+    charts = topic.charts(ranks, traces)
+    body = render(topic.id, folder="topics", ranks=ranks, traces=traces, level=2, charts=charts)
+    return render("trace_topic", id=topic.id, heading=topic.heading, level=2, terms=topic.terms, body=body)
