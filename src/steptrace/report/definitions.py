@@ -87,8 +87,8 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "operators": Definition(
         "Operators per step",
-        "PyTorch operators that the host runs in a profiled step, those called by others included. On a GPU most of "
-        "the innermost ones launch a kernel.",
+        "PyTorch operators that the program or a backward node calls in a profiled step; what an operator calls inside "
+        "counts with it. On a GPU most of them launch a kernel or several.",
     ),
     "batch_bytes": Definition(
         "Inputs and targets copied", "Bytes of the tensors of one batch, in the form in which they are copied."
