@@ -10,8 +10,8 @@ from steptrace import intervals, schema
 from steptrace.intervals import Ints, Spans
 from steptrace.metrics.busy import activity
 from steptrace.metrics.kernels import short_name
+from steptrace.metrics.launches import waits_for_event
 from steptrace.schema.gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
-from steptrace.trace import names as naming
 from steptrace.trace.columns import references, row_numbers, take, texts
 from steptrace.trace.model import Trace
 
@@ -88,7 +88,7 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     launched = _launch_times(trace, launch, at="end")
     late = launched > start
     queued = (launch >= 0) & ~late
-    dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | _waits_for_event(trace, launch))
+    dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
     conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
     cause = np.select(conditions, CAUSES[:4], default="unknown")
     table = pd.DataFrame({"ts": start, "dur": end - start, "cause": pd.Series(cause, dtype=object)})
@@ -165,24 +165,3 @@ def _first_work(trace: Trace, device: int, starts: Ints) -> Ints:
     launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
     rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]
     return rows[np.searchsorted(kernels["ts"].to_numpy()[rows], starts, side="left")]
-
-
-def _waits_for_event(trace: Trace, launch: Ints) -> NDArray[np.bool_]:
-    """Whether a stream was told to wait for an event between the previous GPU work of its thread and this launch."""
-    names = trace.launches["name"]
-    waiting = np.array([name in naming.STREAM_WAIT_EVENTS for name in names.cat.categories], dtype=bool)
-    is_wait = _pick(waiting, names.cat.codes.to_numpy())
-    thread = trace.launches["thread"].to_numpy()
-    owns_work = np.zeros(len(names), dtype=bool)
-    owners = row_numbers(trace.kernels["launch"])
-    owns_work[owners[owners >= 0]] = True
-    rows = np.arange(len(names))
-    last_wait = np.maximum.accumulate(np.where(is_wait, rows, -1)) if len(rows) else rows
-    last_work = np.maximum.accumulate(np.where(owns_work, rows, -1)) if len(rows) else rows
-    before = np.maximum(launch - 1, 0)
-    if len(rows) == 0:
-        return np.zeros(len(launch), dtype=bool)
-    wait, work = last_wait[before], last_work[before]
-    same_thread = (wait >= 0) & (thread[np.maximum(wait, 0)] == thread[np.maximum(launch, 0)])
-    result: NDArray[np.bool_] = (launch > 0) & (wait > work) & same_thread
-    return result

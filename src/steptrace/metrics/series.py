@@ -1,0 +1,36 @@
+"""Series of steps in time: made from changes, summarised by how long each value held."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptrace.intervals import Ints
+
+
+def steps_of(times: Ints, changes: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
+    """The instants at which a sum changes, sorted and each once, and the sum from each on.
+
+    Args:
+        times: when something is added, int64 ns, in any order.
+        changes: what is added, of the same length; what comes to the same instant is added at once.
+    """
+    instants, place = np.unique(times, return_inverse=True)
+    added = np.zeros(len(instants), dtype=changes.dtype)
+    np.add.at(added, place, changes)
+    return instants.astype(np.int64), np.cumsum(added)
+
+
+def time_held(instants: Ints) -> Ints:
+    """How long each value of a series held, ns; the last one did not."""
+    return np.append(np.diff(instants), 0).astype(np.int64)
+
+
+def quantile(values: NDArray[Any], weights: Ints, share: float) -> Any:
+    """The smallest value that is not exceeded for `share` (0 to 1) of the weight; None without any weight."""
+    total = int(weights.sum())
+    if total == 0:
+        return None
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    return values[order][np.searchsorted(reached, share * total, side="left")].item()
