@@ -7,6 +7,7 @@ min_version("9.10")
 include: "workflow/rules/common.smk"  # the plan: studies, variants, digests, resources
 include: "workflow/rules/extension.smk"  # the compiled operators, for the variants that call them
 include: "workflow/rules/train.smk"  # every repeat of every variant, and each variant against the reference
+include: "workflow/rules/predict.smk"  # the syncs each variant would make on a GPU
 include: "workflow/rules/analyze.smk"  # traces to tables
 include: "workflow/rules/report.smk"  # comparison, pages, verdict
 
@@ -28,6 +29,7 @@ rule all:
         run_files("status.json"),
         run_files("summary.json"),
         variant_files("equivalence/status.json"),
+        variant_files("prediction/status.json"),
         expand("results/{study}/comparison.json", study=STUDIES),
         expand("reports/{study}.html", study=STUDIES),
         "reports/index.html",

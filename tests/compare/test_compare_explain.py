@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from steptrace.compare import compare
-from steptrace.record import write_json
+from steptrace.record import Status, write_json, write_status
 
 MS = 1_000_000
 
@@ -133,11 +133,31 @@ def test_a_site_of_one_run_alone_is_no_typical_site(study: Any, trace_of: Callab
 def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     predicted = site(count=6, reason="nonzero asks for the size of its result")
-    write_json(study.path / "base" / "prediction.json", {"total": 6, "sites": [predicted], "unknown": [{"op": "x"}]})
+    unknown = {"op": "x", "reason": "a custom operator", "count": 1}
+    prediction = {"total": 6, "sites": [predicted], "unknown": [unknown], "batch_size": 2}
+    write_json(study.path / "base" / "prediction.json", prediction)
     base = only_variant(study)
-    assert base["syncs"] == {"measured_per_step": None, "predicted_per_step": 6, "predicted_not_judged": 1}
+    assert base["syncs"] == {
+        "measured_per_step": None,
+        "predicted_per_step": 6,
+        "predicted_not_judged": 1,
+        "predicted_batch_size": 2,
+    }
+    (told,) = base["predicted_unknown"]
+    assert (told["op"], told["reason"], told["count_per_step"]) == ("x", "a custom operator", 1)
     (shown,) = base["predicted_sites"]
     assert (shown["line"], shown["code"], shown["count_per_step"]) == (2, "keep = mask.nonzero()", 6)
+
+
+def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    write_json(study.path / "base" / "prediction.json", {"total": 6, "sites": [], "unknown": []})
+    failed = Status("failed", 2, None, "no such operator", (), "2026-01-01T00:00:00+00:00", 1.0, 1)
+    write_status(study.path / "base" / "prediction", failed)
+    base = only_variant(study)
+    assert base["status"] == "ok"
+    assert base["syncs"]["predicted_per_step"] is None
+    assert "syncs could not be predicted: no such operator" in base["noise"]["warnings"]
 
 
 def test_a_damaged_prediction_is_a_warning(study: Any) -> None:

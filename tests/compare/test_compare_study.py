@@ -56,7 +56,7 @@ def test_what_was_not_measured_is_null(folder: Any) -> None:
     nothing = ("gpu_busy_pct", "nvml_util_pct", "sm_weighted_pct", "profiled_over_unprofiled", "breakdown_ms")
     nothing += ("peak_allocated_bytes", "operators_per_step", "kernels_per_step")
     assert {base[key] for key in nothing} == {None}
-    assert base["syncs"] == {"measured_per_step": None, "predicted_per_step": None, "predicted_not_judged": None}
+    assert set(base["syncs"].values()) == {None}
     assert base["sync_sites"] == base["predicted_sites"] == []
     assert base["sections_ms"] == {}
     assert base["equivalence"]["status"] == "not measured"

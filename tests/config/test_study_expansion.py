@@ -43,6 +43,22 @@ def test_study_json_and_snapshots(plan_of, copy):
     assert reference["loss"]["_target_"].endswith("ReferenceLoss")
 
 
+def test_each_variant_also_as_a_gpu_would_train_it(plan_of, copy):
+    scales = "scales:\n  cpu: [data.batch_size=2]\n  gpu: [data.batch_size=64]\n"
+    on_cpu = plan_of(STUDY + scales)
+    snapshot = yaml.safe_load((copy / "results/tiny/other/config.gpu.yaml").read_text())
+    assert (snapshot["device"], snapshot["data"]["batch_size"]) == ("cuda", 64)
+    assert on_cpu.variant("tiny", "other").config["data"]["batch_size"] == 2
+    on_gpu = plan_of(STUDY + scales, scale="gpu")
+    variant = on_gpu.variant("tiny", "other")
+    assert variant.on_gpu is variant.composed
+    assert on_gpu.prediction_digests("tiny", "other") == on_cpu.prediction_digests("tiny", "other")
+    changed = plan_of(STUDY + scales.replace("64", "32")).prediction_digests("tiny", "other")
+    assert changed != on_cpu.prediction_digests("tiny", "other")
+    kept = plan_of(STUDY + scales.replace("=2", "=3")).prediction_digests("tiny", "other")
+    assert kept == on_cpu.prediction_digests("tiny", "other")
+
+
 def test_matrix_is_a_product_and_each_cell_has_its_baseline_and_reference(plan_of, copy):
     study = plan_of(STUDY + "matrix:\n  data.batch_size: [4, 8]\n  precision: [fp32, bf16]\n").studies["tiny"]
     assert len(study.variants) == 8

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from steptrace.errors import ConfigError, PredictError
 from steptrace.predict import Prediction, predict_callable, predict_config, predict_syncs
 from steptrace.predict.attribution import trace_file_name
 from steptrace.predict.main import main
+from steptrace.predict.rules import declared_rules
 from steptrace.workloads import masked_losses
 
 LOSSES = {
@@ -105,6 +107,61 @@ def test_precision(autocast: str, scaler: bool, expected: int, write: Callable[[
 
 def test_batch_size_can_be_smaller(write: Callable[[dict[str, Any]], Path]) -> None:
     assert predict_config(write(config("WhereLoss", batch_size=4)), batch_size=1).total == 4
+
+
+def test_small_takes_batch_and_model_of_the_equivalence_check(write: Callable[[dict[str, Any]], Path]) -> None:
+    value = config("WhereLoss", batch_size=4) | {"equivalence": {"batch_size": 1, "model": {"layers": 0}}}
+    full, small = predict_config(write(value)), predict_config(write(value), small=True)
+    assert (full.batch_size, small.batch_size) == (4, 1)
+    assert full.total == small.total == 4
+    assert small.operators < full.operators
+    assert predict_config(write(value), small=True, batch_size=3).batch_size == 3
+
+
+OWN_OPERATORS = """
+import torch
+from torch import nn
+
+torch.library.define("steptrace_test::twice", "(Tensor x) -> Tensor")
+torch.library.define("steptrace_test::other", "(Tensor x) -> Tensor")
+for name in ("twice", "other"):
+    torch.library.impl(f"steptrace_test::{name}", "CPU")(lambda x: x * 2)
+
+
+class Loss(nn.Module):
+    predict_rules = [
+        {"op": "steptrace_test::twice", "syncs": 1, "kind": "d2h_copy", "source": "loss.cu", "reason": "reads a count"}
+    ]
+
+    def __init__(self):
+        super().__init__()
+        self.compiled = torch.compile(lambda x: x + 1)
+
+    def forward(self, output, target):
+        twice = torch.ops.steptrace_test.twice(output.detach())
+        return self.compiled(output.mean() + torch.ops.steptrace_test.other(twice).mean())
+"""
+
+
+def test_a_loss_declares_its_operators_and_the_rest_is_unknown(
+    write: Callable[[dict[str, Any]], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "own_operators.py").write_text(OWN_OPERATORS)
+    value = config() | {"loss": {"_target_": "own_operators.Loss"}, "python_path": [str(tmp_path)]}
+    prediction = predict_config(write(value))
+    (site,) = prediction.sites
+    assert (site.op, site.kind, site.count) == ("steptrace_test::twice", "d2h_copy", 1)
+    assert site.reason == "reads a count"
+    assert "torch.ops.steptrace_test.twice(" in site.code
+    # What was compiled before the predicted step is not forgotten with the step before it.
+    assert {unknown.op for unknown in prediction.unknown} == {"steptrace_test::other", "torch.compile"}
+    assert all(unknown.line for unknown in prediction.unknown)
+
+
+@pytest.mark.parametrize("row", [{"op": "a::b"}, {"op": "a::b", "syncs": 1, "kind": "nap", "source": "", "reason": ""}])
+def test_a_row_that_says_too_little_is_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(PredictError, match="SimpleNamespace"):
+        declared_rules(SimpleNamespace(predict_rules=[row]))
 
 
 # Box losses in the manner of the GIoU study: a loop over samples, concatenation, padding with a mask.
@@ -203,7 +260,7 @@ def test_command_line(
     assert main(["--config", str(write(config("SortLoss"))), "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == "3 syncs, 0 operations not judged\n"
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
-    assert {"total", "sites", "unknown", "operators_per_section", "operators"} == set(written)
+    assert {"total", "sites", "unknown", "operators_per_section", "operators", "batch_size"} == set(written)
     assert written["total"] == 3
     assert set(written["sites"][0]) == {
         "kind", "op", "file", "line", "function", "code", "label", "phase", "count", "reason",

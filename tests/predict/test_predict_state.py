@@ -92,8 +92,8 @@ def test_rows_name_operators_of_this_pytorch() -> None:
         assert rule.reason
 
 
-# What the virtual device takes from PyTorch's experimental backend API. Each of these held for PyTorch 2.11 and 2.13;
-# one that fails says which assumption a newer version breaks.
+# What the virtual device takes from PyTorch's experimental backend API. Each of these holds for PyTorch 2.13 (2.11 has
+# not been tried); one that fails says which assumption another version breaks.
 
 
 def test_a_python_backend_registers_under_its_name() -> None:

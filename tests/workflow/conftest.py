@@ -23,8 +23,6 @@ variants:
   other: [seed=1]
 """
 WORKFLOW = "studies: [tiny]\nrepeats: 2\nscale: cpu\n"
-#: What one variant costs at two repeats.
-PER_VARIANT = {"train": 2, "equivalence": 1, "analyze_run": 2}
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     package = folder / "src" / "steptrace"
     for name in ("main", "equivalence"):
         shutil.copy(FAKES / f"{name}.py", package / "train" / f"{name}.py")
+    shutil.copy(FAKES / "predict.py", package / "predict" / "main.py")
     shutil.copy(FAKES / "fake_losses.py", package / "workloads")
     for name in ("analyze_run", "compare", "report"):
         shutil.copy(FAKES / "script.py", folder / "workflow" / "scripts" / f"{name}.py")

@@ -257,6 +257,7 @@ def test_without_the_library_a_variant_is_refused_unless_the_twin_is_asked_for(k
         IMPLEMENTATION=Implementation("reference", frozenset(), None, "nothing was built"),
         box_giou=reference.box_giou,
         giou_loss=reference.giou_loss,
+        serves=lambda _: False,
     )
     prediction, boxes = random_case()
     target = in_form(boxes, "padded")

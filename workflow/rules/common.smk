@@ -109,6 +109,12 @@ def equivalence_digest(kind):
     )[kind]
 
 
+def prediction_digest(kind):
+    return lambda wildcards: PLAN.prediction_digests(
+        wildcards.study, wildcards.variant
+    )[kind]
+
+
 def train_attempt(wildcards):
     digests = PLAN.train_digests(wildcards.study, wildcards.variant)
     return PLAN.attempt(
@@ -135,7 +141,11 @@ def variant_files(name):
     return [f"results/{study}/{variant}/{name}" for study, variant in PLAN.pairs]
 
 
-STATUS_FILES = [*run_files("status.json"), *variant_files("equivalence/status.json")]
+STATUS_FILES = [
+    *run_files("status.json"),
+    *variant_files("equivalence/status.json"),
+    *variant_files("prediction/status.json"),
+]
 
 
 def of_study(files):

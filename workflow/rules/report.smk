@@ -12,6 +12,7 @@ rule compare:
         statuses=of_study(run_files("status.json")),
         summaries=of_study(run_files("summary.json")),
         equivalence=of_study(variant_files("equivalence/status.json")),
+        predictions=of_study(variant_files("prediction/status.json")),
     output:
         "results/{study}/comparison.json",
     log:

@@ -70,7 +70,3 @@ rule equivalence:
             -- "$STEPTRACE_PYTHON" -m steptrace.train.equivalence --config {input.config} \
             --reference {input.reference} --out results/{wildcards.study}/{wildcards.variant}/equivalence
         """
-
-
-# A rule that predicts a variant's syncs without a GPU belongs here: input config.yaml, output
-# results/{study}/{variant}/predicted.json, digests as in `equivalence`.

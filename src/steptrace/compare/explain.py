@@ -16,6 +16,7 @@ from steptrace.record import STATUS_FILE, read_json, read_status
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
 EQUIVALENCE_FILE: Final = "equivalence.json"
+PREDICTION_FOLDER: Final = "prediction"
 PREDICTION_FILE: Final = "prediction.json"
 NOT_MEASURED: Final = "not measured"
 
@@ -23,6 +24,7 @@ _NS_PER_MS = 1e6
 #: The parts of a step on the GPU; they add up to it.
 _PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
 #: What tells one sync site from another, as far as a trace says.
+_PLACE = ("file", "line", "function", "op", "label", "phase", "code")
 _SITE_KEY = ("file", "line", "function", "op", "label", "kind", "phase", "code")
 _SITE_FIGURES = ("count", "blocked_ns", "exposed_idle_ns")
 
@@ -77,11 +79,16 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
             "measured_per_step": _plain(float(np.median(counts))) if counts else None,
             "predicted_per_step": prediction.get("total"),
             "predicted_not_judged": len(prediction.get("unknown") or ()) if prediction else None,
+            "predicted_batch_size": prediction.get("batch_size"),
         },
         "sync_sites": _sites(traces),
         "predicted_sites": [
             {name: site.get(name) for name in _SITE_KEY} | {"count_per_step": site.get("count")}
             for site in prediction.get("sites") or ()
+        ],
+        "predicted_unknown": [
+            {name: unknown.get(name) for name in (*_PLACE, "reason")} | {"count_per_step": unknown.get("count")}
+            for unknown in prediction.get("unknown") or ()
         ],
     }, warnings + problem
 
@@ -195,10 +202,15 @@ def _sites(traces: Sequence[Trace]) -> list[dict[str, Any]]:
 
 
 def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
+    """The content of a variant's prediction, empty if there is none, and a warning if there should be one."""
     path = variant_dir / PREDICTION_FILE
-    if not path.exists():
-        return {}, []
     try:
+        if (variant_dir / PREDICTION_FOLDER / STATUS_FILE).exists():
+            status = read_status(variant_dir / PREDICTION_FOLDER)
+            if status.status != "ok":  # whatever file there is was left by an earlier prediction
+                return {}, [f"syncs could not be predicted: {status.error or status.status}"]
+        elif not path.exists():
+            return {}, []
         prediction = read_json(path)
     except RecordError as error:
         return {}, [f"prediction not used: {error.what}"]

@@ -60,6 +60,10 @@ class Plan:
         reference = self.studies[study].references[chosen.reference]
         return self._digests_of(["steptrace.train.equivalence"], [chosen.composed, reference])
 
+    def prediction_digests(self, study: str, variant: str) -> dict[str, str]:
+        """Return what the prediction of a variant's syncs on a GPU depends on."""
+        return self._digests_of(["steptrace.predict.main"], [self.variant(study, variant).on_gpu])
+
     def code(self, *, scripts: Sequence[str] = (), modules: Sequence[str] = (), folders: Sequence[str] = ()) -> str:
         """Return the digest of code that a rule runs.
 

@@ -13,13 +13,17 @@ from steptrace.config.names import file_safe, near, shorten
 from steptrace.config.settings import Project, Settings
 from steptrace.errors import ConfigError
 
+#: Beside a variant's config.yaml: the same variant at the scale of a GPU.
+GPU_CONFIG = "config.gpu.yaml"
+_GPU_SCALE = "gpu"
+
 
 @dataclass(frozen=True)
 class Variant:
     """One variant: a diff over the study's baseline, and everything it resolves to.
 
     `baseline` names the variant it is compared with (itself for a baseline) and `reference` the file of the float64
-    reference beside study.json.
+    reference beside study.json. `on_gpu` is the same variant as a GPU would train it: what a prediction follows.
     """
 
     name: str
@@ -28,6 +32,7 @@ class Variant:
     baseline: str
     reference: str
     composed: Composed = field(repr=False)
+    on_gpu: Composed = field(repr=False)
 
     @property
     def digest(self) -> str:
@@ -90,6 +95,7 @@ class Study:
         files = {"study.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n"}
         for variant in self.variants:
             files[f"{variant.name}/config.yaml"] = variant.composed.snapshot(study=self.name, variant=variant.name)
+            files[f"{variant.name}/{GPU_CONFIG}"] = variant.on_gpu.snapshot(study=self.name, variant=variant.name)
         for name, reference in self.references.items():
             files[name] = reference.snapshot(study=self.name, variant="reference")
         return files
@@ -119,7 +125,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     if baseline not in variants:
         raise ConfigError(f"the baseline '{baseline}' is no variant", where=path, next_step=near(baseline, variants))
     scale = settings.scale
-    common = [f"scale={scale}", *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
+    common, common_on_gpu = _common(document, scale), _common(document, _GPU_SCALE)
     expanded: list[Variant] = []
     references: dict[str, Composed] = {}
     for cell in _cells(document.get("matrix", {}), path):
@@ -129,6 +135,11 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         )
         for variant, entry in variants.items():
             own = [*(entry if isinstance(entry, list) else entry["overrides"]), *cell.overrides]
+            where = f"{path}, variant '{cell.named(variant)}'"
+            composed = cache.compose([*common, *own], where=where)
+            on_gpu = composed
+            if composed.config["device"] != "cuda":
+                on_gpu = cache.compose([*common_on_gpu, *own], where=f"{where} at scale {_GPU_SCALE}")
             expanded.append(
                 Variant(
                     name=cell.named(variant),
@@ -136,7 +147,8 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
                     hypothesis=None if isinstance(entry, list) else entry.get("hypothesis"),
                     baseline=cell.named(baseline),
                     reference=reference,
-                    composed=cache.compose([*common, *own], where=f"{path}, variant '{cell.named(variant)}'"),
+                    composed=composed,
+                    on_gpu=on_gpu,
                 )
             )
     _check_distinct([variant.name for variant in expanded], path)
@@ -151,6 +163,11 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         variants=tuple(expanded),
         references=references,
     )
+
+
+def _common(document: Mapping[str, Any], scale: str) -> list[str]:
+    """The overrides that all variants of a study share at a scale."""
+    return [f"scale={scale}", *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
 
 
 def base_name(name: str) -> str:

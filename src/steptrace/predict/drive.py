@@ -8,6 +8,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from yaml import YAMLError
 
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.predict.core import predict_syncs
+from steptrace.predict.execution import extend_rules
+from steptrace.predict.rules import declared_rules
 from steptrace.predict.sites import Prediction
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -28,22 +31,30 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Step = Callable[[], object]
 
 
-def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
+def predict_config(path: Path, *, batch_size: int | None = None, small: bool = False) -> Prediction:
     """Predict the second training step of a resolved config on CUDA, whatever device the config names.
+
+    A model or loss that calls operators of its own can say what they do on CUDA: `predict_rules`, an attribute or
+    property with rows as mappings (`op`, `syncs` per call, `source`, `reason`, optionally `kind`).
 
     Args:
         path: the resolved config (YAML).
         batch_size: in place of the config's. Syncs rarely depend on it, and a GPU's batch takes long on a CPU.
+        small: take batch size and model as small as the config's equivalence check has them.
 
     Raises:
         ConfigError: the config cannot be read.
         PredictError: its step cannot be run on the virtual device.
     """
     config = _read(path)
+    if small and "equivalence" in config:
+        config.data.batch_size = config.equivalence.batch_size
+        config.model = OmegaConf.merge(config.model, config.equivalence.model)
     if batch_size is not None:
         config.data.batch_size = batch_size
     with torch.random.fork_rng(devices=[]), _importable(config.get("python_path") or []):
-        return _predict_second(lambda: _training_step(config), where=str(path))
+        prediction = _predict_second(lambda: _training_step(config), where=str(path))
+    return replace(prediction, batch_size=config.data.batch_size)
 
 
 def predict_callable(target: str) -> Prediction:
@@ -123,6 +134,7 @@ def _training_step(config: DictConfig) -> Step:
     loss_of = instantiate(config.loss)
     if isinstance(loss_of, torch.nn.Module):
         loss_of = loss_of.to("cuda")
+    extend_rules([*declared_rules(model), *declared_rules(loss_of)])
     optimizer = instantiate(config.optimizer)(model.parameters())
     scaler = torch.amp.GradScaler("cuda", enabled=precision.grad_scaler)
     batches = _batches(config)

@@ -37,6 +37,12 @@ class RuleTable:
         for rule in rules:
             self._by_op[rule.op].append(rule)
 
+    def extended(self, extra: Sequence[Rule]) -> "RuleTable":
+        """The table with more rows, of which one replaces those of the same name."""
+        replaced = {rule.op for rule in extra}
+        kept = (rule for op, rules in self._by_op.items() if op not in replaced for rule in rules)
+        return RuleTable([*kept, *extra])
+
     def of(self, func: Any) -> list[Rule] | None:
         """The rows of an operator, or None if the table has none."""
         namespace, _, packet = func._schema.name.partition("::")
@@ -60,8 +66,13 @@ table = RuleTable(RULES)
 def use_rules(extra: Sequence[Rule]) -> None:
     """Judge by the table and by `extra`, of which a row replaces the table's rows of the same name."""
     global table
-    replaced = {rule.op for rule in extra}
-    table = RuleTable([*(rule for rule in RULES if rule.op not in replaced), *extra])
+    table = RuleTable(RULES).extended(extra)
+
+
+def extend_rules(extra: Sequence[Rule]) -> None:
+    """Judge by `extra` too from now on, until the prediction ends."""
+    global table
+    table = table.extended(extra)
 
 
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -23,13 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--config", type=Path, help="resolved config of a variant (YAML)")
     what.add_argument("--callable", metavar="MODULE:FUNCTION", help="a training step without arguments")
     parser.add_argument("--batch-size", type=int, help="in place of the config's, which a CPU may find large")
+    parser.add_argument("--small", action="store_true", help="batch and model as small as the equivalence check's")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
     options = parser.parse_args(arguments)
     # A failed prediction must not leave an older one to be read in its place.
     (options.out / PREDICTION_FILE).unlink(missing_ok=True)
     try:
         if options.config is not None:
-            prediction = predict_config(options.config, batch_size=options.batch_size)
+            prediction = predict_config(options.config, batch_size=options.batch_size, small=options.small)
         else:
             prediction = predict_callable(options.callable)
         write_json(options.out / PREDICTION_FILE, prediction.to_json())

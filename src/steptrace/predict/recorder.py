@@ -28,6 +28,7 @@ class Recorder:
         self._owner = threading.get_ident()
         self._sites: Counter[_Place] = Counter()
         self._unknown: Counter[_Place] = Counter()
+        self._lasting: dict[_Place, None] = {}
         self._operators: Counter[str] = Counter()
         self._operator_total = 0
         # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
@@ -52,7 +53,7 @@ class Recorder:
         """What could not be judged."""
         return [
             Unknown(p.op, *p.location, p.location.code, p.label, p.phase, count, p.reason)
-            for p, count in self._unknown.items()
+            for p, count in (dict.fromkeys(self._lasting, 1) | self._unknown).items()
         ]
 
     @property
@@ -72,6 +73,10 @@ class Recorder:
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
         self._unknown[self._place("", op, reason)] += 1
+
+    def never_judges(self, op: str, reason: str) -> None:
+        """Record that the syncs of something set up here are not known, whenever it runs: not forgotten by `reset`."""
+        self._lasting[self._place("", op, reason)] = None
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""

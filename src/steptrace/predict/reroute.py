@@ -132,7 +132,7 @@ def _not_compiling(recorder: Recorder) -> Callable[..., Any]:
         """Leave a function as it is, as a decorator with or without arguments."""
         if model is None:
             return compile
-        recorder.cannot_judge("torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more")
+        recorder.never_judges("torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more")
         return model
 
     return compile

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steptrace.errors import PredictError
+
 #: A wait for a copy from or to the device, for a stream, an event or the whole device.
 KINDS = ("d2h_copy", "h2d_copy", "stream", "event", "device")
 
@@ -53,6 +55,29 @@ class Rule:
     count: Callable[[Call], int | None]
     source: str
     reason: str
+
+
+def declared_rules(program: object) -> list[Rule]:
+    """The rows that a model or loss declares for its own operators in `predict_rules`, as mappings.
+
+    Raises:
+        PredictError: a row lacks something, or names an unknown kind.
+    """
+    found = []
+    for row in getattr(program, "predict_rules", ()):
+        try:
+            syncs, kind = int(row["syncs"]), row.get("kind", "stream")
+            rule = Rule(row["op"], kind, lambda _, syncs=syncs: syncs, row["source"], row["reason"])  # type: ignore[misc]
+        except (KeyError, TypeError, ValueError) as error:
+            raise PredictError(
+                f"a row of predict_rules cannot be read ({error!r})",
+                where=type(program).__name__,
+                expected="a mapping with op, syncs, source and reason",
+            ) from error
+        if kind not in KINDS:
+            raise PredictError(f"unknown kind {kind!r}", where=type(program).__name__, expected=", ".join(KINDS))
+        found.append(rule)
+    return found
 
 
 def _once(_: Call) -> int:

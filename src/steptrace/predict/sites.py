@@ -78,13 +78,14 @@ def _named(place: _Place) -> _Place:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The syncs of one training step, frozen."""
+    """The syncs of one training step, frozen. `batch_size` is what a config was followed with, None for a function."""
 
     total: int
     sites: tuple[Site, ...]
     unknown: tuple[Unknown, ...]
     operators_per_section: dict[str, int]
     operators: int
+    batch_size: int | None = None
 
     @classmethod
     def of(cls, syncs: Syncs) -> "Prediction":

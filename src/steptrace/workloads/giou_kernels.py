@@ -19,6 +19,8 @@ from steptrace.errors import TrainError
 #: The extension's Python side in a checkout.
 EXTENSION: Final = Path(steptrace.__file__).resolve().parents[2] / "ext" / "giou" / "python"
 
+_OPERATORS: Final = ("giou_loss", "giou_loss_backward", "box_giou", "box_giou_backward")
+
 
 class _ExtensionLoss(nn.Module):
     """What the extension's losses share.
@@ -35,17 +37,23 @@ class _ExtensionLoss(nn.Module):
         self.require_library = require_library
         self.ops = _import_ops()
 
-    def check_library(self, device_type: str) -> None:
-        """Raise `TrainError` if the compiled operators are demanded and there are none for `device_type`."""
-        if not self.require_library:
+    @property
+    def predict_rules(self) -> list[dict[str, Any]]:
+        """What a prediction of syncs must know of the operators: each only launches, on the current stream."""
+        launches = {"syncs": 0, "source": "ext/giou/csrc/giou_kernels.cu", "reason": "launches and returns"}
+        return [{"op": f"steptrace_giou::{name}", **launches} for name in _OPERATORS]
+
+    def check_library(self, output: Tensor) -> None:
+        """Raise `TrainError` if the compiled operators are demanded and there are none for the device of `output`."""
+        if not self.require_library or self.ops.serves(output):
             return
         try:
-            self.ops.IMPLEMENTATION.require(device_type)
+            self.ops.IMPLEMENTATION.require(output.device.type)
         except RuntimeError as error:
             raise TrainError(
                 f"the extension is not built ({error})",
                 where="loss",
-                expected=f"compiled operators for {device_type}",
+                expected=f"compiled operators for {output.device.type}",
                 next_step="read results/extension/build.log; "
                 "loss.require_library=false runs the slow twin in Python instead",
             ) from error
@@ -66,7 +74,7 @@ class KernelLoss(_ExtensionLoss):
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the scalar loss of predictions [N, B, 4] against boxes [N, B, 4] padded with zeros."""
-        self.check_library(output.device.type)
+        self.check_library(output)
         with record_function("cast"):
             output, target = output.float(), target.float()
         with record_function("box giou"):
@@ -81,7 +89,7 @@ class FusedLoss(_ExtensionLoss):
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the scalar loss of predictions [N, B, 4] against boxes [N, B, 4] padded with zeros."""
-        self.check_library(output.device.type)
+        self.check_library(output)
         with record_function("fused"):
             loss: Tensor = self.ops.giou_loss(output, target, iterations=self.iterations)
             return loss

@@ -35,7 +35,7 @@ def giou_loss(predictions: Tensor, targets: Tensor, *, iterations: int = 1) -> T
     Raises:
         RuntimeError: the shapes, dtypes or devices do not go together, or `iterations` is below 1.
     """
-    if _serves(predictions.device):
+    if _serves(predictions):
         loss: Tensor = torch.ops.steptrace_giou.giou_loss(predictions, targets, iterations)[0]
         return loss
     return reference.giou_loss(predictions, targets, iterations=iterations)
@@ -58,7 +58,7 @@ def box_giou(
     Raises:
         RuntimeError: as in `giou_loss`, or a dtype other than float32.
     """
-    if _serves(predictions.device):
+    if _serves(predictions):
         values, valid = torch.ops.steptrace_giou.box_giou(predictions, targets, conditional, iterations)
         return values, valid.detach()
     return reference.box_giou(predictions, targets, conditional=conditional, iterations=iterations)
@@ -80,12 +80,22 @@ def empty_call(like: Tensor) -> None:
     torch.ops.steptrace_giou.empty_call(like)
 
 
-def _serves(device: torch.device) -> bool:
-    if device.type in IMPLEMENTATION.devices:
+def serves(tensor: Tensor) -> bool:
+    """Whether the library's operators can be called on `tensor`.
+
+    They can on the devices that it has kernels for, and on tensors that run operators themselves, in Python, whatever
+    device they say they are on (PyTorch's fake tensors, virtual devices).
+    """
+    in_python = torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
+    return IMPLEMENTATION.name == "library" and (in_python or tensor.device.type in IMPLEMENTATION.devices)
+
+
+def _serves(tensor: Tensor) -> bool:
+    if serves(tensor):
         return True
     if IMPLEMENTATION.name == "library":
         warnings.warn(
-            f"steptrace_giou runs its slow Python twin: {IMPLEMENTATION.path} has no kernels for {device.type}",
+            f"steptrace_giou runs its slow Python twin: {IMPLEMENTATION.path} has no kernels for {tensor.device.type}",
             FallbackWarning,
             stacklevel=3,
         )
