@@ -33,6 +33,7 @@ PART_COLOURS: dict[str, str] = {
     "host": COLOURS["blue"],
     "dependency": COLOURS["purple"],
     "unknown": GREY,
+    "": COLOURS["orange"],
     "data": COLOURS["orange"],
     "forward": COLOURS["sky"],
     "loss": COLOURS["vermillion"],
@@ -64,7 +65,7 @@ def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: st
     notes = [(label, fmt.duration_ms(sum(part.ms for part in parts))) for label, parts in rows]
     head, bar = label_height(notes), 16.0
     row = head + bar + _GAP
-    labels = list(dict.fromkeys(part.label for _, parts in rows for part in parts if part.ms))
+    labels = list(dict.fromkeys(part.label for _, parts in rows for part in parts if part.ms and part.label))
     longest = max((sum(part.ms for part in parts) for _, parts in rows), default=0.0) or 1.0
     with style():
         legend_lines = _legend_lines(labels)
@@ -87,6 +88,11 @@ def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: st
             for label, parts in rows
         )
         return inline(figure, name, alt)
+
+
+def one_part(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: str) -> InlineSvg:
+    """Bars of a single part, which the axis names: no legend."""
+    return stacked_bars([(label, [Part("", part.ms) for part in parts]) for label, parts in rows], name, unit)
 
 
 def span_chart(traces: Sequence[TraceView], name: str) -> InlineSvg | None:

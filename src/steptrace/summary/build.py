@@ -5,8 +5,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from steptrace.summary import gpu_time, idle, kernels, quality, steps, syncs
+from steptrace.summary import (
+    annotations,
+    collectives,
+    gpu_time,
+    idle,
+    kernels,
+    launches,
+    prices,
+    quality,
+    queues,
+    ranks,
+    steps,
+    syncs,
+)
 from steptrace.summary.analysis import Analysis, RankSection, Section
+from steptrace.summary.parallel import read_each
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES, Trace
@@ -15,10 +29,22 @@ from steptrace.trace.source import SourceLines, load_source_lines
 SCHEMA_VERSION = 1
 
 #: What the summary of one trace holds, in this order. A section may use the tables of those before it.
-SECTIONS: tuple[Section, ...] = (quality, gpu_time, steps, idle, kernels, syncs)
+SECTIONS: tuple[Section, ...] = (
+    quality,
+    gpu_time,
+    steps,
+    idle,
+    kernels,
+    syncs,
+    prices,
+    launches,
+    collectives,
+    queues,
+    annotations,
+)
 
 #: What is said of several ranks together.
-RANK_SECTIONS: tuple[RankSection, ...] = ()
+RANK_SECTIONS: tuple[RankSection, ...] = (ranks,)
 
 
 def analyze(path: Path) -> Analysis:
@@ -45,14 +71,14 @@ def summarize(paths: Iterable[str | Path]) -> tuple[dict[str, Any], list[Analysi
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
     """
-    analyses = [analyze(path) for path in find_traces(paths)]
+    analyses = read_each(analyze, find_traces(paths))
     analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
     entries = [summarize_trace(analysis) for analysis in analyses]
-    ranks = [entry["rank"] for entry in entries]
+    said = [entry["rank"] for entry in entries]
     for entry in entries:
-        if entry["rank"] is not None and ranks.count(entry["rank"]) > 1:
+        if entry["rank"] is not None and said.count(entry["rank"]) > 1:
             entry["quality"]["warnings"].append(
-                f"{ranks.count(entry['rank'])} traces say that they are rank {entry['rank']}"
+                f"{said.count(entry['rank'])} traces say that they are rank {entry['rank']}"
             )
     return {"schema_version": SCHEMA_VERSION, "traces": entries, "ranks": _compare_ranks(analyses)}, analyses
 

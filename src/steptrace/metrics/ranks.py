@@ -1,0 +1,125 @@
+"""Several ranks of one job: who waited for whom in collectives, and how differently the same kernels ran."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from steptrace.metrics.kernels import kernel_table
+from steptrace.metrics.rank_match import Clocks, align, all_collectives, match
+from steptrace.schema import empty
+from steptrace.schema.comm import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
+from steptrace.trace.model import Trace
+
+#: A rank is the straggler if it causes more than this share of all the waiting.
+STRAGGLER_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that the others wait for most: its share of all waiting caused (0 to 1), that waiting, and its delay.
+
+    `delay_ns` is how much sooner its collectives could have begun if it had come with the second-last rank.
+    """
+
+    rank: int
+    share: float
+    caused_ns: int
+    delay_ns: int
+
+
+def by_rank(traces: Sequence[Trace]) -> dict[int, Trace]:
+    """The traces by rank; by their place in the list if any does not say its rank, or two say the same."""
+    ranks = [trace.rank for trace in traces]
+    if None in ranks or len(set(ranks)) < len(ranks):
+        return dict(enumerate(traces))
+    return {rank: trace for rank, trace in zip(ranks, traces, strict=True) if rank is not None}
+
+
+def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Which collectives the ranks share, and what each rank waited: `MATCHED_COLLECTIVES`, `RANK_WAITS`.
+
+    A rank waits from its own arrival in a collective (the start of its kernel) to the arrival of the last rank, at
+    most to its own end. The whole waiting is on the account of the rank that was last. Times are aligned by the ends
+    of collectives (see `rank_match`); waits below `clock_spread_ns` are noise.
+    """
+    found = all_collectives(traces)
+    clocks = align(found, list(traces))
+    parts = match(found, clocks)
+    last_start = parts.groupby("match")["start_ns"].transform("max")
+    wait = np.maximum(np.minimum(last_start, parts["end_ns"]) - parts["start_ns"], 0)
+    late = parts.sort_values(["match", "start_ns", "rank"], ascending=[True, False, True], kind="stable")
+    is_last = ~parts.index.isin(late.index[late.duplicated("match")])
+    matched = parts.assign(wait_ns=wait.astype("int64"), last=is_last)
+    return matched[MATCHED_COLLECTIVES.names], _waits(matched, found, clocks)
+
+
+def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
+    total = matched.groupby("match")["wait_ns"].sum()
+    second = matched[~matched["last"]].groupby("match")["start_ns"].max()
+    rows = []
+    for rank in clocks.offset:
+        own = matched[matched["rank"] == rank]
+        last = own[own["last"]].set_index("match")
+        caused = total[last.index] - last["wait_ns"]
+        measured = len(own) > 0
+        alone = list(clocks.component.values()).count(clocks.component[rank]) == 1
+        rows.append(
+            {
+                "rank": rank,
+                "clock_offset_ns": None if alone else clocks.offset[rank],
+                "clock_spread_ns": clocks.spread[rank],
+                "collectives": int((found["rank"] == rank).sum()),
+                "matched": len(own),
+                "last": len(last),
+                "wait_ns": int(own["wait_ns"].sum()) if measured else None,
+                "caused_ns": int(caused.sum()) if measured else None,
+                "delay_ns": int((last["start_ns"] - second[last.index]).sum()) if measured else None,
+            }
+        )
+    nullable = [column.name for column in RANK_WAITS.columns if column.nullable]
+    return pd.DataFrame(rows, columns=RANK_WAITS.names).astype(dict.fromkeys(nullable, "Int64"))
+
+
+def straggler(waits: pd.DataFrame) -> Straggler | None:
+    """The rank that causes more than half of all waiting, if one does and its delays stand out of the clocks' noise.
+
+    They do if its mean delay, over the collectives where it was last, is above every rank's `clock_spread_ns`.
+    """
+    caused = waits["caused_ns"].fillna(0).to_numpy(dtype=np.int64)
+    if caused.sum() == 0:
+        return None
+    row = waits.iloc[int(np.argmax(caused))]
+    share = float(caused.max() / caused.sum())
+    noise = waits["clock_spread_ns"].fillna(0).max()
+    if share <= STRAGGLER_SHARE or row["delay_ns"] / max(row["last"], 1) <= noise:
+        return None
+    return Straggler(int(row["rank"]), share, int(row["caused_ns"]), int(row["delay_ns"]))
+
+
+def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
+    """How the ranks differ in each kernel's time: `RANK_KERNELS`, the kernel with the most time first.
+
+    Figures are over the ranks that ran it; a rank that did not is no zero.
+    """
+    parts = [kernel_table(t, t.devices[0]).assign(rank=rank) for rank, t in traces.items() if t.devices]
+    if not parts:
+        return empty(RANK_KERNELS)
+    every = pd.concat(parts, ignore_index=True)
+    groups = every.groupby(["class", "name"], sort=True)
+    table = groups.agg(
+        short_name=("short_name", "first"),
+        ranks=("rank", "size"),
+        count=("count", "sum"),
+        sum_ns=("sum_ns", "sum"),
+        sum_min_ns=("sum_ns", "min"),
+        sum_median_ns=("sum_ns", "median"),
+        sum_max_ns=("sum_ns", "max"),
+        mean_min_ns=("mean_ns", "min"),
+        mean_median_ns=("mean_ns", "median"),
+        mean_max_ns=("mean_ns", "max"),
+    )
+    table["slowest_rank"] = every.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
+    table = table.reset_index()[RANK_KERNELS.names]
+    return table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)

@@ -1,0 +1,55 @@
+"""Which rank the others waited for."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from steptrace.report import format as fmt
+from steptrace.report import parts_figures
+from steptrace.report.definitions import Definition
+from steptrace.report.model import Part
+from steptrace.report.topics.model import Charts, RankTopic
+from steptrace.report.trace_model import TraceView
+
+_TERMS = (
+    Definition(
+        "Wait",
+        "From a rank's arrival in a collective (its kernel's start) to the arrival of the last rank. All of it is "
+        "caused by the rank that was last.",
+    ),
+    Definition(
+        "Delay",
+        "How much sooner the collectives in which a rank was last could have begun, had it come with the second-last.",
+    ),
+    Definition(
+        "Straggler",
+        "The rank that causes more than half of all waiting, by delays that stand out of the clocks' uncertainty; "
+        "none if there is no such rank.",
+    ),
+    Definition(
+        "Matching",
+        "A collective is found on several ranks by its process group and number. Where a trace does not hold them, by "
+        "time: the ranks' activities have an instant in common and end together.",
+    ),
+    Definition(
+        "Clock",
+        "Ranks' clocks differ. They are aligned by the ends of collectives, which all ranks leave at about the same "
+        "time; the uncertainty is half the spread of what the offset is the median of. A wait below it is noise.",
+    ),
+)
+
+
+def _charts(ranks: Mapping[str, Any], traces: Sequence[TraceView]) -> Charts:
+    del traces
+    rows = [
+        (f"rank {row['rank']}", [Part("exposed_comm", row["wait_ns"] / fmt.NS_PER_MS)])
+        for row in ranks["waits"]
+        if row["wait_ns"] is not None
+    ]
+    return {"waits": parts_figures.one_part(rows, "rank-waits", "ms waited for other ranks") if rows else None}
+
+
+def _shown(ranks: Mapping[str, Any]) -> bool:
+    return any(row["collectives"] for row in ranks.get("waits") or ())
+
+
+TOPIC = RankTopic("waits", "Which rank the others wait for", _TERMS, _charts, _shown)
