@@ -1,0 +1,296 @@
+"""Every metric that is a sum of spans or a count, against a slow count of single nanoseconds on made traces."""
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
+from steptrace import intervals
+from steptrace.metrics import annotations, copies, kernels, launches, queues, steps
+from steptrace.metrics.idle import gap_endings, idle_gaps
+from steptrace.trace.model import Trace
+
+_NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
+_END = 200
+
+
+class Work(NamedTuple):
+    """An activity to be made: `graph` puts it under the launch made last, `linked` under one of its own."""
+
+    kind: str
+    start: int
+    length: int
+    stream: int
+    launched: int
+    call: int
+    how: str
+    size: int | None
+
+
+_WORK = st.builds(
+    Work,
+    st.sampled_from(sorted(_NAMES)),
+    st.integers(20, 120),
+    st.integers(0, 20),
+    st.integers(7, 8),
+    st.integers(0, 120),
+    st.integers(1, 12),
+    st.sampled_from(["linked", "graph", "lost"]),
+    st.none() | st.integers(0, 1000),
+)
+_WORKS = st.lists(_WORK, min_size=1, max_size=10)
+
+
+class Made(NamedTuple):
+    """A trace, its activities, and per activity the number, start and end of its launch (None without)."""
+
+    trace: Trace
+    works: list[Work]
+    owner: list[tuple[int, int, int] | None]
+
+
+def _make(works: list[Work], step_lengths: list[int] | None = None) -> Made:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 1)
+    ts = 0
+    for index, length in enumerate(step_lengths or []):
+        builder.step(index, ts, length)
+        ts += length
+    owner: list[tuple[int, int, int] | None] = []
+    last: tuple[int, int, int] | None = None
+    for work in works:
+        if work.how == "linked" or (work.how == "graph" and last is None):
+            number = builder.call("cudaLaunchKernel", work.launched, work.call)
+            last = (number, work.launched, work.launched + work.call)
+        owner.append(None if work.how == "lost" else last)
+        size = {} if work.size is None or work.kind != "memory" else {"bytes": work.size}
+        correlation = None if work.how == "lost" or last is None else last[0]
+        builder.gpu(_NAMES[work.kind], work.start, work.length, correlation, stream=work.stream, **size)
+    return Made(builder.trace(), works, owner)
+
+
+def _points(works: list[Work]) -> set[int]:
+    return {point for work in works for point in range(work.start, work.start + work.length)}
+
+
+@given(_WORKS)
+@settings(max_examples=80, deadline=None)
+def test_launches(works: list[Work]) -> None:
+    made = _make(works)
+    table = launches.launch_times(made.trace, 0)
+    call = made.trace.launches
+    found = {
+        int(call["correlation"].iloc[row.launch]): (
+            row.activities, row.host_ns, row.device_ns, row.delay_ns, row.queueing_ns, row.dependency_ns, row.latency_ns
+        )
+        for row in table.itertuples()
+    }  # fmt: skip
+    expected = {}
+    for number, begin, end in {o for o in made.owner if o is not None}:
+        own = [w for w, o in zip(works, made.owner, strict=True) if o is not None and o[0] == number]
+        start = min(w.start for w in own)
+        # Of activities that start together the order is that of their ends: the shorter comes first.
+        firsts = [w for w in own if w.start == start]
+        delay = max(start - end, 0)
+        candidates = set()
+        for first in firsts:
+            busy = [w.start + w.length for w in works if w.stream == first.stream and w.start < start]
+            queueing = {min(max(max(busy, default=0) - end, 0), delay)}
+            ties = [w.start + w.length for w in works if w.stream == first.stream and w.start == start]
+            queueing |= {min(max(max([*busy, tie]) - end, 0), delay) for tie in ties}
+            candidates |= queueing
+        expected[number] = (len(own), end - begin, len(_points(own)), delay, candidates)
+    assert set(found) == set(expected)
+    for number, (count, host, device, delay, queueing) in expected.items():
+        assert found[number][:4] == (count, host, device, delay)
+        assert found[number][4] in queueing
+        assert found[number][5] == 0
+        assert sum(found[number][4:]) == delay
+    totals = launches.launch_calls(table)
+    assert int(totals["count"].sum()) == len(expected)
+    assert int(totals["short_kernels"].sum()) == sum(device < host for _, host, device, *_ in expected.values())
+
+
+@given(_WORKS)
+@settings(max_examples=80, deadline=None)
+def test_queues(works: list[Work]) -> None:
+    made = _make(works)
+    lengths = queues.queue_lengths(made.trace)
+    table = queues.queues(made.trace, lengths).set_index("stream")
+    for stream in {w.stream for w in works}:
+        linked = [
+            (min(o[1], w.start), w.start, o[0])
+            for w, o in zip(works, made.owner, strict=True)
+            if o is not None and w.stream == stream
+        ]
+        if not linked:
+            assert stream not in table.index
+            continue
+        waiting = [[(e, s, n) for e, s, n in linked if e <= t < s] for t in range(_END)]
+        # A launch is in the queue until the first of its activities on the stream begins.
+        begun = {n: min(s for _, s, m in linked if m == n) for _, _, n in linked}
+        series = lengths[lengths["stream"] == stream]
+        at = dict(zip(series["ts"], zip(series["length"], series["launches"], strict=True), strict=True))
+        value = (0, 0)
+        for t in range(_END):
+            value = at.get(t, value)
+            assert value[0] == len(waiting[t])
+            assert value[1] == len({n for _, _, n in waiting[t] if t < begun[n]})
+        first, last = min(e for e, _, _ in linked), max(s for _, s, _ in linked)
+        row = table.loc[stream]
+        assert (row["activities"], row["unlinked"]) == (
+            len(linked), sum(w.stream == stream and o is None for w, o in zip(works, made.owner, strict=True)),
+        )  # fmt: skip
+        assert row["span_ns"] == last - first
+        counts = sorted(len(waiting[t]) for t in range(first, last))
+        assert row["empty_ns"] == counts.count(0)
+        assert row["max"] == max(counts, default=0)
+        if counts:
+            assert math.isclose(row["mean"], sum(counts) / len(counts))
+            assert row["median"] == counts[math.ceil(0.5 * len(counts)) - 1]
+            assert row["p95"] == counts[math.ceil(0.95 * len(counts)) - 1]
+
+
+@given(_WORKS)
+@settings(max_examples=80, deadline=None)
+def test_copies(works: list[Work]) -> None:
+    made = _make(works)
+    rates = copies.copy_rates(made.trace)
+    table = copies.copies(made.trace, rates)
+    moved = [w for w in works if w.kind == "memory"]
+    assert len(table) == bool(moved)
+    if not moved:
+        return
+    row = table.iloc[0]
+    sized = [w for w in moved if w.size is not None and w.length]
+    assert (row["count"], row["unsized"]) == (len(moved), len(moved) - len(sized))
+    assert row["bytes"] == sum(w.size or 0 for w in moved)
+    assert row["ns"] == len(_points(sized))
+    assert all(held.bytes_per_second == 0 for held in rates.itertuples() if held.running == 0)
+    if sized:
+        per_point = [
+            sum((w.size or 0) / w.length * 1e9 for w in sized if w.start <= t < w.start + w.length)
+            for t in sorted(_points(sized))
+        ]
+        assert math.isclose(row["mean_bytes_per_second"], sum(per_point) / len(per_point), rel_tol=1e-9)
+        assert math.isclose(row["max_bytes_per_second"], max(per_point), rel_tol=1e-9)
+    else:
+        assert math.isnan(row["mean_bytes_per_second"])
+
+
+@given(_WORKS, st.lists(st.integers(1, 60), max_size=3))
+@settings(max_examples=80, deadline=None)
+def test_temporal_breakdown_and_kernel_types(works: list[Work], step_lengths: list[int]) -> None:
+    made = _make(works, step_lengths)
+    points = {kind: _points([w for w in works if w.kind == kind]) for kind in _NAMES}
+    compute, comm, memory = points["compute"], points["comm"], points["memory"]
+    for row in steps.temporal_breakdown(made.trace).itertuples():
+        inside = set(range(row.start_ns, row.start_ns + row.span_ns))
+        assert (row.busy_ns, row.idle_ns) == (
+            len((compute | comm | memory) & inside), len(inside - compute - comm - memory)
+        )  # fmt: skip
+        assert (row.compute_ns, row.comm_ns, row.memory_ns) == tuple(len(p & inside) for p in (compute, comm, memory))
+        assert row.exposed_comm_ns == len((comm - compute) & inside)
+        assert row.exposed_memory_ns == len((memory - compute - comm) & inside)
+        assert row.comm_compute_overlap_ns == len(comm & compute & inside)
+        assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == row.span_ns
+    types = kernels.kernel_types(made.trace, 0)
+    found = dict(zip(types["classes"], types["ns"], strict=True))
+    together: dict[str, int] = {}
+    for point in compute | comm | memory:
+        name = " + ".join(kind for kind in ("compute", "comm", "memory") if point in points[kind])
+        together[name] = together.get(name, 0) + 1
+    assert found == together
+
+
+@given(_WORKS)
+@settings(max_examples=80, deadline=None)
+def test_gaps_and_what_ended_them(works: list[Work]) -> None:
+    made = _make(works)
+    busy = sorted(_points(works))
+    gaps = [(a + 1, b - a - 1) for a, b in pairwise(busy) if b > a + 1]
+    table = idle_gaps(made.trace, 0)
+    assert list(zip(table["ts"], table["dur"], strict=True)) == gaps
+    for row in table.itertuples():
+        assert made.trace.kernels["ts"].iloc[row.kernel] == row.ts + row.dur
+    endings = gap_endings(table)
+    assert (int(endings["idle_ns"].sum()), int(endings["gaps"].sum())) == (sum(d for _, d in gaps), len(gaps))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(0, 12), st.integers(0, 15)),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_union_by_group(rows: list[tuple[int, int, int, int]]) -> None:
+    group, start, length, _ = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    found = intervals.measure_by_group(group, start, start + length, 5)
+    for value in range(5):
+        points = {p for g, s, n, _ in rows if g == value for p in range(s, s + n)}
+        assert found[value] == len(points)
+
+
+_LABEL = st.sampled_from(["a", "b", "ProfilerStep#1"])
+
+
+@st.composite
+def _nested(draw: st.DrawFn, start: int, end: int, depth: int) -> list[tuple[str, int, int]]:
+    """Labels within [start, end), each inside its parent, beside each other without touching."""
+    spans: list[tuple[str, int, int]] = []
+    at = start + 1
+    while depth and at + 2 < end and draw(st.booleans()):
+        stop = draw(st.integers(at + 2, end - 1)) if at + 2 < end - 1 else at + 2
+        name = draw(_LABEL)
+        if name.startswith("Profiler") and any(n.startswith("Profiler") for n, *_ in spans):
+            name = "a"
+        spans.append((name, at, stop))
+        spans += [s for s in draw(_nested(at, stop, depth - 1)) if not s[0].startswith("Profiler")]
+        at = stop + 1
+    return spans
+
+
+@given(
+    _nested(0, 100, 3),
+    st.lists(
+        st.tuples(st.integers(0, 100), st.sampled_from([MAIN, AUTOGRAD]), st.integers(100, 130), st.integers(1, 20)),
+        max_size=6,
+    ),
+)
+@settings(max_examples=120, deadline=None)
+def test_annotations(labels: list[tuple[str, int, int]], work: list[tuple[int, int, int, int]]) -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 1)
+    builder.op("X", 0, 100, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
+    builder.gpu("gemm", 100, 1, None)
+    for name, start, end in labels:
+        builder.label(name, start, end - start)
+    for launched, tid, start, length in work:
+        builder.gpu("gemm", start, length, builder.call("cudaLaunchKernel", launched, 1, tid=tid))
+    trace = builder.trace()
+    has_step = any(name.startswith("Profiler") for name, *_ in labels)
+    plain = [label for label in labels if not label[0].startswith("Profiler")]
+
+    def around(time: int) -> list[tuple[str, int, int]]:
+        return sorted((s for s in plain if s[1] <= time < s[2]), key=lambda s: s[2] - s[1])
+
+    table = annotations.annotation_times(trace, 0).set_index("label")
+    assert set(table.index) == {name for name, *_ in plain}
+    for name in table.index:
+        row = table.loc[name]
+        assert row["count"] == sum(n == name for n, *_ in plain)
+        inside = [t for t in range(_END) if any(n == name for n, *_ in around(t))]
+        assert row["host_ns"] == len(inside)
+        assert row["host_self_ns"] == sum(around(t)[0][0] == name for t in inside)
+        seen = [w for w in work if w[1] == MAIN or has_step]
+        inclusive = [w for w in seen if any(n == name for n, *_ in around(w[0]))]
+        own = [w for w in inclusive if around(w[0])[0][0] == name]
+        assert row["kernels"] == len(inclusive)
+        assert row["device_ns"] == len({p for *_, s, n in inclusive for p in range(s, s + n)})
+        assert row["device_self_ns"] == len({p for *_, s, n in own for p in range(s, s + n)})
