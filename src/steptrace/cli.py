@@ -49,17 +49,24 @@ def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     command.add_argument("trace", nargs="+", help="trace file, or folder of trace files")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
+    command.add_argument(
+        "--counters",
+        action="store_true",
+        help="also write counters/: each trace with tracks of queue length and memory bandwidth, for Perfetto",
+    )
     command.set_defaults(run=_analyze)
 
 
 def _analyze(arguments: argparse.Namespace) -> int:
-    from steptrace.summary import summarize, write_tables
+    from steptrace.summary import summarize, write_counters, write_tables
 
     summary, analyses = summarize(arguments.trace)
     out: Path = arguments.out
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_tables(analyses, out / "tables")
+        if arguments.counters:
+            write_counters(analyses, out / "counters")
         text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
         replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
     except OSError as error:

@@ -6,6 +6,7 @@ Each section of the summary is one module here, listed in `build.SECTIONS` (or `
 
 from steptrace.summary.analysis import Analysis, RankSection, Section, records
 from steptrace.summary.build import SCHEMA_VERSION, analyze, analyze_trace, summarize, summarize_trace, write_tables
+from steptrace.summary.counters import write_counters
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -17,5 +18,6 @@ __all__ = [
     "records",
     "summarize",
     "summarize_trace",
+    "write_counters",
     "write_tables",
 ]

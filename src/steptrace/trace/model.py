@@ -13,7 +13,8 @@ from steptrace import schema
 class TraceMeta:
     """What a trace says about itself. What it does not say is None.
 
-    `base_ns` is the absolute time (Unix epoch) that the tables' time 0 stands for, if the trace gives one.
+    `base_ns` is the absolute time (Unix epoch) that the tables' time 0 stands for, if the trace gives one;
+    `file_base_ns` what the file's own times say there.
     `events` counts the file's events by phase and category, the unused ones included.
     """
 
@@ -24,6 +25,7 @@ class TraceMeta:
     devices: tuple[dict[str, Any], ...]
     events: dict[str, int]
     notes: tuple[str, ...] = ()
+    file_base_ns: int = 0
     metadata: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def device_name(self, device: int | None) -> str | None:

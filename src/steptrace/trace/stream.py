@@ -9,7 +9,7 @@ scanner that follows strings and brackets finds the cut instead, more slowly.
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -47,6 +47,7 @@ class EventStream:
         self.metadata: dict[str, Any] = {}
         self._chunk = chunk
         self._bare_array = False
+        self._head = b""
 
     def __iter__(self) -> Iterator[bytes]:
         with _open(self.path) as file:
@@ -61,6 +62,24 @@ class EventStream:
                 more = self._read(file)
                 buffer += more
             yield from self._finish(buffer)
+
+    def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
+        """Write the file's text to `out` as it is, with `events` (JSON objects) put before its own; nothing is held."""
+        with _open(self.path) as file:
+            more = self._skip_to_events(file)
+            out.write(self._head)
+            between = b""
+            for event in events:
+                out.write(between + event)
+                between = b",\n"
+            while more and not more.strip():
+                more = self._read(file)
+            if more.lstrip().startswith(b"]"):
+                between = b""  # it had no events of its own
+            out.write(between)
+            while more:
+                out.write(more)
+                more = self._read(file)
 
     def _read(self, file: BinaryIO) -> bytes:
         try:
@@ -81,7 +100,7 @@ class EventStream:
         if not start:
             raise TraceError("the file is empty", where=self.path, expected="a Kineto trace (JSON)")
         if start[:1] == b"[":
-            self._bare_array = True
+            self._bare_array, self._head = True, b"["
             return start[1:] or b" "
         if start[:1] != b"{":
             raise TraceError(f"no JSON: it {_NOT_JSON}", where=self.path, expected="a Kineto trace (JSON)")
@@ -104,6 +123,7 @@ class EventStream:
             raise self._no_trace("its traceEvents is no array")
         del header["traceEvents"]
         self.metadata.update(header)
+        self._head = buffer[: match.end() + 1]
         return buffer[match.end() + 1 :] or b" "
 
     def _no_events(self, buffer: bytes) -> TraceError:

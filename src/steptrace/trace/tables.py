@@ -130,6 +130,7 @@ def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
         devices=tuple(d for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
         events=raw.events,
         notes=tuple(raw.notes),
+        file_base_ns=raw.base_ns,
         metadata={key: value for key, value in raw.metadata.items() if key not in known},
     )
     return meta, rank
