@@ -4,9 +4,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
-_spec = importlib.util.spec_from_file_location("builders", Path(__file__).parent / "builders.py")
-assert _spec is not None
-assert _spec.loader is not None
-_module = importlib.util.module_from_spec(_spec)
-sys.modules["builders"] = _module
-_spec.loader.exec_module(_module)
+for name in ("builders", "simulated"):
+    _spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
+    assert _spec is not None
+    assert _spec.loader is not None
+    _module = importlib.util.module_from_spec(_spec)
+    sys.modules[name] = _module
+    _spec.loader.exec_module(_module)

@@ -88,6 +88,10 @@ class StudyFolder:
         for repeat, median in enumerate(medians_ms):
             self.add_run(variant, repeat, median * steady_steps(repeat), **changes)
 
+    def add_summary(self, run_dir: Path, summary: Mapping[str, Any]) -> None:
+        """What the analysis of the run's trace found."""
+        write_json(run_dir / "summary.json", dict(summary))
+
     def _record(self, variant: str, repeat: int, changes: dict[str, Any]) -> RunRecord:
         environment = Environment(**(ENVIRONMENT | changes.pop("environment", {})))
         fields: dict[str, Any] = {
@@ -119,6 +123,12 @@ def steady_steps(seed: int, count: int = 20) -> np.ndarray:
 @pytest.fixture
 def folder(tmp_path: Path) -> StudyFolder:
     return StudyFolder(tmp_path / "results" / "s")
+
+
+@pytest.fixture(scope="session")
+def folder_at() -> Callable[[Path], StudyFolder]:
+    """A study's folder anywhere."""
+    return StudyFolder
 
 
 @pytest.fixture

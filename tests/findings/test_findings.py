@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from steptrace.findings import RULES, Finding, find, with_findings
-from steptrace.findings.step_time import REPLACEMENTS
+from steptrace.findings.replacements import BY_KIND, REPLACEMENTS, replacement
 
 MS = 1_000_000
 
@@ -74,6 +74,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sync_bound": (
         {"sync_sites": [site(exposed_idle_ns_per_step=MS)]},
         {"sync_sites": [site(exposed_idle_ns_per_step=0.1 * MS)]},
+    ),
+    "syncs_together": (
+        {"sync_prices": {"all_saved_ns_per_step": 0.3 * MS, "all_ceiling_ns_per_step": 0.4 * MS}}
+        | {"sync_sites": [site(saved_ns_per_step=0.05 * MS), site(line=20, saved_ns_per_step=0.1 * MS)]},
+        {"sync_prices": {"all_saved_ns_per_step": 0.2 * MS}}
+        | {"sync_sites": [site(saved_ns_per_step=0.05 * MS), site(line=20, saved_ns_per_step=0.1 * MS)]},
     ),
     "input_bound": ({"loader_wait_pct": 6.0}, {"loader_wait_pct": 4.0}),
     "gpu_idle": (idle(10.5), idle(9.5)),
@@ -218,3 +224,43 @@ def test_with_findings_gives_plain_data_and_leaves_the_rest_alone() -> None:
     assert {key: value for key, value in after.items() if key != "findings"} == {
         key: value for key, value in before.items() if key != "findings"
     }
+
+
+def test_a_site_costs_its_ceiling_once_a_replay_foretells_a_saving() -> None:
+    priced = site(exposed_idle_ns_per_step=0, saved_ns_per_step=1.5 * MS, ceiling_ns_per_step=2 * MS)
+    (finding,) = findings_of(sync_sites=[priced])
+    assert (finding.rule, finding.severity, finding.cost_ns_per_step) == ("sync_bound", "high", 2 * MS)
+    assert any("saves 1.5 ms a step, at most 2 ms" in line for line in finding.evidence)
+
+
+def test_a_site_whose_removal_saves_nothing_is_no_finding() -> None:
+    assert findings_of(sync_sites=[site(saved_ns_per_step=0, ceiling_ns_per_step=9 * MS)]) == []
+    # Without a replay: a short wait before a long idle time saves no more than it blocks.
+    assert findings_of(sync_sites=[site(blocked_ns_per_step=0.1 * MS, exposed_idle_ns_per_step=9 * MS)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"op": "aten::nonzero", "code": "rows = torch.nonzero(mask)"}, REPLACEMENTS["aten::nonzero"]),
+        ({"op": "aten::nonzero", "code": "kept = target[target != 3]"}, REPLACEMENTS["aten::index"]),
+        ({"op": "aten::_unique2", "code": None}, REPLACEMENTS["aten::_unique2"]),
+        ({"op": None, "kind": "cudaDeviceSynchronize"}, BY_KIND["DeviceSynchronize"]),
+        ({"op": "aten::my_op", "kind": "h2d_copy"}, BY_KIND["h2d_copy"]),
+        ({"op": None, "kind": "cudaMemcpy"}, None),
+    ],
+)
+def test_every_operation_has_its_usual_replacement(changes: dict[str, Any], advice: str | None) -> None:
+    assert replacement(site(**changes)) == advice
+
+
+def test_the_counter_check_tells_when_a_replacement_does_not_pay() -> None:
+    checks = {
+        op: findings_of(sync_sites=[site(op=op, exposed_idle_ns_per_step=MS)])[0].counter_check
+        for op in ("aten::nonzero", "aten::_unique2", "aten::item", "aten::copy_", "aten::other")
+    }
+    assert "sparse mask" in checks["aten::nonzero"]
+    assert "Sorting" in checks["aten::_unique2"]
+    assert "early stop" in checks["aten::item"]
+    assert len(set(checks.values())) == len(checks)
+    assert all("while the GPU is busy" in text for text in checks.values())

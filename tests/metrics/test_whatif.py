@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
+from simulated import simulate, time_of, without
 from steptrace.metrics.replay import measured, replay
 from steptrace.metrics.replay_model import queues_of
 from steptrace.metrics.syncs import sync_costs, sync_sites
@@ -35,18 +35,14 @@ def priced(trace: Trace) -> pd.DataFrame:
     return sync_prices(trace, costs, sync_sites(trace, 0, costs))
 
 
-def without(program: list[tuple[str, int]], line: int) -> list[tuple[str, int]]:
-    return [("free item", number) if (what, number) == ("item", line) else (what, number) for what, number in program]
+def test_the_simulated_program_is_replayed_exactly() -> None:
+    queues = queues_of(simulate(WAITING).trace())
+    assert replay(queues) == measured(queues) == time_of(WAITING)
 
 
-def test_the_simulated_program_is_replayed_exactly(simulation: Any) -> None:
-    queues = queues_of(simulation.of(WAITING).trace())
-    assert replay(queues) == measured(queues) == simulation.takes(WAITING)
-
-
-def test_the_saving_of_a_removed_wait_is_found_within_one_percent(simulation: Any) -> None:
-    trace = simulation.of(WAITING).trace()
-    really = simulation.takes(WAITING) - simulation.takes(without(WAITING, 10))
+def test_the_saving_of_a_removed_wait_is_found_within_one_percent() -> None:
+    trace = simulate(WAITING).trace()
+    really = time_of(WAITING) - time_of(without(WAITING, 10))
     assert really > 1_400 * US  # 0.5 ms of Python in each of three steps
     site = priced(trace).iloc[0]
     assert site["saved_ns"] == pytest.approx(really, rel=0.01)
@@ -66,20 +62,20 @@ def test_where_the_gpu_is_busy_throughout_nothing_is_saved() -> None:
     assert priced(trace)[["ceiling_ns", "saved_ns"]].to_numpy().tolist() == [[0, 0]]
 
 
-def test_a_wait_that_moves_to_the_next_saves_nothing_alone_but_both_do(simulation: Any) -> None:
+def test_a_wait_that_moves_to_the_next_saves_nothing_alone_but_both_do() -> None:
     program = [("kernel", 2_000 * US), ("item", 10), ("item", 20), ("python", 800 * US), ("kernel", 1_000 * US)]
-    trace = simulation.of(program).trace()
+    trace = simulate(program).trace()
     sites = priced(trace).set_index("line")
     record = whatif_record(trace, costs_of(trace))
-    really = simulation.takes(program) - simulation.takes(without(without(program, 10), 20))
+    really = time_of(program) - time_of(without(without(program, 10), 20))
     assert sites["saved_ns"].max() < 0.05 * really
     assert record["all_saved_ns"] == pytest.approx(really, rel=0.01)
     assert record["all_saved_ns"] <= record["all_ceiling_ns"]
 
 
-def test_hidden_host_time_is_no_saving_beyond_its_ceiling(simulation: Any) -> None:
-    trace = simulation.of(HIDDEN).trace()
-    really = simulation.takes(HIDDEN) - simulation.takes(without(HIDDEN, 10))
+def test_hidden_host_time_is_no_saving_beyond_its_ceiling() -> None:
+    trace = simulate(HIDDEN).trace()
+    really = time_of(HIDDEN) - time_of(without(HIDDEN, 10))
     site = priced(trace).iloc[0]
     assert site["saved_ns"] == pytest.approx(really, rel=0.01, abs=40 * US)
 
@@ -174,9 +170,9 @@ PROGRAMS = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(program=PROGRAMS, data=st.data())
 def test_removing_waits_never_makes_a_step_slower_nor_saves_more_than_the_ceiling(
-    simulation: Any, program: list[tuple[str, int]], data: st.DataObject
+    program: list[tuple[str, int]], data: st.DataObject
 ) -> None:
-    trace = simulation.of(program, 2).trace()
+    trace = simulate(program, 2).trace()
     queues = queues_of(trace)
     fitted = fit(queues)
     assert fitted.replayed_ns == fitted.measured_ns
@@ -191,12 +187,12 @@ def test_removing_waits_never_makes_a_step_slower_nor_saves_more_than_the_ceilin
 
 @settings(max_examples=15, deadline=None)
 @given(program=PROGRAMS, line=st.integers(1, 4))
-def test_the_simulated_saving_is_the_replayed_one(simulation: Any, program: list[tuple[str, int]], line: int) -> None:
-    trace = simulation.of(program, 2).trace()
+def test_the_simulated_saving_is_the_replayed_one(program: list[tuple[str, int]], line: int) -> None:
+    trace = simulate(program, 2).trace()
     queues = queues_of(trace)
     costs = costs_of(trace)
     gone = set(costs.index[costs["line"] == line])
-    really = simulation.takes(program, 2) - simulation.takes(without(program, line), 2)
+    really = time_of(program, 2) - time_of(without(program, line), 2)
     # What is usual in a short trace is known to some microseconds a launch only.
     allowed = 0.01 * fit(queues).measured_ns + 20 * US * len(program)
     assert saved_ns(queues, gone, fit(queues)) == pytest.approx(really, abs=allowed)

@@ -1,5 +1,6 @@
 """The comparison of a study: everything that `comparison.json` says, except its findings."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -8,7 +9,10 @@ import numpy as np
 
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
+from steptrace.compare.sync_diff import sync_diff
 from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
+from steptrace.compare.waterfall import waterfall
+from steptrace.compare.whatif import foretold, sync_prices
 
 COMPARISON_FILE: Final = "comparison.json"
 SCHEMA_VERSION: Final = 1
@@ -37,7 +41,7 @@ def compare(study_dir: Path) -> dict[str, Any]:
         "environment": None if first is None else asdict(first.record.environment),
         "environments_differ": _environments_differ(study),
         "method": method,
-        "variants": [_variant(variant, timings[variant.name]) for variant in study.variants],
+        "variants": _variants(study, timings),
         "findings": [],
     }
 
@@ -46,6 +50,21 @@ def _environments_differ(study: Study) -> list[str]:
     """The keys of the environment that are not the same in all measured runs."""
     environments = [asdict(run.record.environment) for variant in study.variants for run in variant.measured]
     return [key for key in environments[0] if len({env[key] for env in environments}) > 1] if environments else []
+
+
+def _variants(study: Study, timings: Mapping[str, Timing]) -> list[dict[str, Any]]:
+    """Every variant by itself, and then against its baseline."""
+    by_name = {variant.name: variant for variant in study.variants}
+    entries = {name: _variant(variant, timings[name]) for name, variant in by_name.items()}
+    for name, entry in entries.items():
+        baseline = by_name.get(by_name[name].baseline)
+        if baseline is None:
+            entry |= {"waterfall": [], "step_difference": None, "sync_diff": None, "whatif": None}
+            continue
+        entry |= waterfall(baseline, by_name[name])
+        entry["sync_diff"] = sync_diff(entries[baseline.name], entry)
+        entry["whatif"] = foretold(baseline, entries[baseline.name], entry)
+    return list(entries.values())
 
 
 def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
@@ -62,6 +81,7 @@ def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
         "ratio": timing.ratio,
         "noise": timing.noise | {"warnings": timing.noise["warnings"] + warnings},
         **syncs,
+        "sync_prices": sync_prices(variant),
         **trace_figures(variant),
         "equivalence": equivalence(variant.path),
     }

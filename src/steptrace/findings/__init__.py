@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from steptrace.findings.model import Finding, Json, Match, Rule
 from steptrace.findings.step_time import STEP_TIME_RULES
+from steptrace.findings.sync_cost import SYNC_RULES
 from steptrace.findings.trust import TRUST_RULES
 
-RULES: Final[tuple[Rule, ...]] = (*STEP_TIME_RULES, *TRUST_RULES)
+RULES: Final[tuple[Rule, ...]] = (*SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
 _SEVERITIES: Final = ("high", "warning", "info")
 
@@ -39,6 +40,6 @@ def _finding(rule: Rule, match: Match) -> Finding:
         source=match.source,
         evidence=match.evidence,
         advice=match.advice or rule.advice,
-        counter_check=rule.counter_check,
+        counter_check=match.counter_check or rule.counter_check,
         variant=match.variant,
     )

@@ -34,7 +34,7 @@ class Finding:
 class Match:
     """Where a rule's condition holds: what is special to this case.
 
-    `advice` replaces the rule's own if given. `variant` is filled in by `per_variant`.
+    `advice` and `counter_check` replace the rule's own if given. `variant` is filled in by `per_variant`.
     """
 
     severity: Severity
@@ -43,6 +43,7 @@ class Match:
     cost_ns_per_step: float | None = None
     source: dict[str, Any] | None = None
     advice: str | None = None
+    counter_check: str | None = None
     variant: str | None = None
 
 

@@ -1,41 +1,14 @@
-"""Rules on where a step's time goes: syncs, the loader, an idle GPU, launches.
+"""Rules on where a step's time goes: the loader, an idle GPU, launches (syncs: see sync_cost.py).
 
 Shares are of the step they were measured in: trace figures of the profiled step, the loader's wait of the timed one.
 A cost is what the cause takes at most; removing one cause may bring the next to light.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from steptrace.findings.model import NS_PER_MS, Json, Match, Rule, in_ms, per_variant
 
-#: What usually stands in for an operator that makes the host wait, by the operator's name.
-REPLACEMENTS: Final[Mapping[str, str]] = {
-    "aten::nonzero": "Keep the mask as a tensor: torch.where(mask, a, b), or multiply by it, needs no count of its "
-    "true elements.",
-    "aten::index": "A boolean index makes a result whose size only the GPU knows. Keep the full shape: an "
-    "ignore_index, torch.where, or a multiplication by the mask.",
-    "aten::index_put_": "Assignment through a boolean mask looks for its true elements first: torch.where or "
-    "masked_fill_ writes the same without asking for their number.",
-    "aten::masked_select": "The result's size is known only to the GPU. Keep the full shape and multiply by the mask.",
-    "aten::item": "Keep the value on the device; read it after the step, or once in many steps.",
-    "aten::_local_scalar_dense": "Keep the value on the device (an `if`, float() or .item() reads it); use torch.where "
-    "instead of a branch, and read values for a log once in many steps.",
-    "aten::is_nonzero": "A branch on a tensor's value: let torch.where choose on the device.",
-    "aten::equal": "Compare with torch.eq and keep the result on the device.",
-    "aten::_unique2": "The number of distinct values is known only to the GPU: sort and count the changes instead.",
-    "aten::unique_consecutive": "The number of distinct values is known only to the GPU: count the changes instead.",
-    "aten::repeat_interleave": "Pass output_size, so that the result's size need not be read back.",
-    "aten::bincount": "Pass the result's size by another way: torch.zeros(n).index_add_ or scatter_add_.",
-    "aten::copy_": "Copy with non_blocking=True; from the host out of pinned memory, to the host only what is read "
-    "later, after an event.",
-    "aten::_to_copy": "Copy with non_blocking=True out of pinned memory (DataLoader(pin_memory=True)), or make the "
-    "tensor on the device in the first place.",
-    "aten::to": "Copy with non_blocking=True out of pinned memory, or make the tensor on the device.",
-}
-
-#: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
-SYNC_SHARE: Final = 0.01
 #: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
 MODERATE_SHARE: Final = 0.05
 HIGH_SHARE: Final = 0.20
@@ -47,48 +20,24 @@ SHORT_KERNEL_NS: Final = 10_000.0
 LAUNCH_SHARE: Final = 0.15
 
 
-def _step_ns(variant: Json) -> float | None:
+def step_ns_of(variant: Json) -> float | None:
+    """Median of the unprofiled step."""
     return variant["step_ms"]["median"] * NS_PER_MS if variant.get("step_ms") else None
 
 
-def _traced_step_ns(variant: Json) -> float | None:
+def traced_step_ns(variant: Json) -> float | None:
     """Mean step of the profiled window: what trace figures are shares of."""
     parts = variant.get("breakdown_ms")
     return sum(parts.values()) * NS_PER_MS if parts else None
 
 
-def _sync_sites(variant: Json) -> Iterator[Match]:
-    step_ns = _traced_step_ns(variant) or _step_ns(variant)
-    for site in variant.get("sync_sites") or ():
-        idle_ns = site.get("exposed_idle_ns_per_step") or 0
-        if step_ns is None or idle_ns < SYNC_SHARE * step_ns:
-            continue
-        named = site.get("file") is not None and site.get("line") is not None
-        place = f"{site['file']}:{site['line']}" if named else "a place without a source line"
-        what = site.get("op") or site.get("kind") or "a synchronisation"
-        yield Match(
-            severity="high" if idle_ns >= MODERATE_SHARE * step_ns else "warning",
-            claim=f"{place} makes the host wait for the GPU ({what}), and the GPU then waits for the host: "
-            f"{in_ms(idle_ns)} idle a step",
-            evidence=(
-                f"{site.get('count_per_step', 0):g} syncs a step",
-                f"host blocked {in_ms(site.get('blocked_ns_per_step') or 0)} a step",
-                f"GPU idle {in_ms(idle_ns)} a step from the sync to the next GPU work, of {in_ms(step_ns)}",
-                *([f"code: {site['code']}"] if site.get("code") else []),
-            ),
-            cost_ns_per_step=idle_ns,
-            source={"file": site["file"], "line": site["line"]} if named else None,
-            advice=REPLACEMENTS.get(site.get("op") or ""),
-        )
-
-
 def _input_bound(variant: Json) -> Iterator[Match]:
-    step_ns, share = _step_ns(variant), variant.get("loader_wait_pct")
+    step_ns, share = step_ns_of(variant), variant.get("loader_wait_pct")
     if step_ns is None or share is None:
         return
     waited_ns = share / 100 * step_ns
     parts = variant.get("breakdown_ms")
-    traced_ns = _traced_step_ns(variant)
+    traced_ns = traced_step_ns(variant)
     if parts and traced_ns:
         # Waiting while the GPU still works costs nothing: at most its idle time can be the loader's.
         waited_ns = min(waited_ns, parts["idle"] * NS_PER_MS / traced_ns * step_ns)
@@ -124,7 +73,7 @@ def _gpu_idle(variant: Json) -> Iterator[Match]:
 
 def _launch_bound(variant: Json) -> Iterator[Match]:
     parts, kernels = variant.get("breakdown_ms"), variant.get("kernels_per_step")
-    step_ns = _traced_step_ns(variant)
+    step_ns = traced_step_ns(variant)
     if not parts or not kernels or not step_ns:
         return
     idle_ns = parts["idle"] * NS_PER_MS
@@ -147,15 +96,6 @@ def _launch_bound(variant: Json) -> Iterator[Match]:
 
 
 STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
-    Rule(
-        name="sync_bound",
-        condition=f"a sync site leaves the GPU idle for at least {SYNC_SHARE:.0%} of the step",
-        basis=f"{SYNC_SHARE:.0%} is the default noise floor; high from {MODERATE_SHARE:.0%}",
-        advice="Keep the value on the device, or move the wait to the end of the step.",
-        counter_check="Replace it in a variant of its own: the sync must be gone and the step faster. If the wait "
-        "turns up at the next sync instead, nothing was gained.",
-        find=per_variant(_sync_sites),
-    ),
     Rule(
         name="input_bound",
         condition=f"waiting for the loader with the GPU idle takes at least {MODERATE_SHARE:.0%} of the step",

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pytest
-
 from builders import PINNED_D2H, TraceBuilder
 
 LAUNCH_NS, QUEUE_NS, WAKE_NS = 5_000, 1_000, 8_000
@@ -54,23 +52,24 @@ class Machine:
             self.host += 1
 
 
-class Simulation:
-    """`of` gives the trace of some steps of a program, `takes` how long they all take together."""
-
-    def of(self, program: Program, steps: int = 3) -> TraceBuilder:
-        return self._run(program, steps).builder
-
-    def takes(self, program: Program, steps: int = 3) -> int:
-        machine = self._run(program, steps)
-        return max(machine.host, machine.free) - 1_000
-
-    def _run(self, program: Program, steps: int) -> Machine:
-        machine = Machine(TraceBuilder())
-        for index in range(steps):
-            machine.step(index, program)
-        return machine
+def simulate(program: Program, steps: int = 3) -> TraceBuilder:
+    """The trace of some steps of a program."""
+    return _run(program, steps).builder
 
 
-@pytest.fixture(scope="session")
-def simulation() -> Simulation:
-    return Simulation()
+def time_of(program: Program, steps: int = 3) -> int:
+    """How long they all take together, in ns."""
+    machine = _run(program, steps)
+    return max(machine.host, machine.free) - 1_000
+
+
+def _run(program: Program, steps: int) -> Machine:
+    machine = Machine(TraceBuilder())
+    for index in range(steps):
+        machine.step(index, program)
+    return machine
+
+
+def without(program: Program, line: int) -> Program:
+    """The program with nobody waiting for the items of a line."""
+    return [("free item", number) if (what, number) == ("item", line) else (what, number) for what, number in program]

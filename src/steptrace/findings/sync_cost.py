@@ -1,0 +1,114 @@
+"""Rules on synchronisations: those that cost step time by themselves, and those that only do so together.
+
+What one site's removal saves is foretold by replay of the trace (`saved_ns_per_step`); where the replay does not fit it
+is taken to be the exposed idle, though not more than the host was blocked. A cost is the ceiling: what removing the
+wait can save at most.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from steptrace.findings.model import Json, Match, Rule, in_ms, per_variant
+from steptrace.findings.replacements import counter_check, replacement
+from steptrace.findings.step_time import MODERATE_SHARE, step_ns_of, traced_step_ns
+
+#: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
+SYNC_SHARE: Final = 0.01
+#: Together they must save so many times what they save one by one.
+_TOGETHER: Final = 1.5
+
+
+def _price(site: Json) -> tuple[float, float]:
+    """What a step saves without the site, as far as is known, and at most; profiled ns."""
+    blocked, exposed = site.get("blocked_ns_per_step") or 0, site.get("exposed_idle_ns_per_step") or 0
+    saved, ceiling = site.get("saved_ns_per_step"), site.get("ceiling_ns_per_step")
+    ceiling = min(exposed, blocked) if ceiling is None else ceiling
+    return (min(exposed, ceiling) if saved is None else saved), ceiling
+
+
+def _sync_sites(variant: Json) -> Iterator[Match]:
+    step_ns = traced_step_ns(variant) or step_ns_of(variant)
+    for site in variant.get("sync_sites") or ():
+        saved_ns, ceiling_ns = _price(site)
+        if step_ns is None or saved_ns < SYNC_SHARE * step_ns:
+            continue
+        what = site.get("op") or site.get("kind") or "a synchronisation"
+        idle_ns = site.get("exposed_idle_ns_per_step") or 0
+        yield Match(
+            severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
+            claim=f"{_place(site)} makes the host wait for the GPU ({what}), and the GPU then waits for the host: "
+            f"{in_ms(idle_ns)} idle a step",
+            evidence=(
+                f"{site.get('count_per_step', 0):g} syncs a step",
+                f"host blocked {in_ms(site.get('blocked_ns_per_step') or 0)} a step",
+                f"GPU idle {in_ms(idle_ns)} a step from the sync to the next GPU work, of {in_ms(step_ns)}",
+                *_foretold(site, ceiling_ns),
+                *([f"code: {site['code']}"] if site.get("code") else []),
+            ),
+            cost_ns_per_step=ceiling_ns,
+            source=_source(site),
+            advice=replacement(site),
+            counter_check=counter_check(site),
+        )
+
+
+def _foretold(site: Json, ceiling_ns: float) -> list[str]:
+    if site.get("saved_ns_per_step") is None:
+        return []
+    return [f"a replay without it saves {in_ms(site['saved_ns_per_step'])} a step, at most {in_ms(ceiling_ns)}"]
+
+
+def _place(site: Json) -> str:
+    return f"{site['file']}:{site['line']}" if _source(site) is not None else "a place without a source line"
+
+
+def _source(site: Json) -> dict[str, Any] | None:
+    named = site.get("file") is not None and site.get("line") is not None
+    return {"file": site["file"], "line": site["line"]} if named else None
+
+
+def _syncs_together(variant: Json) -> Iterator[Match]:
+    prices, sites = variant.get("sync_prices") or {}, variant.get("sync_sites") or ()
+    saved_ns, step_ns = prices.get("all_saved_ns_per_step"), traced_step_ns(variant) or step_ns_of(variant)
+    if saved_ns is None or step_ns is None or len(sites) < 2 or saved_ns < SYNC_SHARE * step_ns:
+        return
+    alone_ns = sum(site.get("saved_ns_per_step") or 0 for site in sites)
+    if saved_ns < _TOGETHER * alone_ns:
+        return
+    dearest = sorted(sites, key=lambda site: -(site.get("blocked_ns_per_step") or 0))[:3]
+    yield Match(
+        severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
+        claim=f"{len(sites)} places make the host wait one after the other: without any of them a step would take "
+        f"{in_ms(saved_ns)} less, without one alone the wait only moves to the next",
+        evidence=(
+            f"a replay without any sync saves {in_ms(saved_ns)} of {in_ms(step_ns)} a step",
+            f"replays without one site each save {in_ms(alone_ns)} in all",
+            *(f"{_place(s)}: host blocked {in_ms(s.get('blocked_ns_per_step') or 0)} a step" for s in dearest),
+        ),
+        cost_ns_per_step=prices.get("all_ceiling_ns_per_step"),
+        source=_source(dearest[0]),
+    )
+
+
+SYNC_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="sync_bound",
+        condition=f"a step would take at least {SYNC_SHARE:.0%} less without a sync site, by replay of its trace or, "
+        "where that does not fit, by exposed idle and blocked time",
+        basis=f"{SYNC_SHARE:.0%} is the default noise floor; high from {MODERATE_SHARE:.0%}",
+        advice="Keep the value on the device, or move the wait to the end of the step.",
+        counter_check="Replace it in a variant of its own: the sync must be gone and the step faster. If the wait "
+        "turns up at the next sync instead, nothing was gained.",
+        find=per_variant(_sync_sites),
+    ),
+    Rule(
+        name="syncs_together",
+        condition=f"without any of its syncs a step would take at least {SYNC_SHARE:.0%} less, and at least "
+        f"{_TOGETHER:g} times what the sites save one by one",
+        basis=f"{SYNC_SHARE:.0%} is the default noise floor; high from {MODERATE_SHARE:.0%}",
+        advice="Replace all of them in one variant: the host is held up by the first that is left.",
+        counter_check="The variant without any of them must come near the foretold step time; the report shows by how "
+        "much the prediction is off.",
+        find=per_variant(_syncs_together),
+    ),
+)

@@ -1,0 +1,130 @@
+"""A study with GPU traces made by hand, from the traces to comparison.json and its findings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import TraceBuilder
+from simulated import Program, simulate, time_of, without
+from steptrace.compare import compare
+from steptrace.findings import find
+from steptrace.summary import summarize, write_tables
+
+US = 1_000
+STEPS = 3
+BASE: Program = [("kernel", 3_000 * US), ("item", 10), ("item", 20), ("python", 900 * US), ("kernel", 1_000 * US)]
+ONE_LESS = without(BASE, 10)
+NONE = without(ONE_LESS, 20)
+MS = 1e6
+
+
+def add_variant(folder: Any, name: str, program: Program, *, wobble: float = 0.001) -> None:
+    """Three runs whose unprofiled step is the simulated one, each with its trace, its summary and its tables."""
+    for repeat in range(3):
+        step_ms = time_of(program, STEPS) / STEPS / MS * (1 + wobble * (repeat - 1))
+        run_dir = Path(folder.add_run(name, repeat, [step_ms] * 20, profiled_ms=[step_ms] * STEPS))
+        summary, analyses = summarize([simulate(program, STEPS).write(run_dir / "trace.json.gz")])
+        write_tables(analyses, run_dir / "tables")
+        folder.add_summary(run_dir, summary)
+
+
+@pytest.fixture(scope="module")
+def variants(folder_at: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = folder_at(tmp_path_factory.mktemp("results") / "s")
+    folder.make_study([{"name": name} for name in ("base", "one_less", "none")])
+    for name, program in (("base", BASE), ("one_less", ONE_LESS), ("none", NONE)):
+        add_variant(folder, name, program)
+    comparison = compare(folder.path)
+    return {"comparison": comparison} | {variant["name"]: variant for variant in comparison["variants"]}
+
+
+def test_every_site_has_its_price(variants: dict[str, Any]) -> None:
+    sites = {site["line"]: site for site in variants["base"]["sync_sites"]}
+    assert {line: site["count_per_step"] for line, site in sites.items()} == {10: 1, 20: 1}
+    assert sites[10]["blocked_ns_per_step"] > 2_900 * US
+    assert sites[20]["exposed_idle_ns_per_step"] > 900 * US
+    for site in sites.values():  # either wait alone would only move to the other
+        assert site["saved_ns_per_step"] < 30 * US
+        assert site["saved_ns_per_step"] <= site["ceiling_ns_per_step"]
+    really = (time_of(BASE, STEPS) - time_of(NONE, STEPS)) / STEPS
+    prices = variants["base"]["sync_prices"]
+    assert prices["all_saved_ns_per_step"] == pytest.approx(really, rel=0.01)
+    assert prices["all_ceiling_ns_per_step"] >= prices["all_saved_ns_per_step"]
+    assert (prices["replay_error"], prices["reason"]) == (0, None)
+
+
+def test_the_finding_is_of_both_waits_together(variants: dict[str, Any]) -> None:
+    found = [f for f in find(variants["comparison"]) if f.variant == "base" and f.rule.startswith("sync")]
+    assert [f.rule for f in found] == ["syncs_together"]
+    assert found[0].cost_ns_per_step is not None
+    assert found[0].cost_ns_per_step >= variants["base"]["sync_prices"]["all_saved_ns_per_step"]
+
+
+def test_the_foretold_step_time_is_the_measured_one(variants: dict[str, Any]) -> None:
+    assert variants["base"]["whatif"] is None
+    for name, removed in (("one_less", 1), ("none", 2)):
+        whatif = variants[name]["whatif"]
+        assert (whatif["removed_per_step"], whatif["added_per_step"], whatif["runs"]) == (removed, 0, 3)
+        assert whatif["measured_ms"] == variants[name]["step_ms"]["median"]
+        assert whatif["error"] == pytest.approx(0, abs=0.01)
+        assert whatif["predicted_ms"] == pytest.approx(whatif["measured_ms"], rel=0.01)
+
+
+def test_without_the_runs_tables_nothing_is_foretold(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "none"}])
+    add_variant(folder, "base", BASE)
+    add_variant(folder, "none", NONE)
+    for path in folder.path.glob("base/run*/tables/trace0/launches.parquet"):
+        path.unlink()
+    whatif = compare(folder.path)["variants"][1]["whatif"]
+    assert whatif["predicted_ms"] is None
+    assert "cannot be read" in whatif["reason"]
+
+
+def test_the_waterfall_adds_up_to_the_measured_difference(variants: dict[str, Any]) -> None:
+    base_ns, none_ns = (round(variants[name]["step_ms"]["median"] * MS) for name in ("base", "none"))
+    entries = variants["none"]["waterfall"]
+    assert sum(entry["delta_ns"] for entry in entries) == none_ns - base_ns
+    assert variants["none"]["step_difference"]["delta_ns"] == none_ns - base_ns
+    by_name = {entry["category"]: entry for entry in entries}
+    assert by_name["compute"]["delta_ns"] == 0
+    assert by_name["idle_sync"]["delta_ns"] < -850 * US
+    assert list(by_name)[-1] == "residual"
+    for entry in entries:
+        assert entry["low"] <= entry["delta_ms"] <= entry["high"]
+    assert variants["base"]["waterfall"] == []
+
+
+def test_the_sync_diff_says_what_went_and_what_took_over_its_wait(variants: dict[str, Any]) -> None:
+    diff = variants["one_less"]["sync_diff"]
+    assert diff["basis"] == "measured"
+    gone, kept = diff["sites"]
+    assert (gone["line"], gone["baseline_count_per_step"], gone["variant_count_per_step"]) == (10, 1, 0)
+    assert (kept["line"], kept["baseline_count_per_step"], kept["variant_count_per_step"]) == (20, 1, 1)
+    assert kept["baseline_blocked_ns_per_step"] < 30 * US
+    assert kept["variant_blocked_ns_per_step"] > 2_900 * US
+
+
+def test_a_trace_without_gpu_work_is_divided_by_the_hosts_sections(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "other"}])
+    for name, forward_us in (("base", 600), ("other", 200)):
+        for repeat in range(2):
+            builder = TraceBuilder()
+            builder.step(0, 0, (forward_us + 300) * US)
+            builder.op("aten::mm", 0, 10)
+            builder.label("forward", 0, forward_us * US)
+            builder.label("backward", forward_us * US, 250 * US)
+            run_dir = Path(folder.add_run(name, repeat, [(forward_us + 290) / 1e3] * 10))
+            folder.add_summary(run_dir, summarize([builder.write(run_dir / "trace.json.gz")])[0])
+    other = compare(folder.path)["variants"][1]
+    assert {entry["category"]: entry["delta_ns"] for entry in other["waterfall"]} == {
+        "data": 0,
+        "forward": -400 * US,
+        "loss": 0,
+        "backward": 0,
+        "optimizer": 0,
+        "other": 0,
+        "residual": 0,
+    }
+    assert (other["sync_diff"], other["whatif"], other["sync_prices"]) == (None, None, None)

@@ -1,0 +1,89 @@
+"""The waterfall adds up to the measured difference whatever the runs hold; intervals carry the runs' variance."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steptrace.compare.load import Measured, Run, Variant
+from steptrace.compare.waterfall import RESIDUAL, waterfall
+from steptrace.stats import difference, run_times, typical
+
+NAMES = ("compute", "idle_sync", "idle_host")
+RUN = st.tuples(
+    st.integers(1, 10**9),
+    st.lists(st.integers(0, 10**10), min_size=len(NAMES), max_size=len(NAMES)),
+    st.integers(1, 7),
+)
+
+
+def variant_of(name: str, runs: list[Any], kind: str = "gpu") -> Variant:
+    """A variant from (unprofiled median, parts, steps) of its runs; parts None: the run has no trace."""
+    made = []
+    for repeat, (median_ns, parts, steps) in enumerate(runs):
+        divided = None
+        if parts is not None:
+            divided = {"kind": kind, "steps": steps, "window_ns": sum(parts)}
+            divided["parts_ns"] = dict(zip(NAMES, parts, strict=True))
+        summary = {"traces": [{"step_parts": divided}]}
+        steps_ns = np.full(9, median_ns, dtype=np.int64)
+        measured: Any = Measured(None, run_times(steps_ns), steps_ns, steps_ns, None, summary)  # type: ignore[arg-type]
+        made.append(Run(repeat, Path("run"), "ok", None, measured))
+    return Variant(name, None, (), "base", None, Path(name), tuple(made))
+
+
+def median_ns(variant: Variant) -> int:
+    return round(typical([run.times.median_ns for run in variant.measured]).value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(before=st.lists(RUN, min_size=1, max_size=4), after=st.lists(RUN, min_size=1, max_size=4))
+def test_all_entries_add_up_to_the_measured_difference(before: list[Any], after: list[Any]) -> None:
+    baseline, variant = variant_of("base", before), variant_of("v", after)
+    found = waterfall(baseline, variant)
+    delta = median_ns(variant) - median_ns(baseline)
+    assert sum(entry["delta_ns"] for entry in found["waterfall"]) == delta
+    assert found["step_difference"]["delta_ns"] == delta
+    assert [entry["category"] for entry in found["waterfall"]] == [*NAMES, RESIDUAL]
+    for entry in found["waterfall"]:
+        assert entry["variant_ns"] - entry["baseline_ns"] == entry["delta_ns"]
+        assert (entry["low"] is None) == (min(len(before), len(after)) == 1)
+
+
+def test_runs_without_a_trace_count_for_the_difference_alone() -> None:
+    baseline = variant_of("base", [(1_000, [600, 0, 300], 1), (1_200, None, 1)])
+    variant = variant_of("v", [(800, [600, 0, 100], 1)])
+    found = waterfall(baseline, variant)
+    by_name = {entry["category"]: entry["delta_ns"] for entry in found["waterfall"]}
+    assert by_name == {"compute": 0, "idle_sync": 0, "idle_host": -200, RESIDUAL: median_ns(variant) - 1_095 + 200}
+
+
+def test_traces_of_different_kinds_are_not_compared() -> None:
+    runs = [(1_000, [1, 2, 3], 1)]
+    found = waterfall(variant_of("base", runs), variant_of("v", runs, kind="host"))
+    assert found["waterfall"] == []
+    assert found["step_difference"]["delta_ns"] == 0
+
+
+def test_the_baseline_and_what_was_not_measured_have_no_waterfall() -> None:
+    baseline = variant_of("base", [(1_000, [1, 2, 3], 1)])
+    nothing = {"waterfall": [], "step_difference": None}
+    assert waterfall(baseline, baseline) == nothing
+    assert waterfall(baseline, variant_of("v", [])) == nothing
+    assert waterfall(baseline, variant_of("v", [(1_000, None, 1)]))["waterfall"] == []
+
+
+def test_a_difference_has_welchs_interval() -> None:
+    # By hand: means 2 and 5, variances 1 and 4, three runs each; df 2.94, t 3.220 (Welch's formula gives 2.94).
+    found = difference([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
+    assert found.value == 3
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high - 3 == pytest.approx(3 - found.low)
+    assert found.low < 0 < found.high
+    assert difference([1.0], [2.0, 3.0]).low is None
+    same = difference([2.0, 2.0], [2.0, 2.0])
+    assert (same.low, same.value, same.high) == (0, 0, 0)
