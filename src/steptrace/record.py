@@ -13,18 +13,21 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-import pandas as pd
 
 from steptrace.errors import RecordError, SchemaError
 from steptrace.schema import SECTIONS_OF_RUN, STEPS_OF_RUN, Table, validate
+
+if TYPE_CHECKING:  # half a second to import, which whoever only writes a status need not pay
+    import pandas as pd
 
 STATUS_FILE: Final = "status.json"
 RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
 SECTIONS_FILE: Final = "sections.parquet"
+WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 
 #: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
 PHASES: Final = ("warmup", "timed", "profiled")
@@ -118,7 +121,7 @@ def read_run(run_dir: Path) -> RunRecord:
     return _convert(run_dir / RUN_FILE, RunRecord)
 
 
-def write_steps(run_dir: Path, steps: pd.DataFrame) -> Path:
+def write_steps(run_dir: Path, steps: "pd.DataFrame") -> Path:
     """Write `steps.parquet` (table `STEPS_OF_RUN`, one row a step) into `run_dir` and return its path."""
     path = run_dir / STEPS_FILE
     frame = _valid_steps(steps, path)
@@ -126,13 +129,13 @@ def write_steps(run_dir: Path, steps: pd.DataFrame) -> Path:
     return path
 
 
-def read_steps(run_dir: Path) -> pd.DataFrame:
+def read_steps(run_dir: Path) -> "pd.DataFrame":
     """The `steps.parquet` of `run_dir` as a `STEPS_OF_RUN` table; `RecordError` if missing or malformed."""
     path = run_dir / STEPS_FILE
     return _valid_steps(_read_parquet(path, STEPS_OF_RUN), path)
 
 
-def write_sections(run_dir: Path, sections: pd.DataFrame) -> Path:
+def write_sections(run_dir: Path, sections: "pd.DataFrame") -> Path:
     """Write `sections.parquet` (table `SECTIONS_OF_RUN`) into `run_dir` and return its path."""
     path = run_dir / SECTIONS_FILE
     frame = _valid(sections, SECTIONS_OF_RUN, path)
@@ -140,7 +143,7 @@ def write_sections(run_dir: Path, sections: pd.DataFrame) -> Path:
     return path
 
 
-def read_sections(run_dir: Path) -> pd.DataFrame:
+def read_sections(run_dir: Path) -> "pd.DataFrame":
     """The `sections.parquet` of `run_dir` as a `SECTIONS_OF_RUN` table; `RecordError` if missing or malformed."""
     path = run_dir / SECTIONS_FILE
     return _valid(_read_parquet(path, SECTIONS_OF_RUN), SECTIONS_OF_RUN, path)
@@ -196,7 +199,9 @@ def _known_status(status: Status, path: Path) -> None:
         raise RecordError(f"unknown status {status.status!r}", where=path, expected=" | ".join(STATUSES))
 
 
-def _read_parquet(path: Path, table: Table) -> pd.DataFrame:
+def _read_parquet(path: Path, table: Table) -> "pd.DataFrame":
+    import pandas as pd
+
     try:
         return pd.read_parquet(path)
     except FileNotFoundError as error:
@@ -205,14 +210,14 @@ def _read_parquet(path: Path, table: Table) -> pd.DataFrame:
         raise RecordError("file is not a readable parquet table", where=path, expected=table.doc) from error
 
 
-def _valid(frame: pd.DataFrame, table: Table, path: Path) -> pd.DataFrame:
+def _valid(frame: "pd.DataFrame", table: Table, path: Path) -> "pd.DataFrame":
     try:
         return validate(frame, table)
     except SchemaError as error:
         raise RecordError(f"table is malformed ({error.what})", where=path, expected=error.expected) from error
 
 
-def _valid_steps(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _valid_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
     frame = _valid(frame, STEPS_OF_RUN, path)
     unknown = sorted(set(frame["phase"]) - set(PHASES))
     if unknown:

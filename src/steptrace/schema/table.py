@@ -1,11 +1,12 @@
 """What a table is: its columns with dtype, unit and meaning; `validate` and `empty`."""
 
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from steptrace.errors import SchemaError
+
+if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not take half a second
+    import pandas as pd
 
 #: What a declared dtype admits as the pandas dtype of a column.
 _KINDS: dict[str, str] = {
@@ -42,7 +43,7 @@ class Table:
         return [column.name for column in self.columns]
 
 
-def validate(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+def validate(frame: "pd.DataFrame", table: Table) -> "pd.DataFrame":
     """Return `frame` with its columns in declared order, or raise `SchemaError` naming the first defect."""
     missing = [name for name in table.names if name not in frame.columns]
     unknown = [str(name) for name in frame.columns if name not in table.names]
@@ -71,7 +72,9 @@ def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> 
         raise SchemaError(f"column has dtype {values.dtype}", where=where, expected=column.dtype)
 
 
-def empty(table: Table) -> pd.DataFrame:
+def empty(table: Table) -> "pd.DataFrame":
     """A frame of `table` without rows."""
+    import pandas as pd
+
     dtypes = {"int64": "int64", "float64": "float64", "bool": "bool", "string": "object"}
     return pd.DataFrame({column.name: pd.Series(dtype=dtypes[column.dtype]) for column in table.columns})

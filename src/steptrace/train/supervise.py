@@ -28,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from steptrace.errors import SteptraceError
+from steptrace.record import Status, write_status
 from steptrace.train.devices import acquire
 from steptrace.train.endings import Ending, classify, kernel_oom_kills
 
@@ -208,8 +209,6 @@ def _stopping_on_signals() -> Iterator[None]:
 
 
 def _record(order: Order, ending: Ending, tail: Sequence[str], started_at: str, wall_s: float) -> None:
-    from steptrace.record import Status, write_status  # imports pandas: while the child ran would disturb its steps
-
     status = Status(
         status=ending.status,
         exit_code=ending.exit_code,
