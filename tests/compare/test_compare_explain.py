@@ -39,6 +39,16 @@ def study(folder: Any) -> Any:
     return folder
 
 
+def test_a_sites_prices_are_medians_and_null_where_a_run_has_none(
+    study: Any, trace_of: Callable[..., dict[str, Any]]
+) -> None:
+    for repeat, ceiling in enumerate((2, 4, 8)):
+        priced = site(ceiling_ns=ceiling, saved_ns=ceiling if repeat else None)
+        study.add_run("base", repeat, [20.0] * 10, summary=trace_of(syncs={"per_step": 6, "sites": [priced]}))
+    (found,) = only_variant(study)["sync_sites"]
+    assert (found["ceiling_ns_per_step"], found["saved_ns_per_step"]) == (2, None)
+
+
 def test_gpu_figures(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     study.add_runs(
         "base",
@@ -120,6 +130,8 @@ def test_sync_sites_per_step_dearest_first(study: Any, trace_of: Callable[..., d
         "count_per_step": 2,
         "blocked_ns_per_step": 4 * MS,
         "exposed_idle_ns_per_step": MS,
+        "ceiling_ns_per_step": None,
+        "saved_ns_per_step": None,
     }
 
 
@@ -142,11 +154,34 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
         "predicted_per_step": 6,
         "predicted_not_judged": 1,
         "predicted_batch_size": 2,
+        "warned_per_step": None,
     }
+    assert base["sync_agreement"] == []  # nothing to hold the prediction against
     (told,) = base["predicted_unknown"]
     assert (told["op"], told["reason"], told["count_per_step"]) == ("x", "a custom operator", 1)
     (shown,) = base["predicted_sites"]
     assert (shown["line"], shown["code"], shown["count_per_step"]) == (2, "keep = mask.nonzero()", 6)
+
+
+def test_predicted_warned_and_traced_stand_side_by_side(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    for repeat in range(3):
+        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": 1, "sites": [site(count=2)]}))
+        warned = site(count=2) | {"kind": None, "op": "aten::nonzero"}
+        record = {"steps": 2, "count": 4, "per_step": 2, "by_step": [2, 2], "sites": [warned, {**warned, "file": None}]}
+        write_json(study.path / "base" / f"run{repeat}" / "warned_syncs.json", record)
+    write_json(study.path / "base" / "prediction.json", {"total": 1, "sites": [site(count=1)], "unknown": []})
+    base = only_variant(study)
+    assert base["syncs"]["warned_per_step"] == 2
+    known, elsewhere = base["sync_agreement"]
+    assert (known["predicted"], known["warned"], known["traced"], known["why"]) == (1, 1, 1, None)
+    assert (elsewhere["predicted"], elsewhere["warned"], elsewhere["traced"]) == (0, 1, 0)
+    assert elsewhere["why"]
+
+
+def test_a_damaged_record_of_warnings_is_left_out(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    (study.path / "base" / "run0" / "warned_syncs.json").write_text('{"steps": 1}')
+    assert only_variant(study)["syncs"]["warned_per_step"] is None
 
 
 def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: Any) -> None:

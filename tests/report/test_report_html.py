@@ -11,6 +11,7 @@ from steptrace.report.build import finding, load_steps, load_study
 from steptrace.report.markup import breakable, inline_code
 
 MakeStudy = Callable[[str], Path]
+SITE = {"file": "own.py", "line": 3, "function": "loss", "code": "x.nonzero()"}
 HOSTILE = r"""<img src=x onerror="alert('a')"> & {{ 7 * 7 }} \1 $x_1$"""
 
 
@@ -40,9 +41,15 @@ def all_parts(path: Path) -> str:
 
 def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None:
     cells = row(html.variants_table(load_study(make_study("cpu"))), "boolean_mask")
-    assert cells[5:8] == ["not measured 6 predicted", "not measured", "not measured"]
+    assert cells[5:8] == ["6 predicted", "not measured", "not measured"]
     assert cells[1].startswith("12.4 ms")
     assert cells[3:5] == ["1, by definition", "baseline"]
+
+
+def test_a_column_of_predictions_alone_is_called_so(make_study: MakeStudy) -> None:
+    assert "Syncs per step, predicted" in html.variants_table(load_study(make_study("cpu")))
+    assert "Syncs per step, predicted" not in html.variants_table(load_study(make_study("gpu")))
+    assert "Syncs per step, predicted" not in html.variants_table(load_study(make_study("all_failed")))
 
 
 def test_a_gpu_study_shows_measured_beside_predicted(make_study: MakeStudy) -> None:
@@ -119,6 +126,33 @@ def test_predicted_sites_are_called_predicted(make_study: MakeStudy) -> None:
     assert "Predicted, not measured: these runs had no GPU" in page
     assert "workloads/masked_losses.py:52 in BooleanMaskLoss.__call__ labels = torch.unique(target)" in page
     assert "Host blocked Exposed" not in page
+
+
+def test_what_was_not_judged_is_listed(study_builder: Any) -> None:
+    unknown = {"op": "torch.compile", "file": "own.py", "line": 3, "reason": "runs uncompiled here"}
+    syncs = {"measured_per_step": None, "predicted_per_step": 0, "predicted_batch_size": 16}
+    study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_unknown=[unknown])
+    study = load_study(study_builder.write())
+    assert row(html.variants_table(study), "boolean_mask")[5] == "0 predicted 1 not judged"
+    page = text_of(html.sync_sites(study).replace("<wbr>", ""))
+    assert "with a batch of 16" in page
+    assert "No sync is predicted." in page
+    assert "torch.compile at own.py:3 : runs uncompiled here" in page
+
+
+def test_predicted_warned_and_traced_are_held_against_each_other(study_builder: Any) -> None:
+    counts = {"predicted": 1, "warned": 0, "traced": 1, "kind": "d2h_copy", "phase": "backward"}
+    rows = [
+        {**SITE, **counts, "why": "PyTorch's check does not see every wait"},
+        {**SITE, **counts, "line": 9, "warned": None, "why": None},
+    ]
+    syncs = {"measured_per_step": 2, "predicted_per_step": 2, "warned_per_step": 0}
+    study_builder.add("boolean_mask", [1.0], syncs=syncs, sync_agreement=rows)
+    page = text_of(html.sync_sites(load_study(study_builder.write())).replace("<wbr>", ""))
+    assert "2 per step measured, 2 predicted, 0 warned of" in page
+    assert "Predicted, warned of and traced: 1 of 2 sites differs" in page
+    assert "own.py:3 in loss x.nonzero() d2h copy backward 1 0 1 PyTorch's check" in page.replace("&#39;", "'")
+    assert "own.py:9 in loss x.nonzero() d2h copy backward 1 not measured 1 agree" in page
 
 
 def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:

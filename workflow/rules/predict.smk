@@ -13,6 +13,7 @@ rule predict:
         "results/{study}/{variant}/prediction/status.json",
     log:
         "results/{study}/{variant}/prediction/predict.log",
+    threads: 1
     resources:
         quiet=QUIET,
     params:
@@ -21,6 +22,7 @@ rule predict:
         versions=prediction_digest("versions"),
     shell:
         """
+        export OMP_NUM_THREADS={threads} # several at once must not want all cores each
         exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \
             --out results/{wildcards.study}/{wildcards.variant}/prediction --attempt 1 --timeout "$STEPTRACE_TIMEOUT_S" \
             --log predict.log --expect ../prediction.json \

@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from steptrace.compare.agreement import agreement
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
 from steptrace.errors import RecordError
-from steptrace.record import STATUS_FILE, read_json, read_status
+from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_json, read_status
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
 EQUIVALENCE_FILE: Final = "equivalence.json"
@@ -27,6 +28,8 @@ _PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
 _PLACE = ("file", "line", "function", "op", "label", "phase", "code")
 _SITE_KEY = ("file", "line", "function", "op", "label", "kind", "phase", "code")
 _SITE_FIGURES = ("count", "blocked_ns", "exposed_idle_ns")
+#: What a site costs at most, and what is saved without it by replay: null where a trace cannot say.
+_SITE_PRICES = ("ceiling_ns", "saved_ns")
 
 Trace = Mapping[str, Any]
 _Item = TypeVar("_Item")
@@ -74,22 +77,30 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
     elif len(by_step) > 1:
         warnings.append(f"syncs differ between steps: {min(by_step)} to {max(by_step)}")
     prediction, problem = _prediction(variant.path)
+    predicted = [
+        {name: site.get(name) for name in _SITE_KEY} | {"count_per_step": site.get("count")}
+        for site in prediction.get("sites") or ()
+    ]
+    unknown = [
+        {name: place.get(name) for name in (*_PLACE, "reason")} | {"count_per_step": place.get("count")}
+        for place in prediction.get("unknown") or ()
+    ]
+    sites = _sites(traces)
+    warned = _warned(variant)
     return {
         "syncs": {
             "measured_per_step": _plain(float(np.median(counts))) if counts else None,
             "predicted_per_step": prediction.get("total"),
             "predicted_not_judged": len(prediction.get("unknown") or ()) if prediction else None,
             "predicted_batch_size": prediction.get("batch_size"),
+            "warned_per_step": median_of(warned, lambda record: record["syncs"]["per_step"]),
         },
-        "sync_sites": _sites(traces),
-        "predicted_sites": [
-            {name: site.get(name) for name in _SITE_KEY} | {"count_per_step": site.get("count")}
-            for site in prediction.get("sites") or ()
-        ],
-        "predicted_unknown": [
-            {name: unknown.get(name) for name in (*_PLACE, "reason")} | {"count_per_step": unknown.get("count")}
-            for unknown in prediction.get("unknown") or ()
-        ],
+        "sync_sites": sites,
+        "predicted_sites": predicted,
+        "predicted_unknown": unknown,
+        "sync_agreement": agreement(predicted, _sites(warned) if warned else None, sites if traces else None, unknown)
+        if prediction
+        else [],
     }, warnings + problem
 
 
@@ -185,20 +196,46 @@ def _sites(traces: Sequence[Trace]) -> list[dict[str, Any]]:
 
     A site that most traces do not have is left out; that their counts differ is a warning of its own.
     """
-    found: dict[tuple[Any, ...], list[dict[str, float]]] = {}
+    found: dict[tuple[Any, ...], list[dict[str, float | None]]] = {}
     for trace in traces:
         steps = (trace.get("quality") or {}).get("steps") or 1
         for site in trace["syncs"].get("sites") or ():
             key = tuple(site.get(name) for name in _SITE_KEY)
             figures = {f"{name}_per_step": (site.get(name) or 0) / steps for name in _SITE_FIGURES}
-            found.setdefault(key, []).append(figures)
+            prices = {f"{name}_per_step": _per_step(site.get(name), steps) for name in _SITE_PRICES}
+            found.setdefault(key, []).append(figures | prices)
     sites = []
     for key, rows in found.items():
-        absent = [0.0] * (len(traces) - len(rows))
-        medians = {name: _plain(float(np.median([row[name] for row in rows] + absent))) for name in rows[0]}
+        absent: list[float | None] = [0.0] * (len(traces) - len(rows))
+        medians = {name: _median_or_none([row[name] for row in rows] + absent) for name in rows[0]}
         if medians["count_per_step"]:
             sites.append(dict(zip(_SITE_KEY, key, strict=True)) | medians)
     return sorted(sites, key=lambda site: (-site["exposed_idle_ns_per_step"], -site["blocked_ns_per_step"]))
+
+
+def _per_step(total: float | None, steps: int) -> float | None:
+    return None if total is None else total / steps
+
+
+def _median_or_none(values: Sequence[float | None]) -> float | None:
+    """The median, None if any of the values is missing."""
+    known = [value for value in values if value is not None]
+    return _plain(float(np.median(known))) if len(known) == len(values) else None
+
+
+def _warned(variant: Variant) -> list[dict[str, Any]]:
+    """What PyTorch's own check warned of in each run that asked it, in the form of a trace's summary."""
+    found = []
+    for run in variant.runs:
+        if run.measured is None or not (run.path / WARNED_SYNCS_FILE).exists():
+            continue
+        try:
+            record = read_json(run.path / WARNED_SYNCS_FILE)
+            sites = [dict.fromkeys(_SITE_KEY) | site for site in record["sites"]]
+            found.append({"quality": {"steps": record["steps"]}, "syncs": {**record, "sites": sites}})
+        except (RecordError, KeyError, TypeError):
+            continue  # the count is an extra: the trace's own stands without it
+    return found
 
 
 def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:

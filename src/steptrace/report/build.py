@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from steptrace.errors import RecordError
 from steptrace.report.model import (
+    Agreement,
     Equivalence,
     Finding,
     Method,
@@ -25,6 +26,7 @@ from steptrace.report.model import (
     Site,
     StepTime,
     Study,
+    Unknown,
     Variant,
 )
 
@@ -43,8 +45,6 @@ _PROFILERS_LABELS = (
     "ProfilerStep#",
     "PyTorch Profiler",
 )
-
-_SITE_FIELDS = tuple(Site.__dataclass_fields__)
 
 
 def load_study(path: Path | str) -> Study:
@@ -125,8 +125,12 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         warnings=tuple(noise.get("warnings") or ()),
         syncs_measured=syncs.get("measured_per_step"),
         syncs_predicted=syncs.get("predicted_per_step"),
+        syncs_warned=syncs.get("warned_per_step"),
+        predicted_batch_size=syncs.get("predicted_batch_size"),
         sync_sites=tuple(site(item) for item in raw.get("sync_sites") or ()),
         predicted_sites=tuple(site(item) for item in raw.get("predicted_sites") or ()),
+        predicted_unknown=tuple(Unknown(**_fields(Unknown, item)) for item in raw.get("predicted_unknown") or ()),
+        sync_agreement=tuple(Agreement(**_fields(Agreement, item)) for item in raw.get("sync_agreement") or ()),
         gpu_busy_pct=raw.get("gpu_busy_pct"),
         nvml_util_pct=raw.get("nvml_util_pct"),
         sm_weighted_pct=raw.get("sm_weighted_pct"),
@@ -184,7 +188,12 @@ def _ratio(raw: Mapping[str, Any] | None) -> Ratio | None:
 
 def site(raw: Mapping[str, Any]) -> Site:
     """A sync site from its JSON object."""
-    return Site(**{name: raw.get(name) for name in _SITE_FIELDS})
+    return Site(**_fields(Site, raw))
+
+
+def _fields(kind: type[Site], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a site of this kind that its JSON object has, the others None."""
+    return {name: raw.get(name) for name in kind.__dataclass_fields__}
 
 
 def _equivalence(raw: Mapping[str, Any] | None) -> Equivalence:

@@ -98,6 +98,23 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Unknown(Site):
+    """One place of which a prediction cannot say whether the host waits there."""
+
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Agreement(Site):
+    """One place with its syncs per step as predicted, as warned of by PyTorch and as traced; `why` if they differ."""
+
+    predicted: float
+    warned: float | None
+    traced: float | None
+    why: str | None
+
+
+@dataclass(frozen=True)
 class Equivalence:
     """Loss and gradient of a variant held against the study's float64 reference."""
 
@@ -150,8 +167,12 @@ class Variant:
     warnings: tuple[str, ...]
     syncs_measured: float | None
     syncs_predicted: float | None
+    syncs_warned: float | None
+    predicted_batch_size: int | None
     sync_sites: tuple[Site, ...]
     predicted_sites: tuple[Site, ...]
+    predicted_unknown: tuple[Unknown, ...]
+    sync_agreement: tuple[Agreement, ...]
     gpu_busy_pct: float | None
     nvml_util_pct: float | None
     sm_weighted_pct: float | None
