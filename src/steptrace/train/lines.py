@@ -9,7 +9,7 @@ The step is slow and is never timed.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -78,7 +78,12 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             labels = self._labels
             self.lines.append(OpLine(name, labels[-1] if labels else None, labels[0] if labels else None, self._site()))
+            return self.run(lambda: func(*args, **(kwargs or {})))
         return func(*args, **(kwargs or {}))
+
+    def run(self, operator: Callable[[], Any]) -> Any:
+        """Run the operator whose line was recorded last."""
+        return operator()
 
     def _site(self) -> Site | None:
         node = torch._C._current_autograd_node()

@@ -1,8 +1,9 @@
 """One run of one variant: `python -m steptrace.train.main --config CONFIG.yaml --out RUNDIR --repeat K`.
 
 Warm-up steps, unprofiled timed steps, where the config asks for it some steps with a synchronisation around each
-section, then a profiled window and one step watched for its source lines. Leaves run.json, steps.parquet,
-sections.parquet, trace.json.gz, op_lines.parquet and sources.json in RUNDIR. Repeat K uses seed + K.
+section, then a profiled window, one step watched for its source lines, and on a GPU two for PyTorch's own warnings of
+syncs. Leaves run.json, steps.parquet, sections.parquet, trace.json.gz, op_lines.parquet, sources.json and
+warned_syncs.json in RUNDIR. Repeat K uses seed + K.
 
 Progress goes to stdout as lines like `timed 12/20`: when a phase ends and, in a long one, at most every five seconds,
 which costs the step concerned some microseconds.
@@ -31,6 +32,7 @@ from steptrace.train.nvml import NvmlSampler
 from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
 from steptrace.train.sections import batch_bytes, measure_sections
 from steptrace.train.setup import load_config, training
+from steptrace.train.warned_syncs import record_warned_syncs
 
 _PROGRESS_PERIOD_S = 5.0
 
@@ -74,7 +76,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     with training(config, seed) as parts:
         environment = collect_environment(parts.device)
         measured = measure(parts, config, trace)
-        warnings = (*measured.warnings, *record_op_lines(parts, out))
+        warnings = (*measured.warnings, *record_op_lines(parts, out), *record_warned_syncs(parts, out))
     write_steps(out, measured.steps)
     if measured.sections is not None:
         write_sections(out, measured.sections)

@@ -41,6 +41,7 @@ _STALE = (
     "trace*.json.gz",
     "sources.json",
     "op_lines.parquet",
+    "warned_syncs.json",
     "summary.json",
     "tables",
     "equivalence.json",
