@@ -4,6 +4,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13; do $$p -c '' 2>/dev
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 CORES  ?= all
+# Some tools look for others beside them (snakefmt for shfmt).
+export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: report test lint bench gpu-evidence lock clean
 .DELETE_ON_ERROR:
