@@ -100,6 +100,14 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
         (lambda b: training_step(b, 5, 10**7), "not numbered one after the other: 0, 1, 5"),
         (lambda b: b.step(2, 10**7, 1000), "1 of 3 steps launched no GPU work"),
         (lambda b: b.op("aten::odd", 10, -5), "negative length"),
+        (lambda b: b.kernel(10**7, 10**7 - 5_000, 10), "start before the call that launched them, by up to 5 us: the"),
+        (lambda b: [b.call("cudaLaunchKernel", 10**7 + k, 1) for k in range(3)],
+         "3 of 11 kernel launches have no GPU activity in the trace, the last 3 launches among them"),
+        (lambda b: b.call("hipLaunchKernel", 9, 1), "1 of 9 kernel launches have no GPU activity in the trace"),
+        (lambda b: [b.gpu("gemm", 10**7, 9_000, b.call("cudaLaunchKernel", 9, 1)) for _ in range(2)],
+         "1 of 12 GPU activities start while an earlier one of their stream still runs"),
+        (lambda b: [b.events.remove(e) for e in b.events[:] if e["cat"] in ("kernel", "gpu_memcpy")][:0] or
+         b.gpu("gemm", 10**6, 1, None), "one GPU activity only: nothing lies between activities"),
     ],
 )  # fmt: skip
 def test_doubts_are_told(tmp_path: Path, change: Any, warning: str, capsys: pytest.CaptureFixture[str]) -> None:

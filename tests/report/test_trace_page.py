@@ -5,12 +5,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from steptrace.errors import RecordError
 from steptrace.report import trace_page
+from steptrace.report.topics import TOPICS
 from steptrace.report.trace_model import build
 
 Json = dict[str, Any]
+
+
+_PER_LAUNCH = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "latency_ns")
+_FLAGS = {"short_kernels": 2, "slow_launches": 1, "excess_delays": 0}
+_ROW = {"count": 40, "activities": 41, "kind": "graph", **dict.fromkeys(_PER_LAUNCH, 9_000), **_FLAGS}
+LAUNCHES: Json = {
+    "count": 40, "activities": 41, "unlinked": 1, **_FLAGS,
+    **{name: {"sum": 9_000, "median": 200.0, "p95": 300.0, "max": 400} for name in _PER_LAUNCH},
+    "by_call": [{"call": "cudaGraphLaunch", **_ROW}],
+    "by_op": [{"op": "aten::mm", **{key: value for key, value in _ROW.items() if key != "kind"}}],
+}  # fmt: skip
+
+
+def _temporal(index: int | None) -> Json:
+    times = {"span_ns": 10_000_000, "busy_ns": 7_000_000, "compute_ns": 6_000_000, "exposed_memory_ns": 1_000_000}
+    rest = dict.fromkeys(("comm_ns", "exposed_comm_ns", "comm_compute_overlap_ns"), 0)
+    step = None if index is None else index - 4
+    return {"device": 0, "step": step, "index": index, "idle_ns": 3_000_000, **times, **rest}
 
 
 def trace(**changes: object) -> Json:
@@ -21,7 +41,13 @@ def trace(**changes: object) -> Json:
         "rank": 0,
         "device": 0,
         "device_name": "NVIDIA H200",
-        "quality": {"steps": 2, "launch_coverage": 0.98, "warnings": ["a <i>warning</i>"]},
+        "quality": {
+            "steps": 2, "launch_coverage": 0.98, "warnings": ["a <i>warning</i>"],
+            "checks": [
+                {"check": "steps marked", "found": 0, "of": 1, "warns": False, "says": "2 steps"},
+                {"check": "GPU work linked", "found": 1, "of": 42, "warns": True, "says": "1 of 42 lost"},
+            ],
+        },
         "gpu": {**{k: 2 * v for k, v in step.items()}, "activities": 42, "span_ns": 20_000_000, "overlap_pct": None},
         "gpu_busy_pct": 70.0,
         "sm_weighted_pct": 41.0,
@@ -29,6 +55,16 @@ def trace(**changes: object) -> Json:
         "idle": {
             "by_stream": [{"device": 0, "stream": 7, "host_wait_ns": 5_000_000, "kernel_wait_ns": 10, "other_ns": 0}],
             "by_cause": {"sync": 4_000_000, "loader": 0, "host": 2_000_000, "dependency": 0, "unknown": 0},
+            "gaps": 3,
+            "ended_by": [
+                {"cause": "sync", "op": "aten::add", "label": "loss", "gaps": 2, "idle_ns": 4_000_000,
+                 "longest_ns": 3_000_000}
+            ],
+            "longest": [
+                {"ts": 5_000, "dur": 3_000_000, "cause": "sync", "name": "add_kernel", "op": "aten::add",
+                 "launched_after_ns": 2_500_000},
+                {"ts": 9_000, "dur": 2_000, "cause": "unknown", "name": "lost", "op": None, "launched_after_ns": None},
+            ],
         },
         "syncs": {
             "count": 4, "per_step": 2.0, "blocked_ns": 1_200_000, "exposed_idle_ns": 4_000_000,
@@ -48,6 +84,31 @@ def trace(**changes: object) -> Json:
         ],
         "operators_per_step": 412.0,
         "kernels_per_step": 21.0,
+        "devices": [{"device": 0}],
+        "temporal": [_temporal(None), _temporal(4), _temporal(5)],
+        "kernel_types": [{"classes": "compute", "ns": 12_000_000, "busy_share": 0.9}],
+        "collectives": None,
+        "launches": LAUNCHES,
+        "queues": [
+            {"device": 0, "stream": 7, "activities": 40, "unlinked": 2, "span_ns": 20_000_000, "mean": 1.5, "median": 1,
+             "p95": 4, "max": 9, "empty_ns": 5_000_000, "full_ns": 0}
+        ],
+        "copies": [
+            {"device": 0, "kind": "Memset", "count": 2, "unsized": 2, "bytes": 0, "ns": 0, "median_bytes": None,
+             **dict.fromkeys(("mean_bytes_per_second", "median_bytes_per_second", "max_bytes_per_second"))},
+            {"device": 0, "kind": "Memcpy HtoD (Pinned -> Device)", "count": 1, "unsized": 0, "bytes": 2**20,
+             "ns": 50_000, "median_bytes": 2**20, "mean_bytes_per_second": 2.1e10, "median_bytes_per_second": 2.1e10,
+             "max_bytes_per_second": 2.1e10},
+        ],
+        "series": {
+            "edges": [0, 20_000_000],
+            "queues": [{"stream": 7, "mean": [0.5, 2.0, 2.0], "max": [1, 9, 9]}],
+            "copies": [{"kind": "Memcpy HtoD (Pinned -> Device)", "mean": [0.0, 2.1e10], "max": [0.0, 2.1e10]}],
+        },
+        "annotations": [
+            {"label": "## <i>fwd</i> ##", "count": 2, "host_ns": 8_000_000, "host_self_ns": 7_000_000, "kernels": 5,
+             "device_ns": 6_000_000, "device_self_ns": 0}
+        ],
     }  # fmt: skip
     return {**raw, **changes}
 
@@ -57,7 +118,10 @@ def without_gpu() -> Json:
     syncs = {**trace()["syncs"], "count": 0, "per_step": None, "sites": [], "exposed_idle_ns": None}
     return trace(
         gpu=gpu, device=None, device_name=None, gpu_busy_pct=None, sm_weighted_pct=None, syncs=syncs, kernels=[],
-        idle={"by_stream": [], "by_cause": None}, steps=[], kernels_per_step=None, quality={"launch_coverage": None},
+        idle={"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}, steps=[],
+        kernels_per_step=None, quality={"launch_coverage": None, "checks": []}, devices=[], temporal=[],
+        kernel_types=[], launches=None, queues=[], copies=[], series=None,
+        annotations=[{**trace()["annotations"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
     )  # fmt: skip
 
 
@@ -78,15 +142,39 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     assert "a/b.py:7 in f aten::item d2h copy loss 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
     assert "loss 1 3.00 ms not measured" in words
+    assert "4 10.0 ms 6.00 ms 0 ns 1.00 ms 3.00 ms 0 ns 0 ns" in words
+    assert "host blocked in a sync aten::add loss 2 4.00 ms 3.00 ms" in words
+    assert "unknown lost launch unknown" in words
+    assert "cudaGraphLaunch graph, 41 activities 40" in words
+    assert "7 40 +2 without launch 1.50 1 4 9 25 % 0.0 %" in words
+    assert "Memset 2 not measured not measured not measured" in words
+    assert "Device) 1 1.00 MiB 50.0 µs 21.0 GB/s" in words
+    assert "GPU work linked warning 1 42 1 of 42 lost" in words
+    assert "Queue length over time. stream 7: up to 9." in page
     assert "<b>mine" not in page
+    assert "<i>fwd" not in page
     assert "<i>warning" not in page
+
+
+def test_every_shown_topic_defines_its_figures(tmp_path: Path) -> None:
+    page = written(tmp_path, trace())
+    for topic in TOPICS:
+        assert topic.terms
+        place = page[page.index(f'id="{topic.id}"') :]
+        section = place[: place.index("</section>")]
+        shown = any(tag in section for tag in ("<table", "<svg", '<dl class="facts'))
+        for term in topic.terms:
+            assert (str(escape(term.meaning)) in section) == shown, (topic.id, term.term)
 
 
 def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     words = text_of(written(tmp_path, without_gpu()))
     assert "No GPU activity in this trace: its GPU figures were not measured." in words
     assert "GPU busy not measured" in words
-    assert words.count("Not measured: the trace holds no GPU activity.") == 3
+    assert words.count("Not measured: the trace holds no GPU activity.") == 6
+    assert "Not measured: the trace holds no GPU activity with its launch." in words
+    assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms not measured not measured not measured" in words
+    assert "Excess delays" not in words
     assert "0 ns" not in words
 
 
@@ -125,4 +213,5 @@ def test_a_real_trace_makes_a_page(tmp_path: Path) -> None:
     summary = json.loads(json.dumps(summary))
     assert build(summary)[0].activities == summary["traces"][0]["gpu"]["activities"]
     trace_page.write(summary, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 1_000_000
     assert "ncclKernel_AllReduce" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.intervals import Ints, Spans
+from steptrace.metrics.annotations import annotation_of_kernels
 from steptrace.metrics.busy import activity
 from steptrace.metrics.kernels import short_name
 from steptrace.metrics.launches import waits_for_event
@@ -110,7 +111,7 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
     launch = row_numbers(kernels["launch"])
     launched = _launch_times(trace, launch, at="ts")
     op = take(row_numbers(trace.launches["op"]), launch)
-    label = take(row_numbers(trace.ops["annotation"]), op)
+    label = annotation_of_kernels(trace)[row]
     short = {name: short_name(name) for name in set(kernels["name"])}
     return pd.DataFrame(
         {

@@ -1,14 +1,13 @@
 """Which kernels a GPU spent its time in, by name."""
 
 import re
-from collections.abc import Sequence
 from itertools import combinations
 
 import pandas as pd
 
 from steptrace import intervals, schema
 from steptrace.metrics.busy import activity
-from steptrace.schema.gpu import KERNEL_NAMES, KERNEL_TYPES, KERNELS_BY_RANK
+from steptrace.schema.gpu import KERNEL_NAMES, KERNEL_TYPES
 from steptrace.trace.model import Trace
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
@@ -58,36 +57,18 @@ def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
     return schema.validate(table, KERNEL_TYPES)
 
 
-def kernels_by_rank(tables: Sequence[tuple[int | None, pd.DataFrame]], most: int) -> pd.DataFrame:
-    """How the time of each of the `most` longest kernels is spread over ranks (table `kernels_by_rank`).
-
-    Args:
-        tables: the rank and the `kernel_names` of each trace, in the order of summary.json.
-        most: how many kernels, by their time on all ranks together.
-    """
-    keys = ["name", "short_name", "class"]
-    together = pd.concat([table for _, table in tables])
-    longest = together.groupby(keys, sort=True)["sum_ns"].sum().sort_values(ascending=False, kind="stable").head(most)
-    wanted = longest.reset_index()[keys]
-    parts = []
-    for k, (rank, table) in enumerate(tables):
-        part = wanted.merge(table.drop(columns="share"), on=keys, how="left", validate="one_to_one")
-        part = part.assign(trace=k, rank=pd.array([rank] * len(part), dtype="Int64"))
-        parts.append(part.astype(dict.fromkeys(("count", "sum_ns", "min_ns", "max_ns"), "Int64")))
-    spread = pd.concat(parts, ignore_index=True)
-    for name in ("count", "sum_ns"):
-        spread[name] = spread[name].fillna(0).astype("int64")
-    order = {name: place for place, name in enumerate(wanted["name"])}
-    spread = spread.sort_values(["name", "trace"], key=lambda c: c.map(order) if c.name == "name" else c, kind="stable")
-    return schema.validate(spread.reset_index(drop=True), KERNELS_BY_RANK)
-
-
 def short_name(name: str) -> str:
     """A kernel's name as a person would say it: no return type, namespaces, template arguments or parameters.
 
     Of PyTorch's generic kernels the functor is kept, since the name alone says nothing:
-    `vectorized_elementwise_kernel [CUDAFunctor_add]`.
+    `vectorized_elementwise_kernel [CUDAFunctor_add]`. At most 60 characters; the rest is cut.
     """
+    short = telling_name(name)
+    return short if len(short) <= _SHORT else short[: _SHORT - 1] + "…"
+
+
+def telling_name(name: str) -> str:
+    """The `short_name` of a kernel at its full length."""
     if name.startswith(("Memcpy", "Memset")):
         return name
     plain = _RETURN_TYPE.sub("", _ANONYMOUS.sub("", name))
@@ -100,7 +81,7 @@ def short_name(name: str) -> str:
         functor = next((f for f in _FUNCTOR.findall(arguments) if f not in _WRAPPERS), None)
         if telling := functor or _first_argument(plain):
             short = f"{short} [{telling}]"
-    return short if len(short) <= _SHORT else short[: _SHORT - 1] + "…"
+    return short
 
 
 def _first_argument(plain: str) -> str | None:

@@ -34,3 +34,20 @@ def quantile(values: NDArray[Any], weights: Ints, share: float) -> Any:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     return values[order][np.searchsorted(reached, share * total, side="left")].item()
+
+
+def profile(instants: Ints, values: NDArray[Any], edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A series drawn small: the mean over time and the maximum of each bucket between neighbouring `edges`.
+
+    Before its first instant a series is 0; the last value holds on.
+    """
+    held = np.concatenate([[0.0], np.asarray(values, dtype=np.float64)])
+    area = np.concatenate([[0.0], np.cumsum(held[1:-1] * np.diff(instants))])
+    place = np.searchsorted(instants, edges, side="right")
+    since = edges - instants[np.maximum(place - 1, 0)]
+    until = np.where(place > 0, area[np.maximum(place - 1, 0)] + held[place] * since, 0.0)
+    mean = np.diff(until) / np.diff(edges)
+    # Of each bucket: the value at its start, and those that begin within it.
+    begin, end = place[:-1], np.searchsorted(instants, edges[1:], side="left")
+    highest = [held[a : max(a, b) + 1].max() for a, b in zip(begin, end, strict=True)]
+    return mean, np.array(highest)

@@ -44,9 +44,11 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        bandwidth=fmt.bandwidth,
         bytes=fmt.size_bytes,
         code=inline_code,
         count=fmt.count,
+        decimal=fmt.decimal,
         error=fmt.relative_error,
         ms=fmt.duration_ms,
         multiple=fmt.multiple,

@@ -11,7 +11,7 @@ from steptrace.report import format as fmt
 from steptrace.report import parts_figures
 from steptrace.report.html import findings
 from steptrace.report.markup import Html, page, render
-from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic
+from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic, Topic
 from steptrace.report.trace_model import TraceView, build
 
 
@@ -96,25 +96,21 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]]) -> Html:
 
 def _topics(trace: TraceView, level: int, prefix: str, name: str) -> Html:
     """All topics of one trace under headings of this level; `name` keeps the charts' ids apart."""
-    body = Markup("").join(
-        render(
-            "trace_topic",
-            id=prefix + topic.id,
-            heading=topic.heading,
-            level=level,
-            terms=topic.terms,
-            body=render(
-                topic.id, folder="topics", t=trace, level=level, charts=topic.charts(trace, name), **topic.data(trace)
-            ),
-        )
-        for topic in TOPICS
-    )
+    body = Markup("").join(_topic(topic, trace, level, prefix, name) for topic in TOPICS)
     found = (
         render("trace_findings", findings=findings(trace.findings), level=level, id=f"{prefix}findings")
         if trace.findings
         else Html("")
     )
     return Html(body + found)
+
+
+def _topic(topic: Topic, trace: TraceView, level: int, prefix: str, name: str) -> Html:
+    charts = topic.charts(trace, name)
+    body = render(topic.id, folder="topics", t=trace, level=level, charts=charts, **topic.data(trace))
+    # Where no figure is shown, none is to be explained.
+    terms = topic.terms if any(tag in body for tag in ("<table", "<svg", "<dl")) else ()
+    return render("trace_topic", id=prefix + topic.id, heading=topic.heading, level=level, terms=terms, body=body)
 
 
 def _rank_topic(topic: RankTopic, ranks: Mapping[str, Any], traces: Sequence[TraceView]) -> Html:

@@ -61,26 +61,6 @@ KERNEL_NAMES = Table(
     key=("name", "class"),
 )
 
-KERNELS_BY_RANK = Table(
-    name="kernels_by_rank",
-    doc="The activities of one name on one rank: how one kernel's time is spread over the ranks.",
-    columns=(
-        Column("name", "string", "Name as recorded."),
-        Column("short_name", "string", "Name as a person would say it."),
-        _CLASS,
-        Column("trace", "int64", "Place of the trace in summary.json."),
-        Column("rank", "int64", "Rank, null if the trace does not say.", nullable=True),
-        Column("count", "int64", "Activities; 0 on a rank that never ran it."),
-        Column("sum_ns", "int64", "Sum of their lengths.", "ns"),
-        Column("mean_ns", "float64", "Mean length.", "ns", nullable=True),
-        Column("median_ns", "float64", "Median length.", "ns", nullable=True),
-        Column("min_ns", "int64", "Shortest.", "ns", nullable=True),
-        Column("max_ns", "int64", "Longest.", "ns", nullable=True),
-        Column("std_ns", "float64", "Standard deviation of the sample.", "ns", nullable=True),
-    ),
-    key=("name", "class", "trace"),
-)
-
 IDLE_GAPS = Table(
     name="idle_gaps",
     doc="One gap between two activities of a GPU, all its streams taken together, with its cause and what ended it.",
@@ -94,7 +74,7 @@ IDLE_GAPS = Table(
         Column("launch", "int64", "Row of `launches`: the call that caused it.", nullable=True),
         Column("launched_after_ns", "int64", "From the gap's start to the start of that call.", "ns", nullable=True),
         Column("op", "string", "The operator that made the call.", nullable=True),
-        Column("label", "string", "The innermost label around that operator.", nullable=True),
+        Column("label", "string", "The innermost label that the call was made in.", nullable=True),
         Column("step", "int64", "Row of `steps`: the step that launched it.", nullable=True),
     ),
     key=("ts",),
@@ -106,7 +86,7 @@ IDLE_ENDINGS = Table(
     columns=(
         Column("cause", "string", "`sync`, `loader`, `host`, `dependency` or `unknown`."),
         Column("op", "string", "The operator whose work ended them.", nullable=True),
-        Column("label", "string", "The innermost label around it.", nullable=True),
+        Column("label", "string", "The innermost label that launched it.", nullable=True),
         Column("gaps", "int64", "How many."),
         Column("idle_ns", "int64", "Their summed length.", "ns"),
         Column("longest_ns", "int64", "The longest.", "ns"),

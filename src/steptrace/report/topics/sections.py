@@ -1,5 +1,14 @@
 """The program's own labels, per step."""
 
+from steptrace.report.definitions import Definition
 from steptrace.report.topics.model import Topic
 
-TOPIC = Topic("sections", "Labelled sections", ())
+_TERMS = (
+    Definition(
+        "Section",
+        "A label that the program set around a part of a step. Medians over all steps, a step without it counting as "
+        "0; GPU time is that of the work launched during it by any training thread.",
+    ),
+)
+
+TOPIC = Topic("sections", "Labelled sections", _TERMS)

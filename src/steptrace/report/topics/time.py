@@ -5,6 +5,9 @@ from steptrace.report.definitions import TRACE_TERMS, definitions
 from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
 
+#: How many rows of steps the page lists.
+MOST_STEPS = 60
+
 
 def _charts(trace: TraceView, name: str) -> Charts:
     return {
@@ -13,4 +16,8 @@ def _charts(trace: TraceView, name: str) -> Charts:
     }
 
 
-TOPIC = Topic("time", "GPU time", definitions(TRACE_TERMS), _charts, lambda _: {"names": parts_figures.PART_NAMES})
+def _data(_: TraceView) -> dict[str, object]:
+    return {"names": parts_figures.PART_NAMES, "most_steps": MOST_STEPS}
+
+
+TOPIC = Topic("time", "GPU time", definitions(TRACE_TERMS), _charts, _data)

@@ -1,0 +1,28 @@
+"""How fast copies and sets moved bytes."""
+
+from steptrace.report import format as fmt
+from steptrace.report.definitions import Definition
+from steptrace.report.strips import Strip, strips
+from steptrace.report.topics.model import Charts, Topic
+from steptrace.report.trace_model import TraceView
+
+_TERMS = (
+    Definition(
+        "Bandwidth",
+        "A copy's bytes over its length; what runs at once adds up. Mean, median and highest are over the time in "
+        "which any copy of the kind ran. A copy that says no bytes has no part in it.",
+    ),
+)
+
+
+def _charts(trace: TraceView, _: str) -> Charts:
+    series = trace.raw.get("series") or {}
+    rows = [
+        Strip(row["kind"], f"up to {fmt.bandwidth(max(row['max']))}", row["mean"], row["max"])
+        for row in series.get("copies") or ()
+    ]
+    alt = "Memory bandwidth over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)
+    return {"rates": strips(rows, tuple(series["edges"]), alt) if rows else None}
+
+
+TOPIC = Topic("copies", "Copies", _TERMS, _charts)

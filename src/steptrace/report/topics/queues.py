@@ -1,0 +1,33 @@
+"""What waited in front of each stream."""
+
+from steptrace.report import format as fmt
+from steptrace.report.definitions import Definition
+from steptrace.report.strips import Strip, strips
+from steptrace.report.topics.model import Charts, Topic
+from steptrace.report.trace_model import TraceView
+
+_TERMS = (
+    Definition(
+        "Queue length",
+        "Activities of a stream that the host has begun to launch and the GPU has not begun to run. Mean, median and "
+        "95th percentile are weighted by time. The chart holds each stretch's mean, and pale behind it its maximum.",
+    ),
+    Definition("Empty", "Share of time with nothing queued: the GPU depends on the host's next launch."),
+    Definition(
+        "Full",
+        "Share of time with 1,024 launches or more queued, a graph counting as one: the next launch blocks the host.",
+    ),
+)
+
+
+def _charts(trace: TraceView, _: str) -> Charts:
+    series = trace.raw.get("series") or {}
+    rows = [
+        Strip(f"stream {row['stream']}", f"up to {fmt.count(max(row['max']))}", row["mean"], row["max"])
+        for row in series.get("queues") or ()
+    ]
+    alt = "Queue length over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)
+    return {"lengths": strips(rows, tuple(series["edges"]), alt) if rows else None}
+
+
+TOPIC = Topic("queues", "Queues", _TERMS, _charts)
