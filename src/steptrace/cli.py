@@ -1,4 +1,4 @@
-"""The command line: `steptrace analyze`.
+"""The command line: `steptrace analyze`, `steptrace diff`.
 
 Any error addressed to a person becomes one message on stderr and exit code 2.
 """
@@ -88,8 +88,43 @@ def _write_page(summary: dict[str, object], out: Path) -> None:
     importlib.import_module("steptrace.report.trace_page").write(summary, out)
 
 
+def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "diff",
+        help="what changed from one trace, or set of ranks, to another",
+        description="Compare two PyTorch profiler traces, or two folders of ranks, per step: operators, kernels, syncs "
+        "and lines that were added, removed, or got slower or faster. Writes diff.json and diff.html.",
+    )
+    command.add_argument("a", help="trace file, or folder of one job's ranks: what to compare with")
+    command.add_argument("b", help="trace file, or folder of one job's ranks: what is compared")
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
+    command.add_argument("--no-report", action="store_true", help="leave diff.html out")
+    command.set_defaults(run=_diff)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from steptrace.diff import diff, in_words, read_sides
+
+    found = diff(*read_sides([arguments.a], [arguments.b]))
+    out: Path = arguments.out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        text = msgspec.json.format(msgspec.json.encode(found), indent=1)
+        replace_atomically(out / "diff.json", lambda temporary: temporary.write_bytes(text))
+    except OSError as error:
+        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
+    if not arguments.no_report:
+        importlib.import_module("steptrace.report.diff_page").write(found, out / "diff.html")
+    print(in_words(found))  # noqa: T201
+    print(out / "diff.json")  # noqa: T201
+    return 0
+
+
 #: What adds each command to the parser, in the order of the help text.
-_COMMANDS: tuple[Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None], ...] = (_add_analyze,)
+_COMMANDS: tuple[Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None], ...] = (
+    _add_analyze,
+    _add_diff,
+)
 
 
 if __name__ == "__main__":

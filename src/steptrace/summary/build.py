@@ -20,7 +20,7 @@ from steptrace.summary import (
     syncs,
 )
 from steptrace.summary.analysis import Analysis, RankSection, Section
-from steptrace.summary.parallel import read_each
+from steptrace.trace.parallel import read_each
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES, Trace

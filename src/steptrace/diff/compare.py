@@ -1,0 +1,192 @@
+"""What changed from side A to side B, per step, judged against the spread over each side's steps.
+
+A row is `slower` or `faster` if the quartiles of its time per step do not overlap between the sides and the medians
+differ by at least 1 % and 1 us; with one step on a side there is no spread, and any such difference counts. Steps of
+one window are not independent: this sorts differences, it proves none.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
+from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
+from steptrace.metrics.kernels import short_name
+
+SCHEMA_VERSION = 1
+
+#: Differences below both of these are none.
+LEAST_SHARE = 0.01
+LEAST_NS = 1_000
+
+#: What each topic is ordered and judged by: its times, the first the telling one.
+_TIMES = {
+    "kernels": ("device_ns",),
+    "operators": ("host_self_ns", "device_ns"),
+    "syncs": ("blocked_ns",),
+    "lines": ("device_ns",),
+}
+_LEVELS: dict[str, tuple[Callable[[Key], Key], ...]] = {
+    "kernels": KERNEL_LEVELS,
+    "operators": OPERATOR_LEVELS,
+    "syncs": EXACT,
+    "lines": EXACT,
+}
+
+Values = NDArray[np.int64]
+
+
+def diff(a: Side, b: Side) -> dict[str, Any]:
+    """The content of diff.json: the sides, their totals, and every row of every topic that changed.
+
+    A row of a topic holds its keys (of the other side's name `renamed_from`, where it has another), `status` (`added`,
+    `removed`, `slower`, `faster`, or `calls` where only its count changed), and for each measure the `measure` record.
+    Rows stand by the size of their change, the largest first. The diff of a side with itself has no rows.
+    """
+    topics = {topic: _changes(a, b, topic) for topic in _TIMES}
+    _attribute(topics["kernels"], a, b)
+    for rows in topics.values():
+        for row in rows:
+            del row["_keys"]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "unit": "trace" if a.whole_traces else "step",
+        "a": _describe(a),
+        "b": _describe(b),
+        "totals": {name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
+        "sync_totals": {"a": a.sync_total, "b": b.sync_total},
+        **topics,
+    }
+
+
+def is_empty(found: dict[str, Any]) -> bool:
+    """Whether a diff holds no changed row."""
+    return not any(found[topic] for topic in _TIMES)
+
+
+def measure(a: Values | None, b: Values | None) -> dict[str, Any] | None:
+    """One measure per unit on both sides: medians `a` and `b`, their quartiles, `delta` and `ratio` (b over a).
+
+    `changed` says whether the difference stands out of the spread. None where a side has no such measure.
+    """
+    if a is None or b is None or len(a) == 0 or len(b) == 0:
+        return None
+    (low_a, mid_a, high_a), (low_b, mid_b, high_b) = (np.percentile(v, (25, 50, 75)).tolist() for v in (a, b))
+    apart = low_b > high_a or low_a > high_b
+    return {
+        "a": mid_a,
+        "b": mid_b,
+        "a_quartiles": [low_a, high_a],
+        "b_quartiles": [low_b, high_b],
+        "delta": mid_b - mid_a,
+        "ratio": mid_b / mid_a if mid_a else None,
+        "changed": bool(apart),
+    }
+
+
+def _describe(side: Side) -> dict[str, Any]:
+    return {"paths": [str(path) for path in side.paths], "ranks": list(side.ranks), "units": side.units}
+
+
+def _total(side: Side, name: str) -> Values | None:
+    column = side.totals[name]
+    return None if column.isna().any() else column.to_numpy(dtype=np.int64)
+
+
+def _series(side: Side, topic: str) -> dict[Key, dict[str, Values]]:
+    """For each key of a topic its measures, one value per unit, 0 where the key does not occur."""
+    table = side.tables[topic]
+    found: dict[Key, dict[str, Values]] = {}
+    keys = table[list(KEYS[topic])].astype(object).where(table[list(KEYS[topic])].notna(), None)
+    units = table["unit"].to_numpy()
+    columns = {name: table[name].to_numpy(dtype=np.int64) for name in MEASURES[topic]}
+    for row, key in enumerate(keys.itertuples(index=False, name=None)):
+        values = found.setdefault(key, {m: np.zeros(side.units, dtype=np.int64) for m in MEASURES[topic]})
+        unit = int(units[row])
+        for name in MEASURES[topic]:
+            values[name][unit] += columns[name][row]
+    return found
+
+
+def _changes(a: Side, b: Side, topic: str) -> list[dict[str, Any]]:
+    """The rows of a topic that changed, the largest change first."""
+    series_a, series_b = _series(a, topic), _series(b, topic)
+    rows = []
+    for keys_a, keys_b in pair(series_a, series_b, _LEVELS[topic]):
+        measures = {
+            name: measure(_sum(series_a, keys_a, name, a.units), _sum(series_b, keys_b, name, b.units))
+            for name in MEASURES[topic]
+        }
+        status = _status(measures, topic, keys_a, keys_b)
+        if status is not None:
+            rows.append({**_named(topic, keys_a, keys_b), "status": status, **measures, "_keys": (keys_a, keys_b)})
+    rows.sort(key=lambda row: -max(abs(row[time]["delta"]) for time in _TIMES[topic]))
+    return rows
+
+
+def _sum(series: dict[Key, dict[str, Values]], keys: tuple[Key, ...], name: str, units: int) -> Values:
+    total = np.zeros(units, dtype=np.int64)
+    for key in keys:
+        total += series[key][name]
+    return total
+
+
+def _named(topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]) -> dict[str, Any]:
+    """The row's keys as on side B (A, where B lacks it), and what A calls it if that is another name."""
+    shown = sorted(keys_b or keys_a, key=str)
+    names: dict[str, Any] = dict(zip(KEYS[topic], shown[0], strict=True))
+    if topic == "kernels":
+        names["short_name"] = short_name(str(names["name"]))
+    if topic in ("kernels", "operators"):
+        names["other_names"] = [key[-1] for key in shown[1:]]
+        renamed = bool(keys_a and keys_b) and set(keys_a) != set(keys_b)
+        names["renamed_from"] = sorted(str(key[-1]) for key in keys_a) if renamed else None
+    return names
+
+
+def _status(
+    measures: dict[str, dict[str, Any] | None], topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]
+) -> str | None:
+    if not keys_a or not keys_b:
+        return "added" if keys_b else "removed"
+    deltas = [
+        found["delta"]
+        for name in _TIMES[topic]
+        if (found := measures[name]) is not None
+        and found["changed"]
+        and abs(found["delta"]) >= max(LEAST_NS, LEAST_SHARE * found["a"])
+    ]
+    if total := sum(deltas):
+        return "slower" if total > 0 else "faster"
+    count = measures["count"]
+    return "calls" if count is not None and count["changed"] and count["delta"] else None
+
+
+def _attribute(rows: list[dict[str, Any]], a: Side, b: Side) -> None:
+    """Add to each kernel's row the operators and lines that launched it: mean time per unit on both sides."""
+    by_kernel = [_by_kernel(a), _by_kernel(b)]
+    for row in rows:
+        shares: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for which, (keys, table, units) in enumerate(zip(row["_keys"], by_kernel, (a.units, b.units), strict=True)):
+            for key in keys:
+                for place, device_ns in table[key]:
+                    shares[place][which] += device_ns / units
+        ordered = sorted(shares.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
+        row["launched_by"] = [
+            {"operator": place[0], "file": place[1], "function": place[2], "a_ns": of_a, "b_ns": of_b}
+            for place, (of_a, of_b) in ordered
+        ]
+
+
+def _by_kernel(side: Side) -> defaultdict[Key, list[tuple[Key, int]]]:
+    table = side.tables["attribution"]
+    sums = table.groupby(list(KEYS["attribution"]), dropna=False, sort=True, as_index=False)["device_ns"].sum()
+    found: defaultdict[Key, list[tuple[Key, int]]] = defaultdict(list)
+    for row in sums.itertuples(index=False):
+        place = tuple(None if pd.isna(value) else value for value in (row.operator, row.file, row.function))
+        found[row[0], row.kernel].append((place, int(row.device_ns)))
+    return found

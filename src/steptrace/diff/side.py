@@ -1,0 +1,231 @@
+"""One side of a diff: its traces' operators, kernels, syncs and lines, counted per step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace.metrics import busy, steps, syncs
+from steptrace.trace.columns import Ints, row_numbers
+from steptrace.trace.find import find_traces
+from steptrace.trace.frames import parse_frame, site_frames
+from steptrace.trace.link import read_trace
+from steptrace.trace.model import Trace
+from steptrace.trace.parallel import read_each
+from steptrace.trace.source import load_source_lines
+
+#: What identifies a row of each table; the other columns, `unit` aside, are measures.
+KEYS: dict[str, tuple[str, ...]] = {
+    "kernels": ("class", "name"),
+    "operators": ("name",),
+    "syncs": ("kind", "file", "function", "op", "label", "phase"),
+    "lines": ("file", "function"),
+    "attribution": ("class", "kernel", "operator", "file", "function"),
+}
+MEASURES: dict[str, tuple[str, ...]] = {
+    "kernels": ("count", "device_ns"),
+    "operators": ("count", "host_ns", "host_self_ns", "device_ns"),
+    "syncs": ("count", "blocked_ns"),
+    "lines": ("count", "device_ns"),
+    "attribution": ("count", "device_ns"),
+}
+#: Figures of a whole step.
+TOTALS = (
+    "step_ns",
+    "busy_ns",
+    "compute_ns",
+    "exposed_comm_ns",
+    "exposed_memory_ns",
+    "idle_ns",
+    "operators",
+    "kernels",
+    "syncs",
+    "blocked_ns",
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A set of traces to compare, in units: the steps of all its ranks, or whole traces where one has no steps.
+
+    `tables` holds for each topic of `KEYS` its keys, `unit` (from 0) and measures, one row per key and unit where the
+    key occurs. `totals` has one row per unit; GPU columns are null for a trace without GPU work. `total_ns` of
+    `sync_total` is over all units: `count`, `blocked_ns`.
+    """
+
+    paths: tuple[Path, ...]
+    ranks: tuple[int | None, ...]
+    units: int
+    whole_traces: bool
+    tables: dict[str, pd.DataFrame]
+    totals: pd.DataFrame
+
+    @property
+    def sync_total(self) -> dict[str, int]:
+        """Syncs and their blocked time over all units."""
+        table = self.tables["syncs"]
+        return {"count": int(table["count"].sum()), "blocked_ns": int(table["blocked_ns"].sum())}
+
+
+def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
+    """Read the traces behind two lists of files or folders.
+
+    Raises:
+        TraceError: a path is missing, or a trace cannot be read.
+    """
+    found = [find_traces(paths) for paths in (a, b)]
+    traces = list(zip(found[0] + found[1], read_each(read_trace, found[0] + found[1]), strict=True))
+    return sides(traces[: len(found[0])], traces[len(found[0]) :])
+
+
+def sides(a: Sequence[tuple[Path, Trace]], b: Sequence[tuple[Path, Trace]]) -> tuple[Side, Side]:
+    """Two sides from traces that have been read. If any trace has no steps, all count as a unit each."""
+    whole = any(len(trace.steps) == 0 for _, trace in (*a, *b))
+    return _side(a, whole=whole), _side(b, whole=whole)
+
+
+def _side(traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Side:
+    parts: dict[str, list[pd.DataFrame]] = {topic: [] for topic in KEYS}
+    totals, first = [], 0
+    for path, trace in traces:
+        count = 1 if whole else len(trace.steps)
+        tables, total = _of_trace(path, trace, whole=whole)
+        for topic, table in tables.items():
+            parts[topic].append(table.assign(unit=table["unit"] + first))
+        totals.append(total)
+        first += count
+    return Side(
+        paths=tuple(path for path, _ in traces),
+        ranks=tuple(trace.rank for _, trace in traces),
+        units=first,
+        whole_traces=whole,
+        tables={topic: pd.concat(found, ignore_index=True) for topic, found in parts.items()},
+        totals=pd.concat(totals, ignore_index=True),
+    )
+
+
+def _of_trace(path: Path, trace: Trace, *, whole: bool) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
+    device = trace.devices[0] if trace.devices else None
+    owner = _operator_of_kernels(trace)
+    costs = syncs.sync_costs(trace, device, load_source_lines(path))
+    costs = costs[costs["counted"].to_numpy()]
+    kernels = _kernel_rows(trace, owner, whole=whole)
+    rows = {
+        "kernels": kernels,
+        "attribution": kernels.rename(columns={"name": "kernel"}),
+        "lines": kernels[kernels["file"].notna()],
+        "operators": _operator_rows(trace, owner, whole=whole),
+        "syncs": costs.assign(unit=_units(costs["step"], whole=whole), count=1),
+    }
+    tables = {topic: _per_unit(found, topic) for topic, found in rows.items()}
+    return tables, _totals(trace, device, tables, whole=whole)
+
+
+def _per_unit(rows: pd.DataFrame, topic: str) -> pd.DataFrame:
+    """The rows of events that lie in a unit, added up by key and unit."""
+    inside = rows[rows["unit"] >= 0]
+    keys = [*KEYS[topic], "unit"]
+    values = (
+        inside[keys]
+        .astype(dict.fromkeys(KEYS[topic], object))
+        .assign(**{name: inside[name] for name in MEASURES[topic]})
+    )
+    return values.groupby(keys, dropna=False, sort=True, as_index=False)[list(MEASURES[topic])].sum()
+
+
+def _units(step: "pd.Series[Any]", *, whole: bool) -> Ints:
+    rows = row_numbers(step)
+    return np.zeros(len(rows), dtype=np.int64) if whole else rows
+
+
+def _operator_of_kernels(trace: Trace) -> Ints:
+    """Row of the innermost operator that each GPU activity was launched under, -1 for none."""
+    launch = row_numbers(trace.kernels["launch"])
+    op = row_numbers(trace.launches["op"])
+    return np.where(launch >= 0, op[np.maximum(launch, 0)], -1) if len(op) else np.full(len(launch), -1)
+
+
+def _kernel_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
+    kernels = trace.kernels
+    names = trace.ops["name"].to_numpy(dtype=object)
+    operator = np.full(len(owner), None, dtype=object)
+    operator[owner >= 0] = names[owner[owner >= 0]]
+    file, function = _lines_of(trace, owner)
+    return pd.DataFrame(
+        {
+            "class": kernels["kind"].to_numpy(dtype=object),
+            "name": kernels["name"].to_numpy(dtype=object),
+            "operator": operator,
+            "file": file,
+            "function": function,
+            "unit": _units(kernels["step"], whole=whole),
+            "count": 1,
+            "device_ns": kernels["dur"].to_numpy(),
+        }
+    )
+
+
+def _lines_of(trace: Trace, owner: Ints) -> tuple[Any, Any]:
+    """File and function of the program's line behind each activity: of the forward operator, for backward ones."""
+    nothing = np.full(len(owner), None, dtype=object)
+    if len(trace.ops) == 0 or len(trace.frames) == 0:
+        return nothing, nothing.copy()
+    forward = row_numbers(trace.ops["forward"])
+    op = np.where(owner >= 0, np.where(forward[owner] >= 0, forward[owner], owner), -1)
+    frame = site_frames(trace, np.where(op >= 0, row_numbers(trace.ops["frame"])[op], -1))
+    codes = trace.frames["name"].cat.codes.to_numpy()
+    parsed = [parse_frame(str(name)) for name in trace.frames["name"].cat.categories]
+    files = np.array([None if p is None else p.file for p in parsed], dtype=object)
+    functions = np.array([None if p is None else p.function for p in parsed], dtype=object)
+    known = frame >= 0
+    nothing[known] = files[codes[frame[known]]]
+    function = np.full(len(owner), None, dtype=object)
+    function[known] = functions[codes[frame[known]]]
+    return nothing, function
+
+
+def _operator_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
+    ops = trace.ops
+    length = ops["dur"].to_numpy()
+    parent = row_numbers(ops["parent"])
+    inside = np.zeros(len(ops), dtype=np.int64)
+    np.add.at(inside, parent[parent >= 0], length[parent >= 0])
+    device = np.zeros(len(ops), dtype=np.int64)
+    np.add.at(device, owner[owner >= 0], trace.kernels["dur"].to_numpy()[owner >= 0])
+    return pd.DataFrame(
+        {
+            "name": ops["name"].to_numpy(dtype=object),
+            "unit": _units(ops["step"], whole=whole),
+            "count": 1,
+            "host_ns": length,
+            # Kineto rounds starts and lengths apart: children can be longer than their parent by a microsecond.
+            "host_self_ns": np.maximum(length - inside, 0),
+            "device_ns": device,
+        }
+    )
+
+
+def _totals(trace: Trace, device: int | None, tables: dict[str, pd.DataFrame], *, whole: bool) -> pd.DataFrame:
+    """One row per unit: `TOTALS`."""
+    if whole:
+        start, end = (0, trace.window[1]) if device is None else busy.activity(trace, device).span
+        table = pd.DataFrame({"step_ns": [end - start]})
+        if device is not None:
+            within = busy.time_within(busy.activity(trace, device), np.array([start]), np.array([end]))
+            table = pd.concat([table, within.drop(columns="dur")], axis=1)
+    else:
+        table = steps.step_times(trace, device).rename(columns={"dur_ns": "step_ns"})
+    for topic, name, measure in (
+        ("operators", "operators", "count"),
+        ("kernels", "kernels", "count"),
+        ("syncs", "syncs", "count"),
+        ("syncs", "blocked_ns", "blocked_ns"),
+    ):
+        by_unit = tables[topic].groupby("unit")[measure].sum()
+        table[name] = [int(by_unit.get(unit, 0)) for unit in range(len(table))]
+    if device is None:
+        table["kernels"] = pd.array([pd.NA] * len(table), dtype="Int64")
+    return table.reindex(columns=list(TOTALS)).astype("Int64")

@@ -1,0 +1,77 @@
+"""A diff in a few lines of plain text."""
+
+from collections import Counter
+from typing import Any
+
+from steptrace.diff.compare import is_empty
+
+#: How many rows of each topic are named; diff.json has all.
+MOST_ROWS = 8
+
+_TOTALS = {
+    "step_ns": "step",
+    "compute_ns": "compute",
+    "exposed_comm_ns": "exposed communication",
+    "exposed_memory_ns": "exposed memory",
+    "idle_ns": "GPU idle",
+}
+_TIMES = {"kernels": ("device_ns",), "operators": ("host_self_ns", "device_ns"), "syncs": ("blocked_ns",)}
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """What changed: totals per step, the syncs, and of each topic the largest changes."""
+    unit = found["unit"]
+    lines = [f"{side.upper()}: {_side(found[side], unit)}" for side in ("a", "b")]
+    if is_empty(found):
+        return "\n".join([*lines, f"no operator, kernel, sync or line differs per {unit}"])
+    if min(found[side]["units"] for side in ("a", "b")) < 2:
+        lines.append(f"one {unit} on a side: there is no spread to judge a difference by")
+    lines.append(f"per {unit}, medians:")
+    lines += [
+        f"  {words:24} {_change(total['a'], total['b'])}"
+        for name, words in _TOTALS.items()
+        if (total := found["totals"][name]) is not None
+    ]
+    a, b = (found["sync_totals"][side] for side in ("a", "b"))
+    lines.append(
+        f"syncs, all {unit}s: {a['count']} -> {b['count']}, blocked {_change(a['blocked_ns'], b['blocked_ns'])}"
+    )
+    for topic, times in _TIMES.items():
+        rows = found[topic]
+        counts = Counter(row["status"] for row in rows)
+        lines.append(f"{topic}: " + (", ".join(f"{n} {status}" for status, n in counts.items()) or "no change"))
+        lines += [_row(row, topic, times) for row in rows[:MOST_ROWS]]
+    return "\n".join(lines)
+
+
+def _side(side: dict[str, Any], unit: str) -> str:
+    traces = side["paths"][0] if len(side["paths"]) == 1 else f"{len(side['paths'])} traces, {side['paths'][0]} ..."
+    return f"{traces} ({side['units']} {unit}{'' if side['units'] == 1 else 's'})"
+
+
+def _row(row: dict[str, Any], topic: str, times: tuple[str, ...]) -> str:
+    time = max(times, key=lambda name: abs(row[name]["delta"]))
+    value, count = row[time], row["count"]
+    name = row.get("short_name") or row.get("name") or f"{row['kind']} in {row['op']}"
+    where = [f"{row['file']}: {row['function']}"] if topic == "syncs" and row["file"] else []
+    where += [row["label"]] if topic == "syncs" and row["label"] else []
+    launched = row.get("launched_by") or []
+    where += [f"by {launched[0]['operator']}"] if launched and launched[0]["operator"] else []
+    calls = f"{count['a']:g} -> {count['b']:g} calls" if count["a"] != count["b"] else f"{count['a']:g} calls"
+    note = ", renamed" if row.get("renamed_from") else ""
+    return f"  {row['status']:8} {_signed(value['delta']):>10}  {name}  ({', '.join([calls, *where])}{note})"
+
+
+def _change(a: float, b: float) -> str:
+    return f"{_time(a)} -> {_time(b)}" + (f" ({b / a:.2f}x)" if a else "")
+
+
+def _signed(ns: float) -> str:
+    return ("+" if ns >= 0 else "-") + _time(abs(ns))
+
+
+def _time(ns: float) -> str:
+    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if abs(ns) >= limit:
+            return f"{ns / limit:.3g} {unit}"
+    return f"{ns:.0f} ns"
