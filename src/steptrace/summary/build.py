@@ -20,10 +20,10 @@ from steptrace.summary import (
     syncs,
 )
 from steptrace.summary.analysis import Analysis, RankSection, Section
-from steptrace.trace.parallel import read_each
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES, Trace
+from steptrace.trace.parallel import read_each
 from steptrace.trace.source import SourceLines, load_source_lines
 
 SCHEMA_VERSION = 1
