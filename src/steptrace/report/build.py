@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steptrace.errors import RecordError
+from steptrace.report.changes_model import load_changes
 from steptrace.report.model import (
-    Agreement,
     Equivalence,
     Finding,
     Method,
@@ -23,12 +23,11 @@ from steptrace.report.model import (
     Run,
     RunError,
     RunSteps,
-    Site,
     StepTime,
     Study,
-    Unknown,
     Variant,
 )
+from steptrace.report.sites import Agreement, Site, Unknown
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
 STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
@@ -131,6 +130,7 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         predicted_sites=tuple(site(item) for item in raw.get("predicted_sites") or ()),
         predicted_unknown=tuple(Unknown(**_fields(Unknown, item)) for item in raw.get("predicted_unknown") or ()),
         sync_agreement=tuple(Agreement(**_fields(Agreement, item)) for item in raw.get("sync_agreement") or ()),
+        changes=load_changes(raw),
         gpu_busy_pct=raw.get("gpu_busy_pct"),
         nvml_util_pct=raw.get("nvml_util_pct"),
         sm_weighted_pct=raw.get("sm_weighted_pct"),

@@ -108,6 +108,37 @@ DEFINITIONS: dict[str, Definition] = {
         "The gap before an activity is host wait if it was launched after the previous one ended, kernel wait if the "
         "gap is under 30 µs, else other.",
     ),
+    "window": Definition(
+        "Parts of the step",
+        "All profiled steps as one window, from the first one's start to the end of the last one's work, over their "
+        "number. Idle time has one cause at each instant; the rest is as in the section above.",
+    ),
+    "residual": Definition(
+        "Residual",
+        "What the parts leave of the measured difference: the profiler slows one variant more than the other, and "
+        "parts are means where a step time is a median.",
+    ),
+    "difference": Definition(
+        "Interval of a part",
+        "Of the difference between the means over runs (Welch's t interval): it carries the variance between runs. One "
+        "run on either side has none.",
+    ),
+    "ceiling": Definition(
+        "At most",
+        "The ceiling of what removing a site's waits can save: the time the host was blocked in them, and not more "
+        "than the busiest stream was idle from their start until a later wait by which all work launched was done.",
+    ),
+    "saved": Definition(
+        "Saved without it",
+        "By replay: the host's calls and each stream's queue are run through again with the site's waits gone, kernels "
+        "taking as long as they did. One site gone often moves its wait to the next, so sites can save nothing alone "
+        "and much together. Without removing anything the replay must come within 1 % of the trace.",
+    ),
+    "whatif": Definition(
+        "What-if",
+        "The baseline's unprofiled step time, times the replayed ratio without the sites that a variant does away "
+        "with. It knows nothing of what else the variant computes.",
+    ),
     "overlap": Definition("Overlap", "Share of communication time during which compute kernels run too."),
     "coverage": Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
 }
@@ -126,6 +157,8 @@ TABLE_TERMS = (
 )
 PARTS_TERMS = {"gpu": ("parts_gpu", "loader_wait"), "host": ("parts_host", "loader_wait"), None: ()}
 SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
+WATERFALL_TERMS = {"gpu": ("window", "idle_cause", "residual", "difference"), "host": ("residual", "difference")}
+PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")
 LAUNCH_TERMS = ("operators", "batch_bytes", "synchronised")
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
 IDLE_TERMS = ("idle_cause", "idle_stream")

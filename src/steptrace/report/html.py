@@ -9,7 +9,8 @@ from steptrace.report import figures, headline, parts_figures
 from steptrace.report import format as fmt
 from steptrace.report.build import load_steps
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Finding, IndexEntry, Part, RunError, RunSteps, Site, Study, Variant
+from steptrace.report.model import Finding, IndexEntry, Part, RunError, RunSteps, Study, Variant
+from steptrace.report.sites import Site
 from steptrace.report.svg import InlineSvg
 
 #: Above this, the trace figures describe a step that the profiler has changed.

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from steptrace.report.changes_model import Changes
+from steptrace.report.sites import Agreement, Site, Unknown
+
 
 @dataclass(frozen=True)
 class RunError:
@@ -72,49 +75,6 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Site:
-    """One place in the code where the host waits for the device."""
-
-    file: str | None
-    line: int | None
-    function: str | None
-    op: str | None
-    label: str | None
-    kind: str | None
-    phase: str | None
-    code: str | None
-    count_per_step: float | None
-    blocked_ns_per_step: float | None
-    exposed_idle_ns_per_step: float | None
-
-    @property
-    def place(self) -> str | None:
-        """`file:line` with the last two folders of a long path."""
-        if self.file is None:
-            return None
-        parts = Path(self.file).parts
-        short = self.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
-        return short if self.line is None else f"{short}:{self.line}"
-
-
-@dataclass(frozen=True)
-class Unknown(Site):
-    """One place of which a prediction cannot say whether the host waits there."""
-
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class Agreement(Site):
-    """One place with its syncs per step as predicted, as warned of by PyTorch and as traced; `why` if they differ."""
-
-    predicted: float
-    warned: float | None
-    traced: float | None
-    why: str | None
-
-
-@dataclass(frozen=True)
 class Equivalence:
     """Loss and gradient of a variant held against the study's float64 reference."""
 
@@ -173,6 +133,7 @@ class Variant:
     predicted_sites: tuple[Site, ...]
     predicted_unknown: tuple[Unknown, ...]
     sync_agreement: tuple[Agreement, ...]
+    changes: Changes
     gpu_busy_pct: float | None
     nvml_util_pct: float | None
     sm_weighted_pct: float | None

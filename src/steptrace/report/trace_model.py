@@ -8,7 +8,8 @@ from typing import Any
 from steptrace.errors import RecordError
 from steptrace.report import format as fmt
 from steptrace.report.build import GPU_PARTS, finding, site
-from steptrace.report.model import Finding, Part, Site
+from steptrace.report.model import Finding, Part
+from steptrace.report.sites import Site
 
 
 @dataclass(frozen=True)

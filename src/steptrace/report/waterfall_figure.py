@@ -1,0 +1,95 @@
+"""The waterfall chart: from the baseline's step time, part by part, to the variant's."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from steptrace.report import format as fmt
+from steptrace.report.changes_model import Difference
+from steptrace.report.svg import (
+    COLOURS,
+    GREY,
+    INK,
+    MUTED,
+    RULE,
+    InlineSvg,
+    canvas,
+    inline,
+    label_height,
+    row_label,
+    rows_axes,
+    style,
+)
+
+CATEGORY_NAMES: dict[str, str] = {
+    "compute": "compute",
+    "exposed_memory": "exposed copies",
+    "exposed_comm": "exposed communication",
+    "idle_sync": "idle: host blocked in a sync",
+    "idle_loader": "idle: waiting for the loader",
+    "idle_host": "idle: host busy launching",
+    "idle_dependency": "idle: stream or event dependency",
+    "idle_unknown": "idle: unknown",
+    "residual": "residual: what the profiler changed",
+}
+
+_BAR, _GAP = 14.0, 8.0
+
+
+def waterfall_figure(parts: Sequence[Difference], total: Difference, name: str) -> InlineSvg:
+    """One row a part: a bar from the step time reached so far to the next, green if shorter, red if longer.
+
+    The lines are the step times of the baseline and of the variant; the axis need not begin at 0.
+    """
+    labels = [(_name(part), signed_ms(part.delta_ms)) for part in parts]
+    head = label_height(labels)
+    row = head + _BAR + _GAP
+    with style():
+        figure = canvas(row * len(parts) + 50)
+        axes = rows_axes(figure, row * len(parts) + 4)
+        reached = total.baseline_ms
+        edges = [total.baseline_ms, total.variant_ms]
+        for part in parts:
+            edges += [reached + end for end in (0.0, part.delta_ms, part.low, part.high) if end is not None]
+            reached += part.delta_ms
+        margin = 0.04 * (max(edges) - min(edges)) or 0.02 * max(edges)
+        axes.set_xlim(min(edges) - margin, max(edges) + margin)
+        axes.grid(axis="x", color=RULE, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.axvline(total.baseline_ms, color=GREY, linewidth=1.4)
+        axes.axvline(total.variant_ms, color=INK, linewidth=1.4)
+        axes.locator_params(axis="x", nbins=6)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("step time, ms: from the baseline (grey line) to the variant (dark line)")
+        reached = total.baseline_ms
+        for index, part in enumerate(parts):
+            row_label(axes, index * row, head, labels[index])
+            _draw(axes, part, reached, index * row + head + _BAR / 2)
+            reached += part.delta_ms
+        alt = (
+            f"Step time from {fmt.duration_ms(total.baseline_ms)} to {fmt.duration_ms(total.variant_ms)}: "
+            + ", ".join(f"{left} {right}" for left, right in labels)
+            + "."
+        )
+        return inline(figure, name, alt)
+
+
+def _name(part: Difference) -> str:
+    return CATEGORY_NAMES.get(part.category or "", part.category or "")
+
+
+def _draw(axes: Axes, part: Difference, reached: float, y: float) -> None:
+    colour = COLOURS["green"] if part.delta_ms < 0 else COLOURS["vermillion"]
+    if part.category == "residual":
+        colour = GREY
+    axes.barh(y, part.delta_ms, _BAR, reached, color=colour, linewidth=0)
+    if part.low is not None and part.high is not None:
+        axes.plot([reached + part.low, reached + part.high], [y, y], color=MUTED, linewidth=1.4)
+
+
+def signed_ms(value: float) -> str:
+    """A difference in the unit that suits it, with its sign: "+1.20 ms", "−310 µs", "0"."""
+    if value == 0:
+        return "0"
+    sign = "+" if value > 0 else "\N{MINUS SIGN}"
+    return sign + fmt.duration_ms(abs(value))

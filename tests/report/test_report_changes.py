@@ -1,0 +1,151 @@
+"""The waterfall and the syncs gained and lost, from comparison.json to the page."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steptrace.report import changes
+from steptrace.report.build import load_study
+from steptrace.report.changes import foretold_words
+from steptrace.report.changes_model import Foretold
+from steptrace.report.model import Study
+from steptrace.report.waterfall_figure import signed_ms
+
+Json = dict[str, Any]
+
+
+def entry(category: str | None, before_ms: float, after_ms: float, half: float | None = 0.05) -> Json:
+    delta = after_ms - before_ms
+    found: Json = {
+        "delta_ms": delta,
+        "delta_ns": round(delta * 1e6),
+        "low": None if half is None else delta - half,
+        "high": None if half is None else delta + half,
+        "baseline_ns": round(before_ms * 1e6),
+        "variant_ns": round(after_ms * 1e6),
+    }
+    return found if category is None else {"category": category, **found}
+
+
+def change(line: int, before: float, after: float, **more: Any) -> Json:
+    sides = {f"{side}_{name}": None for side in ("baseline", "variant") for name in ("blocked_ns", "exposed_idle_ns")}
+    fields = {f"{key}_per_step": value for key, value in sides.items()}
+    fields |= {"file": "masked_losses.py", "line": line, "op": "aten::_unique2", "label": "unique", "phase": "loss"}
+    fields |= {"baseline_count_per_step": before, "variant_count_per_step": after}
+    return fields | more
+
+
+def study_with(builder: Any, *, kind: str = "gpu", repeats: int = 3, **fields: Any) -> Study:
+    builder.add("boolean_mask", [22.0] * repeats, ratio={"value": 1.0, "verdict": "baseline"}, **fields.pop("base", {}))
+    parts = {
+        "gpu": [("compute", 10.0, 11.0), ("exposed_comm", 0.0, 0.0), ("idle_sync", 9.0, 0.5), ("residual", 3.0, 2.5)],
+        "host": [("data", 1.0, 1.0), ("forward", 12.0, 6.0), ("other", 1.0, 1.0), ("residual", 8.0, 6.0)],
+    }[kind]
+    half = None if repeats == 1 else 0.05
+    shown: Json = {
+        "waterfall": [entry(name, before, after, half) for name, before, after in parts],
+        "step_difference": entry(None, 22.0, 14.0, half),
+    }
+    builder.add("where", [14.0] * repeats, ratio={"value": 1.57, "verdict": "faster"}, **(shown | fields))
+    return load_study(builder.write())
+
+
+def text_of(html: object) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", str(html).replace("<wbr>", "")))
+
+
+def test_a_gpu_waterfall_names_its_parts_and_adds_up_on_the_page(study_builder: Any) -> None:
+    page = str(changes.waterfall(study_with(study_builder)))
+    text = text_of(page)
+    assert "22.0 ms → 14.0 ms a step, from boolean_mask" in text
+    assert re.search(r"Idle: host blocked in a sync 9\.00 0\.500 −8\.50 −8\.55 to −8\.45", text)
+    assert re.search(r"Compute 10\.0 11\.0 \+1\.00", text)
+    assert re.search(r"Step time, unprofiled 22\.0 14\.0 −8\.00", text)
+    assert "communication 0" not in text  # a part that neither side has is left out
+    assert page.count("<svg") == 1
+    assert "idle: host blocked in a sync −8.50 ms" in page  # the figure's alternative text
+
+
+def test_a_cpu_waterfall_has_the_hosts_parts(study_builder: Any) -> None:
+    text = text_of(changes.waterfall(study_with(study_builder, kind="host")))
+    assert "parts are those of the host" in text
+    assert re.search(r"Forward 12\.0 6\.00 −6\.00", text)
+
+
+def test_one_run_has_no_intervals(study_builder: Any) -> None:
+    assert "one run" in text_of(changes.waterfall(study_with(study_builder, repeats=1)))
+
+
+def test_without_a_waterfall_the_page_says_so(study_builder: Any) -> None:
+    study = study_with(study_builder, waterfall=[])
+    assert "Not measured" in text_of(changes.waterfall(study))
+    assert "Not measured" in text_of(changes.sync_changes(study))
+
+
+def test_a_measured_sync_diff_has_counts_times_and_the_what_if(study_builder: Any) -> None:
+    times = {"baseline_blocked_ns_per_step": 12.3e6, "variant_blocked_ns_per_step": 0}
+    times |= {"baseline_exposed_idle_ns_per_step": 11.9e6, "variant_exposed_idle_ns_per_step": 0}
+    whatif = {"removed_per_step": 1, "added_per_step": 0, "predicted_ms": 13.3, "measured_ms": 14.0, "error": -0.05}
+    study = study_with(
+        study_builder,
+        sync_diff={"basis": "measured", "sites": [change(38, 1, 0, **times), change(40, 2, 2, variant_line=71)]},
+        whatif=whatif,
+    )
+    text = text_of(changes.sync_changes(study))
+    assert re.search(r"1 → 0 masked_losses.py:38 aten::_unique2 unique 12\.3 ms → 0 ns 11\.9 ms → 0 ns", text)
+    assert re.search(r"2, kept masked_losses.py:40 here at line 71", text)
+    assert "1 site changes against boolean_mask , measured" in text
+    assert "foretold to take 13.3 ms; measured 14.0 ms: −5.0 %" in text
+
+
+def test_a_predicted_sync_diff_is_called_so_and_has_no_times(study_builder: Any) -> None:
+    study = study_with(study_builder, sync_diff={"basis": "predicted", "sites": [change(38, 1, 0)]})
+    text = text_of(changes.sync_changes(study))
+    assert re.search(r"1 → 0 predicted masked_losses.py:38", text)
+    assert "Host blocked Exposed GPU idle" not in text
+
+
+def test_the_price_of_each_site_stands_on_the_page(study_builder: Any) -> None:
+    priced = {
+        "file": "masked_losses.py",
+        "line": 38,
+        "op": "aten::nonzero",
+        "count_per_step": 1,
+        "blocked_ns_per_step": 9e6,
+        "exposed_idle_ns_per_step": 8e6,
+        "saved_ns_per_step": 7e6,
+        "ceiling_ns_per_step": 8.5e6,
+    }
+    prices = {"all_saved_ns_per_step": 7.5e6, "all_ceiling_ns_per_step": 9e6, "replay_error": 0.002, "reason": None}
+    study = study_with(
+        study_builder,
+        base={"sync_sites": [priced], "sync_prices": prices},
+        sync_diff={"basis": "measured", "sites": [change(38, 1, 0)]},
+    )
+    text = text_of(changes.sync_changes(study))
+    assert re.search(r"masked_losses.py:38 aten::nonzero 9\.00 ms 8\.00 ms 7\.00 ms 8\.50 ms", text)
+    assert "saves 7.50 ms a step, at most 9.00 ms" in text
+    assert "with an error of 0.2 %" in text
+
+
+def test_a_trace_that_does_not_replay_gives_its_reason() -> None:
+    nothing = Foretold(2, 0, None, 14.0, None, 0.3, "the replay is off by +30.0 %")
+    assert foretold_words(nothing, "base").endswith(
+        "a step that this variant does away with: the replay is off by +30.0 %."
+    )
+    adding = Foretold(2, 1, 10.0, 8.0, 0.25, 0.0, None)
+    assert foretold_words(adding, "base").endswith(
+        "8.00 ms: +25.0 %. It also adds 1 a step, which the prediction knows nothing of."
+    )
+
+
+@pytest.mark.parametrize(("ms", "text"), [(0, "0"), (1.2, "+1.20 ms"), (-0.31, "−310 µs")])
+def test_differences_have_a_sign(ms: float, text: str) -> None:
+    assert signed_ms(ms) == text
+
+
+def test_studies_of_before_have_no_changes(make_study: Any) -> None:
+    study = load_study(Path(make_study("gpu")))
+    assert all(v.changes.total is None and not v.changes.waterfall and not v.changes.syncs for v in study.variants)
