@@ -99,7 +99,7 @@ def test_frames_of_pytorch_are_not_blamed() -> None:
 
 @pytest.fixture
 def library() -> torch.library.Library:
-    made = torch.library.Library("steptrace_test", "FRAGMENT")
+    made = torch.library.Library("steptrace_sites_test", "FRAGMENT")
     made.define("twice(Tensor x) -> Tensor")
     made.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
     yield made
@@ -108,12 +108,12 @@ def library() -> torch.library.Library:
 
 @pytest.mark.usefixtures("library")
 def test_a_custom_operator_is_unknown_until_it_has_a_rule() -> None:
-    rule = Rule("steptrace_test::twice", "stream", lambda _: 1, "its kernel's source", "it waits")
+    rule = Rule("steptrace_sites_test::twice", "stream", lambda _: 1, "its kernel's source", "it waits")
     with predict_syncs() as unknown:
-        assert torch.ops.steptrace_test.twice(torch.ones(2, device="cuda")).is_cuda
+        assert torch.ops.steptrace_sites_test.twice(torch.ones(2, device="cuda")).is_cuda
     with predict_syncs(rules=[rule]) as known:
-        torch.ops.steptrace_test.twice(torch.ones(2, device="cuda"))
-    assert [u.op for u in unknown.unknown] == ["steptrace_test::twice"]
+        torch.ops.steptrace_sites_test.twice(torch.ones(2, device="cuda"))
+    assert [u.op for u in unknown.unknown] == ["steptrace_sites_test::twice"]
     assert unknown.total == 0
     assert not known.unknown
     assert [(site.kind, site.reason) for site in known.sites] == [("stream", "it waits")]

@@ -1,6 +1,8 @@
 """A prediction leaves nothing behind, and notices when PyTorch's experimental backend API behaves otherwise."""
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -28,6 +30,7 @@ def state() -> dict[str, object]:
         "lift": torch._C._only_lift_cpu_tensors(),
         "foreach": [list(_foreach_utils._foreach_supported_types), list(optimizers._foreach_supported_types)],
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "autograd threads": torch._C._is_multithreading_enabled(),
         "defaults": (torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()),
         "available": (torch.cuda.is_available(), torch.cuda.device_count(), torch.accelerator.is_available()),
         "rng": torch.get_rng_state().tolist(),
@@ -50,6 +53,22 @@ def test_everything_is_as_before(step: Callable[[], object]) -> None:
     except ZeroDivisionError:
         assert step is raising
     assert state() == before
+
+
+def test_a_program_may_have_run_a_backward_pass_before() -> None:
+    """In a process of its own: autograd starts its threads once, with the first backward pass of all."""
+    program = """
+import torch
+from steptrace.predict import predict_syncs
+
+torch.ones(2, requires_grad=True).sum().backward()
+with predict_syncs() as syncs:
+    x = torch.ones(2, device="cuda", requires_grad=True)
+    x[x > 0].sum().backward()
+print([(site.phase, site.count) for site in syncs.sites], x.grad.cpu().tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[('forward', 1), ('backward', 1)] [1.0, 1.0]\n"), done.stderr
 
 
 def test_the_device_is_gone_afterwards() -> None:

@@ -1,7 +1,7 @@
 """Which line of the program an operator call belongs to.
 
-In the forward pass it is on the Python stack. In the backward pass, which PyTorch runs in a thread of its own with no
-Python frames, it is the line that created the running autograd node: anomaly mode stores that stack with every node.
+In the forward pass it is on the Python stack. In the backward pass, of which that stack shows no more than the call of
+the engine, it is the line that created the running autograd node: anomaly mode stores that stack with every node.
 """
 
 import linecache
@@ -55,8 +55,8 @@ def trace_file_name(path: str) -> str:
 def locate(owner: int) -> tuple[Location, str]:
     """The program's line that is running now, and its phase (`forward` or `backward`).
 
-    `owner` is the thread in which the prediction was started; it is waiting in `.backward()` while autograd's own
-    thread runs, and its line is what is left for a node that was created before.
+    `owner` is the thread in which the prediction was started; it is in `.backward()` meanwhile, and its line is what is
+    left for a node that was created before.
     """
     node = torch._C._current_autograd_node()
     here = sys._getframe(1)

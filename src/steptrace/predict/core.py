@@ -4,6 +4,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
+
 from steptrace.errors import PredictError
 from steptrace.predict import amp, backend, execution
 from steptrace.predict.recorder import Recorder, recording
@@ -40,7 +42,10 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
         amp.ensure_registered()
         execution.use_rules(rules)
         recorder = Recorder()
-        with rerouted(recorder), execution.VirtualDevice(), recording(recorder):  # type: ignore[no-untyped-call]
+        # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
+        # later device has none. In the calling thread it needs none.
+        in_this_thread = torch.autograd.set_multithreading_enabled(False)
+        with in_this_thread, rerouted(recorder), execution.VirtualDevice(), recording(recorder):  # type: ignore[no-untyped-call]
             yield recorder
     finally:
         _one_at_a_time.release()

@@ -1,6 +1,5 @@
 """Where a run takes place: host, processor, GPU, versions, and the state of the working directory's repository."""
 
-import importlib.metadata
 import os
 import platform
 import socket
@@ -34,7 +33,7 @@ def collect_environment(device: torch.device) -> Environment:
         driver=_driver_version() if on_gpu else None,
         cuda=torch.version.cuda,
         python=platform.python_version(),
-        torch=importlib.metadata.version("torch"),
+        torch=str(torch.__version__),  # the installed package's own version may lack the build, as in 2.11.0+cu130
         steptrace=steptrace.__version__,
         git_commit=commit,
         git_dirty=None if changes is None else bool(changes),

@@ -5,6 +5,9 @@ while it is being watched.
 """
 
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,18 +61,23 @@ def profile_steps(training: Training, settings: ProfileSettings, trace: Path) ->
     return timings(clock.intervals_ns()[::2], waits_ns, losses)
 
 
-def _profiler(device: torch.device, settings: ProfileSettings, trace: Path) -> profile:
+@contextmanager
+def _profiler(device: torch.device, settings: ProfileSettings, trace: Path) -> Iterator[profile]:
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    return profile(
-        activities=activities,
-        schedule=schedule(wait=settings.wait, warmup=settings.warmup, active=settings.active, repeat=1),
-        on_trace_ready=lambda profiler: _export(profiler, trace),
-        record_shapes=settings.record_shapes,
-        profile_memory=settings.profile_memory,
-        with_stack=settings.with_stack,
-    )
+    with warnings.catch_warnings():
+        # PyTorch 2.11 says so of every schedule, also of one with a single cycle, which loses nothing.
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events", UserWarning)
+        with profile(
+            activities=activities,
+            schedule=schedule(wait=settings.wait, warmup=settings.warmup, active=settings.active, repeat=1),
+            on_trace_ready=lambda profiler: _export(profiler, trace),
+            record_shapes=settings.record_shapes,
+            profile_memory=settings.profile_memory,
+            with_stack=settings.with_stack,
+        ) as profiler:
+            yield profiler
 
 
 def _export(profiler: profile, trace: Path) -> None:
