@@ -1,22 +1,39 @@
-"""How fast and how lean a trace is read, beside `json.load` of the same file in the same run.
+"""How fast and how lean a trace is read and measured, beside Holistic Trace Analysis and `json.load`, in one run.
 
-    python bench/trace_load.py [TRACE] [--mb 200] [--gz]
+    python bench/trace_load.py [TRACE] [--mb 450] [--gz] [--hta [VENV]]
 
 A trace is repeated with shifted times and ids up to the wished size and read back. Each reading runs in a process of
-its own, so that its peak memory is its own. Without TRACE a small training trace is made up.
+its own, so that its peak memory is its own. Without TRACE a real one of the shared traces is taken, or else a small one
+is made up. `--hta` compares with Holistic Trace Analysis 0.5.0, its nanosecond rounding off, in a virtual environment
+of its own (it needs pandas 2), which is made if it is not there.
+
+Times are CPU seconds of the process and its children; wall time stands beside them and means something on a quiet
+machine only. Memory is the peak resident size of the whole process, interpreter and libraries included.
+
+The last line asks whether memory grows with the text: the same events, each with arguments that nothing here needs, are
+three times the size and must take no more.
 """
 
 import argparse
 import gzip
 import json
+import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+SHARED = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
+HTA = ("HolisticTraceAnalysis==0.5.0", "pandas<2.3", "numpy<2.2")
+#: What is asked of this reader with its metrics, against HTA.
+TIMES_AS_FAST, SHARE_OF_MEMORY, MEMORY_GROWTH = 9.0, 0.25, 1.05
+
+_STEP = re.compile(r"ProfilerStep#(\d+)")
 _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Sequence number")
 
 
@@ -48,8 +65,11 @@ def made_up_trace(steps: int = 20, ops: int = 60) -> dict[str, Any]:
     return {"schemaVersion": 1, "traceEvents": events}
 
 
-def write_repeated(trace: dict[str, Any], out: Path, megabytes: float) -> int:
-    """Repeat the events until the JSON has the wished size; returns its size in bytes."""
+def write_repeated(trace: dict[str, Any], out: Path, megabytes: float, *, padding: int = 0) -> int:
+    """Repeat the events until the JSON has the wished size; returns its size in bytes.
+
+    `padding` times the event's own text goes into one more argument of it; it does not count for the wished size.
+    """
     events = [event for event in trace["traceEvents"] if isinstance(event.get("ts"), int | float)]
     begin = min(event["ts"] for event in events)
     span = max(event["ts"] + event.get("dur", 0) for event in events) - begin
@@ -57,11 +77,11 @@ def write_repeated(trace: dict[str, Any], out: Path, megabytes: float) -> int:
         (event["args"][key] for event in events for key in _SHIFTED if isinstance(event.get("args", {}).get(key), int)),
         default=0,
     )
-    size, copy = 0, 0
+    size, copy, padded = 0, 0, 0
     opener = gzip.open if out.suffix == ".gz" else open
     with opener(out, "wt") as file:
         size += file.write('{"traceEvents": [\n')
-        while size < megabytes * 1e6:
+        while size - padded < megabytes * 1e6:
             for event in events:
                 args = event.get("args", {})
                 moved = {key: args[key] + copy * shift for key in _SHIFTED if isinstance(args.get(key), int)}
@@ -69,66 +89,162 @@ def write_repeated(trace: dict[str, Any], out: Path, megabytes: float) -> int:
                 again = {"ph": event["ph"], **event, "ts": event["ts"] - begin + copy * (span + 10)}
                 if args:
                     again["args"] = {**args, **moved}
-                size += file.write((",\n" if size > 20 else "") + json.dumps(again))
+                if name := _STEP.fullmatch(event.get("name", "")):
+                    again["name"] = f"ProfilerStep#{int(name[1]) + copy}"
+                text = json.dumps(again)
+                if padding:
+                    again["args"] = {**again.get("args", {}), "padding": "x" * (padding * len(text))}
+                    padded -= len(text)
+                    text = json.dumps(again)
+                    padded += len(text)
+                size += file.write((",\n" if size > 20 else "") + text)
             copy += 1
         size += file.write("\n]}\n")
     return size
 
 
-def measure(how: str, path: Path) -> dict[str, float]:
-    """Read `path` in a process of its own: CPU seconds, wall seconds, and peak memory beyond the imports, in MB."""
-    command = [sys.executable, __file__, str(path), "--measure", how]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+def measure(how: str, path: Path, python: str = sys.executable) -> dict[str, float]:
+    """Do `how` to `path` in a process of its own: CPU seconds, wall seconds, peak memory in MB."""
+    command = [python, __file__, str(path), "--measure", how]
+    environment = {**os.environ, "HTA_DISABLE_NS_ROUNDING": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise SystemExit(f"{how} failed:\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _load_json(path: Path) -> None:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt") as text:
+        json.load(text)
+
+
+def _columns(path: Path) -> None:
+    from steptrace.trace.read import read_raw
+
+    read_raw(path)
+
+
+def _steptrace(path: Path) -> None:
+    """Linked tables, then temporal breakdown, idle time, kernels, launches and queues."""
+    from steptrace.metrics import busy, idle, kernels, launches, queues, steps
+    from steptrace.trace.link import read_trace
+
+    trace = read_trace(path)
+    device = trace.devices[0]
+    busy.gpu_time(trace, device)
+    steps.step_times(trace, device)
+    idle.idle_by_stream(trace)
+    idle.idle_gaps(trace, device)
+    kernels.kernel_table(trace, device)
+    kernels.kernel_types(trace, device)
+    launches.launch_calls(launches.launch_times(trace, device))
+    queues.queues(trace, queues.queue_lengths(trace))
+
+
+def _hta(path: Path) -> None:
+    """The same of Holistic Trace Analysis, as far as it has it."""
+    from hta.trace_analysis import TraceAnalysis
+
+    analysis = TraceAnalysis(trace_files={0: str(path)}, include_last_profiler_step=True)
+    analysis.get_temporal_breakdown(visualize=False)
+    analysis.get_idle_time_breakdown(visualize=False)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+    analysis.get_cuda_kernel_launch_stats(visualize=False)
+    analysis.get_queue_length_summary()
+
+
+ACTIONS: dict[str, Callable[[Path], None]] = {
+    "json.load": _load_json,
+    "columns": _columns,
+    "steptrace": _steptrace,
+    "HTA 0.5.0": _hta,
+}
 
 
 def _measure_here(how: str, path: Path) -> None:
-    import steptrace.trace.link as link
-    import steptrace.trace.read as read
-
-    def load_json(file: Path) -> None:
-        opener = gzip.open if file.suffix == ".gz" else open
-        with opener(file, "rt") as text:
-            json.load(text)
-
-    action = {"json.load": load_json, "columns": read.read_raw, "linked tables": link.read_trace}[how]
-    before = resource.getrusage(resource.RUSAGE_SELF)
     wall = time.perf_counter()
-    action(path)
+    ACTIONS[how](path)
     wall = time.perf_counter() - wall
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"cpu_s": cpu, "wall_s": wall, "peak_mb": (after.ru_maxrss - before.ru_maxrss) / 1024}))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    print(json.dumps({"cpu_s": cpu, "wall_s": wall, "peak_mb": max(usage.ru_maxrss for usage in used) / 1024}))
+
+
+def hta_python(venv: Path) -> str:
+    """The interpreter of a virtual environment with HTA, which is made if it is not there."""
+    python = venv / "bin" / "python"
+    if not python.exists():
+        print(f"making {venv} for Holistic Trace Analysis", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *HTA], check=True)
+    return str(python)
+
+
+def _load(path: Path | None) -> tuple[str, dict[str, Any]]:
+    path = path or SHARED / "h100_qwen.json.gz"
+    if not path.is_file():
+        return "a made-up trace", made_up_trace()
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt") as file:
+        return path.name, json.load(file)
+
+
+def _report(results: dict[str, dict[str, float]], megabytes: float) -> None:
+    print(f"{'':12}{'CPU s':>8}{'ms/MB':>8}{'wall s':>8}{'peak MB':>9}{'x text':>8}")
+    for how, found in results.items():
+        print(
+            f"{how:12}{found['cpu_s']:8.2f}{found['cpu_s'] * 1e3 / megabytes:8.1f}{found['wall_s']:8.2f}"
+            f"{found['peak_mb']:9.0f}{found['peak_mb'] / megabytes:8.2f}"
+        )
+    ours = results["steptrace"]
+    for how in results.keys() - {"steptrace", "columns"}:
+        times, share = results[how]["cpu_s"] / ours["cpu_s"], ours["peak_mb"] / results[how]["peak_mb"]
+        print(f"steptrace against {how}: {times:.1f} times as fast, {share:.2f} of its memory")
+        if how.startswith("HTA"):
+            met = times >= TIMES_AS_FAST and share <= SHARE_OF_MEMORY
+            print(f"required {TIMES_AS_FAST:g} times, {SHARE_OF_MEMORY:g} of the memory: {'met' if met else 'NOT met'}")
+
+
+def _grows(trace: dict[str, Any], folder: Path, megabytes: float) -> None:
+    """Print what the same events take as they are, and with arguments that make their text three times as long."""
+    peaks, sizes = [], []
+    for padding in (0, 2):
+        path = folder / "growth.json"
+        sizes.append(write_repeated(trace, path, megabytes, padding=padding) / 1e6)
+        peaks.append(measure("steptrace", path)["peak_mb"])
+        path.unlink()
+    met = "met" if peaks[1] <= MEMORY_GROWTH * peaks[0] else "NOT met"
+    print(
+        f"the same events in {sizes[0]:.0f} and {sizes[1]:.0f} MB: peaks of {peaks[0]:.0f} and {peaks[1]:.0f} MB "
+        f"(required: no growth beyond {MEMORY_GROWTH - 1:.0%}: {met})"
+    )
 
 
 def main() -> None:
     """Run the comparison and print one line per way of reading."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", nargs="?", type=Path)
-    parser.add_argument("--mb", type=float, default=200.0)
+    parser.add_argument("--mb", type=float, default=450.0)
     parser.add_argument("--gz", action="store_true")
+    parser.add_argument("--hta", nargs="?", type=Path, const=Path("build/hta"), metavar="VENV")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         _measure_here(arguments.measure, arguments.trace)
         return
-    trace = made_up_trace()
-    if arguments.trace:
-        opener = gzip.open if arguments.trace.suffix == ".gz" else open
-        with opener(arguments.trace, "rt") as file:
-            trace = json.load(file)
+    python = hta_python(arguments.hta) if arguments.hta else None
+    name, trace = _load(arguments.trace)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("trace.json.gz" if arguments.gz else "trace.json")
         megabytes = write_repeated(trace, path, arguments.mb) / 1e6
-        print(f"{megabytes:.0f} MB of JSON")
-        reference = None
-        for how in ("json.load", "columns", "linked tables"):
-            result = measure(how, path)
-            reference = reference or result
-            print(
-                f"{how:14} {result['cpu_s'] * 1e3 / megabytes:6.1f} ms CPU per MB "
-                f"({reference['cpu_s'] / result['cpu_s']:.1f}x as fast), "
-                f"{result['peak_mb'] / megabytes:5.2f} bytes of memory per byte"
-            )
+        print(f"{name}, repeated to {megabytes:.0f} MB of JSON")
+        results = {how: measure(how, path) for how in ("json.load", "columns", "steptrace")}
+        if python:
+            results["HTA 0.5.0"] = measure("HTA 0.5.0", path, python)
+        _report(results, megabytes)
+        path.unlink()
+        _grows(trace, Path(folder), arguments.mb / 3)
 
 
 if __name__ == "__main__":
