@@ -34,5 +34,5 @@ rule analyze_trace:
         code=PLAN.code(modules=["steptrace.cli", "steptrace.report.*"]),
     shell:
         """
-        "$STEPTRACE_PYTHON" -m steptrace.cli analyze {input} --out results/traces/{wildcards.trace} 2>&1 | tee {log}
+        "$STEPTRACE_PYTHON" -m steptrace.cli analyze {input:q} --out results/traces/{wildcards.trace} 2>&1 | tee {log}
         """

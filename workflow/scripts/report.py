@@ -9,7 +9,7 @@ from steptrace.report.notebook import render_index, render_study
 
 parser = argparse.ArgumentParser()
 parser.add_argument("what", choices=("study", "index"))
-parser.add_argument("files", nargs="+", type=Path)
+parser.add_argument("files", nargs="*", type=Path)
 parser.add_argument("--traces", nargs="*", type=Path, default=[])
 parser.add_argument("--out", type=Path, required=True)
 options = parser.parse_args()

@@ -10,7 +10,7 @@ from steptrace.verdict import explain, judge
 
 parser = argparse.ArgumentParser()
 parser.add_argument("what", choices=("write", "enforce"))
-parser.add_argument("files", nargs="+", type=Path)
+parser.add_argument("files", nargs="*", type=Path)
 parser.add_argument("--gates", type=json.loads, default={})
 parser.add_argument("--out", type=Path)
 options = parser.parse_args()

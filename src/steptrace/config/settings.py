@@ -94,6 +94,8 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         document.update({key: _listed(key, value) for key, value in overrides.items()})
         check(document, project.schema("workflow"), where="--config")
     where = file if "studies" not in overrides else "--config"
+    if not document["studies"] and not document["traces"]:
+        raise ConfigError("neither a study nor a trace", where=where, expected="`studies`, `traces`, or both")
     for name in document["studies"]:
         if name not in project.study_files:
             raise ConfigError(f"there is no study '{name}'", where=where, next_step=near(name, project.study_files))

@@ -1,0 +1,57 @@
+"""Traces alone, with nothing replaced: from `traces:` to a page of each and the index, and no training at all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders import TraceBuilder, training_step
+
+pytestmark = pytest.mark.workflow
+
+ROOT = Path(__file__).parents[2]
+
+
+def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--snakefile", str(ROOT / "Snakefile")]
+    return subprocess.run(
+        [*command, "--directory", str(folder), *arguments],
+        cwd=ROOT,
+        env=os.environ | {"STEPTRACE_LOCKS": str(folder / "locks")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def test_traces_without_a_study(tmp_path: Path) -> None:
+    for rank in range(2):
+        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
+        for index in range(2):
+            training_step(builder, index, index * 1_100_000)
+        builder.write(tmp_path / "job" / f"rank{rank}.json.gz")
+        builder.write(tmp_path / "lone trace.json")
+    result = _snakemake(tmp_path, "--config", "studies=[]", 'traces=["lone trace.json", {name: ranks, path: job}]')
+    assert result.returncode == 0, result.stdout
+    traces = tmp_path / "results" / "traces"
+    ranks = json.loads((traces / "ranks" / "summary.json").read_text())
+    assert [entry["rank"] for entry in ranks["traces"]] == [0, 1]
+    (lone,) = (folder for folder in traces.iterdir() if folder.name != "ranks")
+    assert json.loads((lone / "summary.json").read_text())["traces"][0]["quality"]["steps"] == 2
+    index = (tmp_path / "reports" / "index.html").read_text(encoding="utf-8")
+    for folder in (lone, traces / "ranks"):
+        assert (folder / "report.html").is_file()
+        assert f'href="../results/traces/{folder.name}/report.html"' in index
+    assert json.loads((tmp_path / "results" / "verdict.json").read_text())["status"] == "pass"
+
+
+def test_neither_a_study_nor_a_trace_is_one_message(tmp_path: Path) -> None:
+    result = _snakemake(tmp_path, "--dry-run", "--config", "studies=[]")
+    assert result.returncode == 2
+    assert "neither a study nor a trace" in result.stdout
+    assert "Traceback" not in result.stdout
