@@ -1,8 +1,9 @@
 """The index's lines: what each study and each imported trace found, and where its page is."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from steptrace.report import format as fmt
 from steptrace.report import headline, html
@@ -41,15 +42,24 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
     traces = summary.get("traces") or []
     first = traces[0] if traces else {}
     warnings = sum(len((trace.get("quality") or {}).get("warnings") or ()) for trace in traces)
-    busy = fmt.percent(first.get("gpu_busy_pct"))
     syncs = fmt.count((first.get("syncs") or {}).get("per_step"))
+    headline_ = f"GPU busy {_busy(traces)}, syncs per step {syncs}."
+    if late := (summary.get("ranks") or {}).get("straggler"):
+        headline_ += f" Rank {late['rank']} is the straggler."
     return IndexEntry(
         name=path.parent.name,
         title=path.parent.name,
-        headline=f"GPU busy {busy}, syncs per step {syncs}.",
+        headline=headline_,
         href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
         scale=None,
         machine=first.get("device_name"),
         status="ok",
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )
+
+
+def _busy(traces: Sequence[Mapping[str, Any]]) -> str:
+    """The GPUs' busy share: of several ranks the least and the greatest."""
+    shares = sorted(t["gpu_busy_pct"] for t in traces if t.get("gpu_busy_pct") is not None)
+    texts = list(dict.fromkeys(fmt.percent(share) for share in (shares[0], shares[-1]))) if shares else []
+    return " to ".join(texts) or fmt.NOT_MEASURED
