@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from builders import TraceBuilder, training_step
 from steptrace.report import trace_page
-from steptrace.report.build import GPU_PARTS
 from steptrace.report.notebook import render_index, render_study
+from steptrace.summary import summarize
 
 Json = dict[str, Any]
 
@@ -453,17 +454,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     comparison = broken_study(folder / "results")
     summary = folder / "results" / "traces" / "mine" / "summary.json"
     summary.parent.mkdir(parents=True)
-    parts = {f"{name}_ns": ns for name, ns in zip(GPU_PARTS, (6_000_000, 0, 1_000_000, 3_000_000), strict=True)}
-    trace = {
-        "path": "mine.json.gz",
-        "device_name": "NVIDIA H200",
-        "gpu_busy_pct": 70.0,
-        "gpu": {**parts, "activities": 42, "span_ns": 10_000_000},
-        "steps": [{"index": 4, "start_ns": 0, "dur_ns": 10_000_000, **parts}],
-        "idle": {"by_cause": {"sync": 3_000_000}, "by_stream": []},
-        "syncs": {"count": 2, "per_step": 2.0, "sites": [{**SITES[0], "count_per_step": 2.0}]},
-    }
-    summary.write_text(json.dumps({"traces": [trace]}))
+    builder = TraceBuilder()
+    training_step(builder)
+    summary.write_text(json.dumps(summarize([builder.write(folder / "mine.json.gz")])[0]))
     made = {name: folder / f"{name}.html" for name in ("study", "index", "trace")}
     render_study(comparison, made["study"], folder / "study.ipynb")
     render_index([comparison], made["index"], folder / "index.ipynb", imported=[summary])
