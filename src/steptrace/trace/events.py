@@ -123,6 +123,8 @@ def exact_to_ns(values: Sequence[Decimal]) -> Ints:
 
 def integers(values: Sequence[Any]) -> Ints:
     """The int64 column of loosely typed values; what is no integer becomes `MISSING`."""
+    if None in values:  # by identity, so without a comparison a value: a root frame's parent is null
+        values = [MISSING if value is None else value for value in values]
     try:
         column = np.array(values)
     except ValueError:  # ragged lists among them

@@ -97,6 +97,9 @@ _INTEGER_ARGS = {
     "memory": ("device_type", "device_id", "address", "size", "allocated", "reserved"),
 }
 
+#: The phase of a kind's events, where it is not that of complete ones.
+_PHASES = {"memory": "i"}
+
 #: The kinds of events that can say which collective they belong to.
 _WITH_COLLECTIVES = ("op", "gpu")
 
@@ -122,11 +125,18 @@ class _Reader:
         for event in self._decode(chunk):
             groups[event.cat].append(event)
         for category, events in groups.items():
-            for phase, number in Counter(map(attrgetter("ph"), events)).items():
+            phases = [event.ph for event in events]
+            # Nearly always one phase: to count it is much cheaper than to tally.
+            alike = phases.count(phases[0]) == len(phases)
+            tally = {phases[0]: len(phases)} if alike else Counter(phases)
+            for phase, number in tally.items():
                 self.counts[f"{phase} {category}" if category else phase] += number
             kind = _KINDS.get(category or "")
             if kind is not None:
-                self._add_rows(kind, category or "", events)
+                wanted = _PHASES.get(kind, "X")
+                rows = events if alike else [event for event in events if event.ph == wanted]
+                if phases[0] == wanted or not alike:
+                    self._add_rows(kind, category or "", rows)
             elif category is None:
                 self._add_thread_names(events)
 
@@ -156,9 +166,7 @@ class _Reader:
                 f"JSON, but no trace: {error}", where=self.path, expected="events as torch.profiler writes them"
             ) from error
 
-    def _add_rows(self, kind: str, category: str, events: list[Any]) -> None:
-        phase = "i" if kind == "memory" else "X"
-        rows = [event for event in events if event.ph == phase]
+    def _add_rows(self, kind: str, category: str, rows: list[Any]) -> None:
         if kind == "memory":
             rows = [event for event in rows if event.name == "[memory]"]
         if not rows:

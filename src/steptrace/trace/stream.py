@@ -57,10 +57,11 @@ class EventStream:
                 if cut is None and len(buffer) > 2 * self._chunk:
                     cut = _scan(buffer).last_gap
                 if cut is not None:
-                    yield b"[" + buffer[: cut + 1] + b"]"
+                    # A view: the text, megabytes of it, is copied once and not twice.
+                    yield b"".join((b"[", memoryview(buffer)[: cut + 1], b"]"))
                     buffer = buffer[buffer.index(b"{", cut) :]
                 more = self._read(file)
-                buffer += more
+                buffer = buffer + more
             yield from self._finish(buffer)
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
