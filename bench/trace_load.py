@@ -77,6 +77,8 @@ def write_repeated(trace: dict[str, Any], out: Path, megabytes: float, *, paddin
         (event["args"][key] for event in events for key in _SHIFTED if isinstance(event.get("args", {}).get(key), int)),
         default=0,
     )
+    indices = [int(match[1]) for event in events if (match := _STEP.fullmatch(event.get("name", "")))]
+    steps = max(indices, default=0) - min(indices, default=0) + 1
     size, copy, padded = 0, 0, 0
     opener = gzip.open if out.suffix == ".gz" else open
     with opener(out, "wt") as file:
@@ -90,7 +92,7 @@ def write_repeated(trace: dict[str, Any], out: Path, megabytes: float, *, paddin
                 if args:
                     again["args"] = {**args, **moved}
                 if name := _STEP.fullmatch(event.get("name", "")):
-                    again["name"] = f"ProfilerStep#{int(name[1]) + copy}"
+                    again["name"] = f"ProfilerStep#{int(name[1]) + copy * steps}"
                 text = json.dumps(again)
                 if padding:
                     again["args"] = {**again.get("args", {}), "padding": "x" * (padding * len(text))}
