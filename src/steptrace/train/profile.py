@@ -67,7 +67,7 @@ def _profiler(device: torch.device, settings: ProfileSettings, trace: Path) -> I
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     with warnings.catch_warnings():
-        # PyTorch 2.11 says so of every schedule, also of one with a single cycle, which loses nothing.
+        # PyTorch 2.11 says so of every profile, also of one with a single cycle, which loses nothing.
         warnings.filterwarnings("ignore", "Warning: Profiler clears events", UserWarning)
         with profile(
             activities=activities,
