@@ -73,9 +73,13 @@ def test_errors_inside_a_group_file_name_the_file(copy):
     message = error_of(Composer([copy / "config"]))
     assert "batchsize" in message
     (copy / "config/data/random_masks.yaml").write_text("batch_size: [3\n")
-    assert "not valid YAML" in error_of(Composer([copy / "config"]))
+    message = error_of(Composer([copy / "config"]))
+    assert "data/random_masks.yaml, line 2: is not valid YAML: expected ',' or ']'" in message
     (copy / "config/data/random_masks.yaml").write_text("batch_size: 3\n")
     assert "data.dataset has no" in error_of(Composer([copy / "config"]))
+    (copy / "config/loss/boolean_mask.yaml").write_text("- ignore_index: 3\n")
+    message = error_of(Composer([copy / "config"]))
+    assert "loss/boolean_mask.yaml: Invalid type assigned: list is not a subclass of Dict" in message
 
 
 def test_a_later_choice_of_a_group_replaces_an_earlier_one(composer):

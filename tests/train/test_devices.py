@@ -34,6 +34,16 @@ def test_a_second_training_on_the_cpu_waits():
     assert lease.environment == {}
 
 
+def test_a_link_in_the_shared_folder_is_not_followed(locks, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    locks.mkdir()
+    (locks / "cpu.lock").symlink_to(precious)
+    with pytest.raises(OSError, match=r"cpu\.lock"):
+        try_lock(locks / "cpu.lock")
+    assert precious.read_text() == "mine"
+
+
 def test_each_gpu_is_given_once_and_only_what_is_visible(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: [f"GPU-{i}" for i in "abcdefgh"])

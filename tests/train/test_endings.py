@@ -54,6 +54,13 @@ def test_the_last_exception_is_the_error():
     assert classify(1, []).error == "exit code 1"
 
 
+def test_a_message_that_announces_its_reason_is_given_with_it():
+    announced = "hydra.errors.InstantiationException: Error in call to target 'mine.Loss':"
+    log = [*TRACEBACK, announced, """TypeError("got an unexpected keyword argument 'slope'")""", "full_key: loss"]
+    assert classify(1, log).error == f"{announced} {log[3]}"
+    assert classify(1, [*TRACEBACK, announced]).error == announced
+
+
 def test_an_endless_message_is_cut():
     ending = classify(1, ["ValueError: " + "x" * 10_000])
     assert ending.error is not None

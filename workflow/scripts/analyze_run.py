@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from steptrace.errors import TraceError
+from steptrace.errors import SteptraceError
 from steptrace.record import read_status, write_json
 from steptrace.summary import SCHEMA_VERSION, summarize, write_tables
 
@@ -19,7 +19,7 @@ if traces and read_status(options.run_dir).status == "ok":
     try:
         summary, analyses = summarize(traces)
         write_tables(analyses, options.run_dir / "tables")
-    except TraceError as error:  # step times count without a trace
+    except SteptraceError as error:  # step times count without a trace
         summary["error"] = str(error)
         print(f"warning: {error}", file=sys.stderr)
 write_json(options.out, summary)

@@ -18,6 +18,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from steptrace.config.documents import not_yaml
 from steptrace.config.names import near
 from steptrace.config.schema import RootConfig, schema_keys
 from steptrace.errors import ConfigError
@@ -81,7 +82,8 @@ class Composer:
         except MissingConfigException as error:
             raise self._missing(error, where) from error
         except yaml.YAMLError as error:
-            raise ConfigError(f"a configuration group is not valid YAML: {_one_line(error)}", where=where) from error
+            mark = getattr(error, "problem_mark", None)
+            raise not_yaml(error, where=f"{where}, {mark.name if mark else 'a group'}") from error
         except (HydraException, OmegaConfBaseException) as error:
             raise self._readable(error, overrides, where) from error
 
@@ -162,4 +164,6 @@ def _resolve(config: DictConfig, where: str) -> dict[str, Any]:
 
 def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith("while composing config:"):
+        return lines[1]  # the first only names the file
     return lines[0] if lines else type(error).__name__

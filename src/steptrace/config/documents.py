@@ -42,15 +42,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read ({error})", where=path) from error
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
-        where = f"{path}, line {mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"is not valid YAML: {problem}", where=where) from error
+        raise not_yaml(error, where=str(path)) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise ConfigError("holds no keys", where=path, expected="a mapping `key: value`")
     return document
+
+
+def not_yaml(error: yaml.YAMLError, *, where: str) -> ConfigError:
+    """Return what PyYAML says about a document, in one line and with the line it is about."""
+    mark = getattr(error, "problem_mark", None)
+    problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+    return ConfigError(f"is not valid YAML: {problem}", where=f"{where}, line {mark.line + 1}" if mark else where)
 
 
 @cache

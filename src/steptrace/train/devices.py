@@ -115,10 +115,14 @@ def _folder() -> Path:
 
 
 def _open_shared(path: Path) -> int:
-    """Open a file that other users may lock too; Linux refuses O_CREAT on another's file in a sticky folder."""
+    """Open a file that other users may lock too; Linux refuses O_CREAT on another's file in a sticky folder.
+
+    Never through a link: in a folder that all may write to, one could lead to any file of ours.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return os.open(path, flags)
     except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
         os.fchmod(descriptor, 0o666)
         return descriptor

@@ -92,9 +92,10 @@ def _was_killed(number: int | None, lines: Sequence[str]) -> bool:
 
 def _last_error(lines: Sequence[str]) -> str | None:
     """Return the last exception of the log, else its `error: ...` line, else its last line."""
-    for line in reversed(lines):
-        if _EXCEPTION.match(line):
-            return line
+    for index in reversed(range(len(lines))):
+        if _EXCEPTION.match(lines[index]):
+            # A message that announces its reason, as Hydra's do, has it on the next line.
+            return " ".join(lines[index : index + 2]) if lines[index].endswith(":") else lines[index]
     for line in reversed(lines):
         if line.startswith("error: "):
             return line.removeprefix("error: ")
