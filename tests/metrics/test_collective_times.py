@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from builders import TraceBuilder
 from steptrace.metrics.busy import gpu_time
 from steptrace.metrics.collectives import collective_times, collectives_by_name, collectives_by_step
+from steptrace.schema import validate
+from steptrace.schema.comm import COLLECTIVE_TIMES
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
@@ -45,7 +47,7 @@ def test_brute_force(spans: list[tuple[int, int, int, bool]]) -> None:
     if not len(trace.collectives):
         assert all(not is_comm for *_, is_comm in spans)
         return
-    times = collective_times(trace, 0)
+    times = validate(collective_times(trace, 0), COLLECTIVE_TIMES)
     computing = {us for s, n, _, is_comm in spans if not is_comm for us in range(s, s + n)}
     want = sorted((s, n, sum(us not in computing for us in range(s, s + n))) for s, n, _, is_comm in spans if is_comm)
     got = times[["ts", "dur_ns", "exposed_ns"]].to_numpy() // 1000

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from builders import TraceBuilder
 from steptrace.cli import main
 from steptrace.metrics import ranks
+from steptrace.schema import validate
+from steptrace.schema.comm import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.trace.model import Trace
 
 TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
@@ -59,6 +63,54 @@ def test_waits_are_for_the_last_rank_whatever_the_clocks_say(numbered: Any, base
     assert found == ranks.Straggler(rank=1, share=1.0, caused_ns=3_500_000, delay_ns=1_400_000)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(1, 800)] * 3), min_size=3, max_size=6), st.integers(0, 10**6))
+def test_brute_force(starts: list[tuple[int, int, int]], clock: int) -> None:
+    base = 1_700_000_000_000_000_000
+    traces = {r: _rank(r, [(s[r], 900) for s in starts], clock=clock * r, base=base) for r in range(3)}
+    matched, waits = ranks.matched_collectives(traces)
+    validate(matched, MATCHED_COLLECTIVES)
+    validate(waits, RANK_WAITS)
+    caused, delay = [0, 0, 0], [0, 0, 0]
+    for each in starts:
+        last = each.index(max(each))
+        caused[last] += sum(max(each) - start for start in each) * 1000
+        delay[last] += (max(each) - sorted(each)[1]) * 1000
+    assert waits["wait_ns"].tolist() == [sum(max(s) - s[r] for s in starts) * 1000 for r in range(3)]
+    assert waits["caused_ns"].tolist() == caused
+    assert waits["delay_ns"].tolist() == delay
+    assert waits["caused_ns"].sum() == matched["wait_ns"].sum()
+
+
+def test_messages_between_two_ranks_are_not_matched_by_number() -> None:
+    """Each pair of ranks numbers its messages for itself: what rank 2 calls its first is none of rank 0's."""
+    made = {}
+    for rank, (collective, first, start, end) in enumerate(
+        [("send", 1, 100, 200), ("recv", 7, 150, 200), ("recv", 1, 500, 600)]
+    ):
+        builder = TraceBuilder(distributedInfo={"rank": rank}, baseTimeNanoseconds=1_700_000_000_000_000_000)
+        for step in range(4):
+            begin = step * 1_000_000
+            # Rank 2 talks with a rank that is not here, at times of its own.
+            own = 37_000 * step * step if rank == 2 else 0
+            builder.step(step, begin, 900_000)
+            args = {"Collective name": collective, "Process Group Name": "0", "Seq": first + step}
+            builder.kernel(begin + 1_000, begin + own + start * 1000, (end - start) * 1000, NCCL, **args)
+        made[rank] = builder.trace()
+    matched, waits = ranks.matched_collectives(made)
+    assert set(matched["collective"]) == {"send_recv"}
+    assert set(matched["matched_by"]) == {"time"}
+    assert waits["matched"].tolist()[:2] == [4, 4]
+    assert waits["wait_ns"].tolist()[:2] == [200_000, 0]
+
+
+def test_too_few_pairs_by_order_align_nothing() -> None:
+    _, waits = ranks.matched_collectives({r: _rank(r, [(500, 900)] * 2) for r in range(2)})
+    assert waits["wait_ns"].isna().all()
+    numbered = {r: _rank(r, [(500 + r, 900)], numbered=True) for r in range(2)}
+    assert ranks.matched_collectives(numbered)[1]["wait_ns"].tolist() == [1_000, 0]
+
+
 def test_no_single_rank_stands_out() -> None:
     parts = {r: [(800 if number % 3 == r else 500, 900) for number in range(9)] for r in range(3)}
     _, waits = ranks.matched_collectives({r: _rank(r, p) for r, p in parts.items()})
@@ -97,7 +149,7 @@ def test_traces_without_gpu_work_or_collectives() -> None:
 
 def test_kernels_across_ranks() -> None:
     traces = {r: _rank(r, [(500, 900)] * 3) for r in range(3)}
-    table = ranks.rank_kernels(traces).set_index("name").loc["gemm"]
+    table = validate(ranks.rank_kernels(traces), RANK_KERNELS).set_index("name").loc["gemm"]
     assert (table["ranks"], table["count"], table["slowest_rank"]) == (3, 9, 2)
     assert (table["mean_min_ns"], table["mean_median_ns"], table["mean_max_ns"]) == (100_000, 101_000, 102_000)
     assert (table["sum_min_ns"], table["sum_max_ns"]) == (300_000, 306_000)

@@ -5,7 +5,8 @@ a collective runs until about the same instant, and each rank is in it before th
 
 Machines' clocks differ, and a trace may count from its own start. So the clocks are aligned first: each rank's offset
 is the median of the densest third of the differences between the ends of its collectives and those of ranks already
-aligned, collectives paired by number, or else by step and order on their stream. Two thirds of the pairs may be wrong.
+aligned, collectives paired by number, or else (three pairs at least) by step and order on their stream. Two thirds of
+the pairs may be wrong.
 """
 
 from collections import defaultdict
@@ -30,13 +31,16 @@ _ALLOWED_SPREADS = 3
 _ADDED = ["rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
 _COLUMNS = [*COLLECTIVE_TIMES.names, *_ADDED]
 
+#: Fewer pairs by order alone say nothing: one always fits.
+_LEAST_PAIRS = 3
+
 
 @dataclass(frozen=True)
 class Clocks:
     """Per rank what to add to its times, half the width of what that is from, and which ranks are aligned together.
 
     `offset` is in ns. `spread` is None for a first rank, and with fewer than six pairs. Ranks of different
-    `component` share no collective: their times cannot be compared.
+    `component` share no collective, or too few to align them: their times cannot be compared.
     """
 
     offset: dict[int, int]
@@ -108,13 +112,13 @@ def align(found: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
     known: dict[Hashable, list[int]] = {}
     waiting = list(ranks)
     while waiting:
-        shared = {rank: sum(key in known for key in ends[rank]) for rank in waiting}
-        rank = max(waiting, key=lambda r: shared[r])
-        if shared[rank] == 0:
+        shared = {rank: _usable(ends[rank], known) for rank in waiting}
+        rank = max(waiting, key=lambda r: len(shared[r]))
+        if not shared[rank]:
             rank, known = waiting[0], {}
             clocks.offset[rank], clocks.spread[rank], clocks.component[rank] = 0, None, rank
         else:
-            differences = np.array([round(np.median(known[k])) - end for k, end in ends[rank].items() if k in known])
+            differences = np.array([round(np.median(known[key])) - ends[rank][key] for key in shared[rank]])
             clocks.offset[rank], clocks.spread[rank] = _densest_third(differences)
             clocks.component[rank] = next(reversed(clocks.component.values()))
         waiting.remove(rank)
@@ -123,13 +127,20 @@ def align(found: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
     return clocks
 
 
+def _usable(ends: dict[Hashable, int], known: dict[Hashable, list[int]]) -> list[Hashable]:
+    """The pairings from which a rank can be aligned: the numbered ones, or else enough that right ones stand out."""
+    shared = [key for key in ends if key in known]
+    numbered = [key for key in shared if isinstance(key, tuple) and key[2] == "number"]
+    return numbered or (shared if len(shared) >= _LEAST_PAIRS else [])
+
+
 def _densest_third(values: Ints) -> tuple[int, int | None]:
     """The median of the shortest interval that holds a third of the values, and half its length.
 
     Half its length is None for fewer than six values: two of them always fit.
     """
     ordered = np.sort(values)
-    many = -(-len(ordered) // 3) if len(ordered) > 2 else len(ordered)
+    many = min(len(ordered), max(2, -(-len(ordered) // 3)))
     widths = ordered[many - 1 :] - ordered[: len(ordered) - many + 1]
     first = int(np.argmin(widths))
     middle = round(float(np.median(ordered[first : first + many])))
