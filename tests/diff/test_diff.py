@@ -14,6 +14,7 @@ from builders import TraceBuilder, training_step
 from steptrace.cli import main
 from steptrace.diff import Side, diff, in_words, is_empty, read_sides, sides
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, normalised, pair
+from steptrace.report.diff_page import page_html
 
 TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")
@@ -233,6 +234,21 @@ def test_the_real_trace_does_not_differ_from_itself_packed_or_not(tmp_path: Path
     plain = tmp_path / "plain.json"
     plain.write_bytes(gzip.decompress(REAL[0].read_bytes()))
     assert is_empty(diff(*read_sides([REAL[0]], [plain])))
+
+
+_ODD = ["mi250", "cuda_graphs_vllm", "cpu_only", "triton", "event_sync", "rank_non_gpu", "h100_bert_small"]
+
+
+@with_real
+@pytest.mark.parametrize("name", _ODD)
+def test_odd_traces_differ_from_others_only(name: str) -> None:
+    """AMD, graphs, no GPU, no steps, one kernel: all can be compared, with themselves and with another."""
+    path = TRACES / f"{name}.json.gz"
+    assert is_empty(diff(*read_sides([path], [path])))
+    found = diff(*read_sides([path], [TRACES / "two_ranks_0.json.gz"]))
+    assert not is_empty(found)
+    assert in_words(found)
+    assert "<html" in page_html(found)
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -130,7 +130,7 @@ def align(found: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
 def _usable(ends: dict[Hashable, int], known: dict[Hashable, list[int]]) -> list[Hashable]:
     """The pairings from which a rank can be aligned: the numbered ones, or else enough that right ones stand out."""
     shared = [key for key in ends if key in known]
-    numbered = [key for key in shared if isinstance(key, tuple) and key[2] == "number"]
+    numbered: list[Hashable] = [key for key in shared if isinstance(key, tuple) and key[2] == "number"]
     return numbered or (shared if len(shared) >= _LEAST_PAIRS else [])
 
 
