@@ -2,7 +2,6 @@
 
 import pytest
 
-from steptrace.errors import ConfigError
 from steptrace.verdict import explain, judge
 
 
@@ -96,8 +95,10 @@ def test_gates_of_what_did_not_run_are_skipped():
     verdict = judge([comparison(variant("a"))], gates)
     assert [outcome["outcome"] for outcome in verdict["gates"]] == ["skipped", "skipped"]
     assert verdict["status"] == "pass"
+    assert "gate skipped: other/a ratio.low: other did not run" in explain(verdict)
 
 
-def test_a_misspelt_key_is_an_error():
-    with pytest.raises(ConfigError, match=r"'ratio.lo' is not in comparison.json\n.*value, low, high"):
-        judge([comparison(variant("a"))], gate("ratio.lo", at_least=1))
+def test_a_misspelt_key_breaks_its_gate():
+    (outcome,) = judge([comparison(variant("a"))], gate("ratio.lo", at_least=1))["gates"]
+    assert outcome["outcome"] == "broken"
+    assert "there is no 'ratio.lo' in comparison.json, expected one of value, low, high" in outcome["text"]

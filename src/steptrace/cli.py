@@ -1,4 +1,4 @@
-"""The command line: `steptrace analyze`, `steptrace diff`.
+"""The command line: `steptrace analyze`, `diff`, `predict` and `baseline`.
 
 Any error addressed to a person becomes one message on stderr and exit code 2.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from steptrace.commands import baseline, predict
 from steptrace.errors import SteptraceError
 from steptrace.record import replace_atomically
 
@@ -19,7 +20,7 @@ EXIT_ERROR = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, or 2 with a message on stderr."""
+    """Run one command; returns the exit code: 0, 1 if what was asked for does not hold, 2 with a message on stderr."""
     arguments = _parser().parse_args(argv)
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
@@ -124,6 +125,8 @@ def _diff(arguments: argparse.Namespace) -> int:
 _COMMANDS: tuple[Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None], ...] = (
     _add_analyze,
     _add_diff,
+    predict.add,
+    baseline.add,
 )
 
 

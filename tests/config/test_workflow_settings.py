@@ -49,6 +49,8 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
         ("traces: [missing.json]", ["there is no trace 'missing.json'"]),
         ("gates: {masked_loss: {where: {ratio.value: {atleast: 1}}}}", ["'atleast'", "did you mean 'at_least'?"]),
         ("gates: {masked_loss: {where: {ratio.value: 2}}}", ["at_least, at_most or equals"]),
+        ("gates: {masked_loss: {where: {step_ms.median: {at_most_ratio: 1.1}}}}", ["at_most_ratio with a baseline"]),
+        ("gates: {masked_loss: {where: {syncs.per_step: {allow: 3}}}}", ["FILE:LINE, FILE or function"]),
         ("allow_targets: ['no such']", ["'allow_targets.0' is \"no such\"", "a dotted package name"]),
         ("repeats: 2\nrepeats: 3", ["line 2", "the key 'repeats' twice"]),
         ("- masked_loss", ["holds no keys"]),
@@ -79,6 +81,7 @@ def test_imported_traces_get_file_safe_names(settings_of, copy):
 def test_gates_on_what_does_not_exist(plan_of):
     study = "title: T\nbaseline: a\nvariants: {a: [], b: [seed=1]}\n"
     plan_of(study, gates={"tiny": {"b": {"ratio.low": {"at_least": 1}}}})
+    plan_of(study, gates={"tiny": {"*": {"ratio.low": {"at_least": 1}}}})
     with pytest.raises(ConfigError, match=r"no variant 'bb'"):
         plan_of(study, gates={"tiny": {"bb": {"ratio.low": {"at_least": 1}}}})
     with pytest.raises(ConfigError, match=r"did you mean 'tiny'\?"):

@@ -95,6 +95,28 @@ def test_a_failed_equivalence_check_is_told(study_builder: Any) -> None:
     assert "last words" in page
 
 
+def test_a_broken_gate_is_named(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [1.0])
+    gate = {"study": "s", "variant": "boolean_mask", "key": "syncs.per_step", "value": 1, "outcome": "held", "text": ""}
+    broken = {
+        "outcome": "broken",
+        "text": "s/boolean_mask syncs.per_step (predicted) is 1, expected at most 0: own.py:3",
+    }
+    study_builder.comparison["gates"] = [
+        {**gate, "limits": {"at_most": 1}},
+        {**gate, **broken, "limits": {"at_most": 0, "allow": ["a.py:1", "b.py"]}},
+    ]
+    page = text_of(html.variants_table(load_study(study_builder.write())).replace("<wbr>", ""))
+    assert "Gates 1 of 2 broken" in page
+    first, second = page.index("broken boolean_mask syncs.per_step : at most 0, allow a.py:1 b.py"), page.index("held")
+    assert first < second
+    assert "expected at most 0: own.py:3" in page
+
+
+def test_without_gates_nothing_is_said_of_them(make_study: MakeStudy) -> None:
+    assert "Gates" not in html.variants_table(load_study(make_study("cpu")))
+
+
 def test_each_cell_of_a_matrix_names_its_baseline(make_study: MakeStudy) -> None:
     page = text_of(html.variants_table(load_study(make_study("matrix"))).replace("<wbr>", ""))
     for batch in (4, 8, 16):

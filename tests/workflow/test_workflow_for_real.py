@@ -27,6 +27,8 @@ overrides:
   - profile.active=2
   - equivalence.seeds=[0]
   - python_path=[plugins]
+scales:
+  gpu: [data.pin_memory=true, data.non_blocking=true]
 reference: [loss=masked_reference]
 variants:
   boolean_mask: [loss=boolean_mask]
@@ -48,12 +50,21 @@ class Loss(IgnoreIndexLoss):
             raise ValueError("the own loss is broken")
         return super().forward(output, target)
 """
+# Of the first variant's six syncs three are in the allowed function, the other three break the gate.
+GATES = """
+gates:
+  small:
+    boolean_mask:
+      syncs.per_step: {at_most: 1, allow: [cross_entropy, "masked_losses.py:1"]}
+    own:
+      syncs.per_step: {at_most: 0}
+"""
 OWN_GROUP = "_target_: own_losses.Loss\nbroken: false\nignore_index: -1\nbackground: 9\n"
 
 
 def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
     files = {
-        "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\nallow_targets: [own_losses]\n",
+        "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\nallow_targets: [own_losses]\n" + GATES,
         "config/study/small.yaml": STUDY,
         "config/loss/own.yaml": OWN_GROUP,
         "plugins/own_losses.py": OWN_LOSS,
@@ -82,6 +93,9 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
         "own": "ok",
         "broken": "failed",
     }
+    predicted = {name: variant["syncs"]["predicted_per_step"] for name, variant in variants.items()}
+    assert predicted == {"boolean_mask": 6, "own": 0, "broken": None}
+    assert "gate broken: small/boolean_mask syncs.per_step (predicted) beyond those allowed is 3" in result.stdout
     for name in ("boolean_mask", "own"):
         assert variants[name]["equivalence"]["status"] == "same"
         assert variants[name]["step_ms"]["steps"] > 0
@@ -92,6 +106,9 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
 
     page = (tmp_path / "reports/small.html").read_text()
     assert "the own loss is broken" in page
+    assert "1 of 2 broken" in page
+    assert "labels = torch.unique(target)" in page
     assert "A very small study" in (tmp_path / "reports/index.html").read_text()
     verdict = json.loads((tmp_path / "results/verdict.json").read_text())
     assert {failure["variant"] for failure in verdict["failed"]} == {"broken"}
+    assert [gate["outcome"] for gate in verdict["gates"]] == ["broken", "held"]

@@ -1,9 +1,24 @@
 """From tables to pages and to the exit code."""
 
+from steptrace.baseline import path_of as baseline_path
+from steptrace.gates import baselines_of
+
 # What a page's notebook imports is not seen in a script, so the whole package counts.
 REPORT_CODE = PLAN.code(
     scripts=["report.py"], modules=["steptrace.report.*"], folders=["reports/notebooks"]
 )
+
+# One that a gate names and that is not there breaks the gate; it does not stop the workflow.
+BASELINES = [
+    str(file)
+    for file in map(baseline_path, baselines_of(PLAN.settings.gates))
+    if file.is_file()
+]
+
+
+def gates_of(study):
+    """The gates of one study, in the form of `gates:`."""
+    return {name: gates for name, gates in PLAN.settings.gates.items() if name == study}
 
 
 rule compare:
@@ -13,6 +28,7 @@ rule compare:
         summaries=of_study(run_files("summary.json")),
         equivalence=of_study(variant_files("equivalence/status.json")),
         predictions=of_study(variant_files("prediction/status.json")),
+        baselines=BASELINES,
     output:
         "results/{study}/comparison.json",
     log:
@@ -21,9 +37,11 @@ rule compare:
         quiet=QUIET,
     params:
         code=PLAN.code(scripts=["compare.py"]),
+        gates=lambda wildcards: json.dumps(gates_of(wildcards.study)),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --out {output} 2>&1 | tee {log}
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --gates {params.gates:q} \
+            --out {output} 2>&1 | tee {log}
         """
 
 
@@ -70,6 +88,7 @@ rule verdict:
         reports=expand("reports/{study}.html", study=STUDIES),
         index="reports/index.html",
         traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
+        baselines=BASELINES,
     output:
         "results/verdict.json",
     log:

@@ -1,9 +1,11 @@
-"""compare.py STUDY_DIR --out FILE: the comparison of results/<study>/ with its findings, as JSON"""
+"""compare.py STUDY_DIR --out FILE [--gates JSON]: results/<study>/ compared, with findings and what its gates say"""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
+from steptrace import baseline, gates
 from steptrace.compare import compare
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_findings
@@ -12,10 +14,12 @@ from steptrace.record import write_json
 parser = argparse.ArgumentParser()
 parser.add_argument("study_dir", type=Path)
 parser.add_argument("--out", type=Path, required=True)
+parser.add_argument("--gates", type=json.loads, default={})
 options = parser.parse_args()
-
 try:
-    write_json(options.out, with_findings(compare(options.study_dir)))
+    found = with_findings(compare(options.study_dir))
+    judged = gates.outcomes(found, options.gates, baseline.for_gates(options.gates, found))
+    write_json(options.out, {**found, "gates": judged})
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

@@ -5,7 +5,6 @@ import json
 import sys
 from pathlib import Path
 
-from steptrace.errors import SteptraceError
 from steptrace.verdict import explain, judge
 
 parser = argparse.ArgumentParser()
@@ -17,10 +16,7 @@ options = parser.parse_args()
 
 documents = [json.loads(path.read_text(encoding="utf-8")) for path in options.files]
 if options.what == "write":
-    try:
-        verdict = judge(documents, options.gates)
-    except SteptraceError as error:
-        sys.exit(f"error: {error}")
+    verdict = judge(documents, options.gates)
     options.out.write_text(json.dumps(verdict, indent=2) + "\n", encoding="utf-8")
 else:
     print(explain(documents[0]))

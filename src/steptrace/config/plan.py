@@ -16,6 +16,7 @@ from steptrace.config.schema import targets
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.errors import ConfigError
+from steptrace.gates import EVERY_VARIANT
 
 RESULTS = "results"
 #: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.
@@ -175,6 +176,6 @@ def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[
         if study not in project.study_files:
             raise ConfigError(f"there is no study '{study}'", where=where, next_step=near(study, project.study_files))
         for variant in variants:
-            if study in known and variant not in known[study]:
+            if study in known and variant not in (EVERY_VARIANT, *known[study]):
                 hint = near(variant, known[study])
                 raise ConfigError(f"the study '{study}' has no variant '{variant}'", where=where, next_step=hint)

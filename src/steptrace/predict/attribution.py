@@ -20,7 +20,7 @@ import steptrace
 _PREDICT = f"{Path(__file__).parent}/"
 _PIPELINE = f"{Path(steptrace.__file__).parent}/"
 #: Frames to look past: PyTorch's, the virtual device's, and the interpreter's own.
-_LOOK_PAST = (f"{Path(torch.__file__).parent}/", _PREDICT, "<frozen ")
+LOOK_PAST = (f"{Path(torch.__file__).parent}/", _PREDICT, "<frozen ")
 #: Those of the pipeline that drive a program. Whatever lies further out only started it, and is not to blame.
 _DRIVER = f"{_PREDICT}drive.py"
 _WORKLOADS = f"{_PIPELINE}workloads/"
@@ -77,7 +77,7 @@ def _innermost(frames: Iterable[Location]) -> Location:
         file = str(location.file)
         if file == _DRIVER or (file.startswith(_PIPELINE) and not file.startswith((_PREDICT, _WORKLOADS))):
             return NOWHERE
-        if not file.startswith(_LOOK_PAST):
+        if not file.startswith(LOOK_PAST):
             return location
     return NOWHERE
 

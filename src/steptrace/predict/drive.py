@@ -6,6 +6,7 @@ is predicted. Its parts carry the same labels as in a training: data, forward, l
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,7 @@ from torch.utils.data import DataLoader, default_collate
 from yaml import YAMLError
 
 from steptrace.errors import ConfigError, PredictError, SteptraceError
+from steptrace.predict.attribution import LOOK_PAST
 from steptrace.predict.core import predict_syncs
 from steptrace.predict.execution import extend_rules
 from steptrace.predict.rules import declared_rules
@@ -96,11 +98,17 @@ def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
             raise
         except Exception as error:
             raise PredictError(
-                f"the step failed on the virtual device ({type(error).__name__}: {error})",
+                f"the step failed on the virtual device ({type(error).__name__}: {error}){_raised_at(error)}",
                 where=where,
-                next_step="the chained traceback names the line; a step that runs on CUDA but not here is a gap",
+                next_step="try it on CUDA or the CPU; a step that runs there but not here is a gap of the prediction",
             ) from error
         return Prediction.of(syncs)
+
+
+def _raised_at(error: BaseException) -> str:
+    """Where in the program an error arose: its innermost line that is neither PyTorch's nor the prediction's."""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*LOOK_PAST, __file__))]
+    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def _read(path: Path) -> DictConfig:

@@ -81,7 +81,7 @@ class Recorder:
     def operator(self) -> None:
         """Count one operator that does work on the device."""
         self._operator_total += 1
-        self._operators.update(set(self._labels))
+        self._operators.update(dict.fromkeys(self._labels, 1))
 
     def enter(self, label: str) -> None:
         """A `record_function` block begins."""

@@ -17,6 +17,7 @@ from steptrace.report.changes_model import load_changes
 from steptrace.report.model import (
     Equivalence,
     Finding,
+    Gate,
     Method,
     Part,
     Ratio,
@@ -78,6 +79,7 @@ def load_study(path: Path | str) -> Study:
         ),
         variants=tuple(_variant(item, raw["baseline"], parts_kind) for item in raw["variants"]),
         findings=tuple(finding(item) for item in raw.get("findings") or ()),
+        gates=tuple(_gate(item) for item in raw.get("gates") or ()),
         parts_kind=parts_kind,
     )
 
@@ -146,6 +148,15 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         kernels_per_step=raw.get("kernels_per_step"),
         equivalence=_equivalence(raw.get("equivalence")),
     )
+
+
+def _gate(raw: Mapping[str, Any]) -> Gate:
+    limits = ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in raw["limits"].items())
+    return Gate(raw["variant"], raw["key"], limits, raw["outcome"], raw.get("text") or "")
+
+
+def _plain(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _run(raw: Mapping[str, Any], variant: str) -> Run:

@@ -19,6 +19,7 @@ def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
 def _study_entry(study: Study) -> IndexEntry:
     runs = sum(len(variant.runs) for variant in study.variants)
     ok = sum(variant.runs_ok for variant in study.variants)
+    broken = sum(gate.outcome == "broken" for gate in study.gates)
     whole = all(variant.status == "ok" for variant in study.variants) and ok == runs
     return IndexEntry(
         name=study.name,
@@ -28,7 +29,8 @@ def _study_entry(study: Study) -> IndexEntry:
         scale=study.scale,
         machine=html.machine(study),
         status="ok" if whole else "incomplete",
-        detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok",
+        detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
+        + (f", {fmt.plural(broken, 'gate')} broken" if broken else ""),
     )
 
 

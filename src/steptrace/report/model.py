@@ -167,6 +167,17 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """What must hold of a variant: `held`, `broken` or `skipped`, with a sentence unless it is held."""
+
+    variant: str
+    key: str
+    limits: str
+    outcome: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Method:
     """How the comparison was made, in the words of comparison.json."""
 
@@ -193,6 +204,7 @@ class Study:
     method: Method
     variants: tuple[Variant, ...]
     findings: tuple[Finding, ...]
+    gates: tuple[Gate, ...]
     parts_kind: str | None
 
     @property

@@ -1,0 +1,1 @@
+"""The command line's commands: each module adds one to the parser."""

@@ -1,0 +1,110 @@
+"""`steptrace baseline save|compare`: store step times, and hold later ones against them."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from steptrace import baseline
+from steptrace.commands.tables import columns
+from steptrace.errors import ConfigError, RecordError
+from steptrace.record import read_json
+
+EXIT_SLOWER: Final = 1
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command with its two sub-commands."""
+    command = commands.add_parser(
+        "baseline",
+        help="store the step times of results/, or compare with stored ones",
+        description="A baseline is a small JSON file, made to be committed: baselines/NAME.json.",
+    )
+    actions = command.add_subparsers(title="actions", required=True, metavar="save|compare")
+    save = actions.add_parser("save", help="store the step times of all measured variants")
+    save.set_defaults(run=_save)
+    compare = actions.add_parser(
+        "compare",
+        help="how many times the stored step time each variant takes now",
+        description="Exit code 1 if a variant is slower than --max-ratio allows; 2 if the machine is another one.",
+    )
+    compare.add_argument("--max-ratio", type=float, metavar="R", help="the most times the stored step time")
+    compare.set_defaults(run=_compare)
+    for action in (save, compare):
+        action.add_argument("name", nargs="?", help="name of the baseline: baselines/NAME.json")
+        action.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
+    save.add_argument("--out", type=Path, metavar="FILE", help="file to write instead of baselines/NAME.json")
+    compare.add_argument("--from", dest="out", type=Path, metavar="FILE", help="file to read instead")
+
+
+def _save(arguments: argparse.Namespace) -> int:
+    path = _path(arguments, "--out FILE")
+    document = baseline.save(_comparisons(arguments.results), path)
+    count = sum(len(study["variants"]) for study in document["studies"].values())
+    print(f"{path}: step times of {count} variants in {len(document['studies'])} studies")  # noqa: T201
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    path = _path(arguments, "--from FILE")
+    document = baseline.load(path)
+    comparisons = [c for c in _comparisons(arguments.results) if c["study"] in document["studies"]]
+    if not comparisons:
+        raise RecordError(
+            "none of the studies in it has results here", where=path, expected=", ".join(document["studies"])
+        )
+    for comparison in comparisons:
+        differing = baseline.differences(document, comparison, baseline.MACHINE)
+        if differing:
+            raise RecordError(
+                f"{comparison['study']} was stored on another machine ({'; '.join(differing)})",
+                where=path,
+                expected="step times of one machine",
+                next_step="save a baseline here",
+            )
+        for version in baseline.differences(document, comparison, baseline.VERSIONS):
+            print(f"steptrace: {comparison['study']}: another version: {version}", file=sys.stderr)  # noqa: T201
+    found = [change for comparison in comparisons for change in baseline.changes(document, comparison)]
+    rows = [(f"{c.study}/{c.variant}", _ms(c.stored_ms), _ms(c.now_ms), _ratio(c.ratio)) for c in found]
+    print("\n".join(columns(("variant", "stored", "now", "now / stored"), rows)))  # noqa: T201
+    slow = [] if arguments.max_ratio is None else [text for c in found if (text := _too_slow(c, arguments.max_ratio))]
+    for text in slow:
+        print(f"steptrace: {text}", file=sys.stderr)  # noqa: T201
+    return EXIT_SLOWER if slow else 0
+
+
+def _too_slow(change: baseline.Change, most: float) -> str | None:
+    """What is wrong with a variant's step time; one that is not stored cannot be judged, one that is must be there."""
+    name = f"{change.study}/{change.variant}"
+    if change.stored_ms is None:
+        return None
+    if change.ratio is None:
+        return f"not measured: {name}, which is stored"
+    return (
+        f"slower: {name} takes {_ratio(change.ratio)} the stored time, at most {most:g}"
+        if change.ratio > most
+        else None
+    )
+
+
+def _path(arguments: argparse.Namespace, other: str) -> Path:
+    if (arguments.name is None) is (arguments.out is None):
+        raise ConfigError("no baseline is named, or two", expected=f"a NAME or {other}")
+    return baseline.path_of(arguments.name) if arguments.out is None else Path(arguments.out)
+
+
+def _comparisons(results: Path) -> list[dict[str, Any]]:
+    found = [read_json(path) for path in sorted(results.glob("*/comparison.json"))]
+    if not found:
+        raise RecordError(
+            "there is no comparison.json", where=results, next_step="run `snakemake --cores all`, or name --results DIR"
+        )
+    return found
+
+
+def _ms(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4g} ms"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}x"

@@ -1,0 +1,223 @@
+"""`steptrace predict`: the syncs that a training step would make on CUDA, found without a GPU.
+
+This process does not import torch: each prediction is a process of its own (`steptrace.predict.main`), which is also
+what its virtual device asks for.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from steptrace.commands.tables import columns
+from steptrace.errors import ConfigError, PredictError, SteptraceError
+from steptrace.gates import described, over_budget
+from steptrace.record import read_json
+
+EXIT_OVER_BUDGET: Final = 1
+#: A prediction takes a few seconds and some hundred MB, most of it to import torch.
+_AT_ONCE: Final = 4
+_FILE: Final = "prediction.json"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to follow: a resolved config's file, or `module:function`."""
+
+    name: str
+    target: str
+    is_function: bool = False
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One program and its prediction; without one the error says why."""
+
+    name: str
+    prediction: dict[str, Any] | None
+    error: SteptraceError | None = None
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "predict",
+        help="the syncs of a training step on CUDA, without a GPU",
+        description="Follow one training step on a virtual CUDA device and say where the host would wait for the GPU. "
+        "Exit code 1 if a budget is exceeded, 2 if something cannot be followed.",
+    )
+    command.add_argument(
+        "target",
+        metavar="STUDY|CONFIG|MODULE:FUNCTION",
+        help="a study's name (all its variants, at the scale of a GPU), a resolved config.yaml, or a function without "
+        "arguments that trains one step on 'cuda'",
+    )
+    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    command.add_argument("--batch-size", type=_positive, metavar="N", help="in place of the small batch")
+    command.add_argument(
+        "--full-size",
+        action="store_true",
+        help="batch and model as large as configured, not as small as the equivalence check's",
+    )
+    command.add_argument("--budget", type=_not_negative, metavar="N", help="the most syncs a step may make")
+    command.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="FILE:LINE",
+        help="syncs there do not count against the budget; also a FILE or a function's name; may be repeated",
+    )
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict, print, and return the exit code."""
+    if arguments.allow and arguments.budget is None:
+        raise ConfigError("--allow without --budget has nothing to allow", next_step="add --budget N")
+    options = [] if arguments.full_size else ["--small"]
+    if arguments.batch_size is not None:
+        options += ["--batch-size", str(arguments.batch_size)]
+    with _programs(arguments.target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        if programs[0].is_function and (options != ["--small"]):
+            raise ConfigError("a function brings its own batch", where=arguments.target, expected="a study or a config")
+        with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool:
+            found = list(pool.map(lambda program: _follow(program, Path(scratch) / program.name, options), programs))
+    failed = [entry for entry in found if entry.error is not None]
+    if len(found) == 1 and found[0].error is not None:
+        raise found[0].error
+    single = len(found) == 1 and found[0].name in ("config", "function")
+    if arguments.json:
+        print(json.dumps(found[0].prediction if single else _document(arguments.target, found), indent=2))  # noqa: T201
+    else:
+        texts = (
+            _text(arguments.target if single else entry.name, entry.prediction) for entry in found if entry.prediction
+        )
+        print("\n\n".join(texts))  # noqa: T201
+    over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow)
+    for line in over:
+        print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
+    for entry in failed:
+        print(f"steptrace: error: {entry.name}: {entry.error}", file=sys.stderr)  # noqa: T201
+    return 2 if failed else EXIT_OVER_BUDGET if over else 0
+
+
+@contextmanager
+def _programs(target: str) -> Iterator[list[Program]]:
+    """What a target stands for; a study's configs exist until the context ends."""
+    path = Path(target)
+    if path.is_file() or path.suffix in (".yaml", ".yml"):
+        yield [Program("config", target)]
+    elif ":" in target:
+        yield [Program("function", target, is_function=True)]
+    else:
+        with tempfile.TemporaryDirectory(prefix="steptrace-") as folder:
+            yield _variants(target, Path(folder))
+
+
+def _variants(study: str, folder: Path) -> list[Program]:
+    """Every variant of a study as a GPU would train it; resolved configs are written to `folder`."""
+    from steptrace.config.cache import ComposeCache
+    from steptrace.config.names import near
+    from steptrace.config.settings import Project, read_settings
+    from steptrace.config.study import load_study
+
+    here, checkout = Path.cwd(), Path(__file__).resolve().parents[3]
+    root = here if (here / "Snakefile").is_file() else checkout
+    project = Project(root=root, workdir=here)
+    if study not in project.study_files:
+        raise ConfigError(
+            f"there is no study '{study}'",
+            where=project.root / "config" / "study",
+            expected="a study's name, the path of a resolved config, or module:function",
+            next_step=near(study, project.study_files),
+        )
+    settings = read_settings(project, {"studies": [study], "variants": None})
+    loaded = load_study(
+        study, project, settings, ComposeCache(project.config_folders, folder, allow=settings.allow_targets)
+    )
+    found = []
+    for variant in loaded.variants:
+        path = folder / f"{variant.name}.yaml"
+        path.write_text(variant.on_gpu.snapshot(study=study, variant=variant.name), encoding="utf-8")
+        found.append(Program(variant.name, str(path)))
+    return found
+
+
+def _follow(program: Program, out: Path, options: Sequence[str]) -> Followed:
+    what = ["--callable", program.target] if program.is_function else ["--config", program.target, *options]
+    command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(out)]
+    # Several at once must not want all cores each.
+    done = subprocess.run(
+        command, env={"OMP_NUM_THREADS": "1", **os.environ}, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return Followed(program.name, read_json(out / _FILE))
+    message = done.stderr.rpartition("error: ")[2].strip() or f"the process ended with {done.returncode}"
+    return Followed(program.name, None, PredictError(message))
+
+
+def _over(found: Sequence[Followed], budget: int, allow: Sequence[str]) -> list[str]:
+    """One line for each program that makes more syncs than it may, naming the places."""
+    lines = []
+    for entry in found:
+        sites = over_budget((entry.prediction or {}).get("sites", ()), allow)
+        total = sum(site["count"] for site in sites)
+        if total > budget:
+            beyond = " beyond those allowed" if allow else ""
+            places = "".join(f"\n  {described(site)}" for site in sites)
+            lines.append(f"{entry.name}: {total} syncs per step{beyond}, at most {budget}{places}")
+    return lines
+
+
+def _document(study: str, found: Sequence[Followed]) -> dict[str, Any]:
+    """A study's predictions, each as prediction.json has it, null with an error where there is none."""
+    variants = [
+        {"name": entry.name, "error": None if entry.error is None else str(entry.error), "prediction": entry.prediction}
+        for entry in found
+    ]
+    return {"study": study, "variants": variants}
+
+
+def _text(name: str, prediction: dict[str, Any]) -> str:
+    batch = prediction.get("batch_size")
+    total = prediction["total"]
+    head = f"{name}: {total} sync{'' if total == 1 else 's'} per step predicted"
+    lines = [head + (f" (batch of {batch})" if batch is not None else "")]
+    if prediction["sites"]:
+        rows = [
+            (str(s["count"]), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
+            for s in prediction["sites"]
+        ]
+        lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
+    if prediction["unknown"]:
+        lines.append("  not judged, so there may be more:")
+        lines += [f"    {u['op']} at {_place(u)} ({u['count']}x): {u['reason']}" for u in prediction["unknown"]]
+    sections = ", ".join(f"{label} {count}" for label, count in prediction["operators_per_section"].items())
+    lines.append(f"  operators: {prediction['operators']}" + (f" ({sections})" if sections else ""))
+    return "\n".join(lines)
+
+
+def _place(place: dict[str, Any]) -> str:
+    return "no line of the program" if place["file"] is None else f"{place['file']}:{place['line']}"
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
+def _not_negative(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value

@@ -1,0 +1,210 @@
+"""Gates: what must hold of a variant, else the workflow's exit code is 1.
+
+A gate holds one figure of one variant in comparison.json against limits. A figure that was not measured breaks its
+gate: a gate nobody can check must not look like one that holds.
+
+Two figures are more than a look-up. `syncs.per_step` is the measured count, or the predicted one where no GPU measured
+any; with an `allow` list, the syncs at those lines are left out, so that what a program needs to wait for is no offence
+and a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (`steptrace.baseline`).
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Final
+
+from steptrace.errors import ConfigError
+
+#: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
+Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
+Json = Mapping[str, Any]
+
+EVERY_VARIANT: Final = "*"
+PER_STEP: Final = "syncs.per_step"
+#: Where each count of syncs has its sites.
+_SITES: Final = {"syncs.measured_per_step": "sync_sites", "syncs.predicted_per_step": "predicted_sites"}
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Stored baselines by name, and for those that cannot be used the reason why."""
+
+    documents: Mapping[str, Json] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    #: Reasons that concern this machine alone: gates on them are skipped, not broken.
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+
+
+def outcomes(comparison: Json, gates: Gates, baselines: Baselines | None = None) -> list[dict[str, Any]]:
+    """Judge the gates of one study. A gate that cannot be judged, such as one with a misspelt key, is broken.
+
+    Args:
+        comparison: the content of its comparison.json.
+        gates: the key `gates` of workflow.yaml.
+        baselines: those that the gates name.
+
+    Returns:
+        For each gate `study, variant, key, limits, value, outcome` (`held`, `broken`, `skipped`) and `text`, a sentence
+        if it is not held.
+    """
+    found = []
+    for name, keys in gates.get(comparison["study"], {}).items():
+        entries = [e for e in comparison["variants"] if name in (EVERY_VARIANT, e["name"])]
+        for key, limits in keys.items():
+            found += [_outcome(comparison, entry, key, limits, baselines or Baselines()) for entry in entries]
+            if not entries:
+                found.append(_skipped(_gate(comparison["study"], name, key, limits), f"{name} did not run"))
+    return found
+
+
+def not_run(study: str, gates: Gates) -> list[dict[str, Any]]:
+    """The gates of a study that did not run: all skipped."""
+    return [
+        _skipped(_gate(study, variant, key, limits), f"{study} did not run")
+        for variant, keys in gates.get(study, {}).items()
+        for key, limits in keys.items()
+    ]
+
+
+def baselines_of(gates: Gates) -> list[str]:
+    """The names of the baselines that gates mention, each once."""
+    limits = [limits for variants in gates.values() for keys in variants.values() for limits in keys.values()]
+    return list(dict.fromkeys(str(limit["baseline"]) for limit in limits if "baseline" in limit))
+
+
+def over_budget(sites: Iterable[Json], allow: Sequence[str]) -> list[Json]:
+    """The sites that no entry of `allow` covers: `FILE:LINE`, `FILE` or a function's name, files by their end."""
+    return [site for site in sites if not any(_allows(entry, site) for entry in allow)]
+
+
+def described(site: Json) -> str:
+    """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
+    if site.get("file") is None:
+        place = f"no line of the program, label '{site['label']}'" if site.get("label") else "no line of the program"
+    else:
+        place = f"{site['file']}:{site['line']}"
+    function = f" in {site['function']}" if site.get("function") else ""
+    code = f", `{site['code']}`" if site.get("code") else ""
+    phase = " in backward" if site.get("phase") == "backward" else ""
+    count = site.get("count_per_step", site.get("count"))
+    return f"{place}{function}{code}: {count:g} {str(site.get('kind')).replace('_', ' ')}{phase}"
+
+
+def _allows(entry: str, site: Json) -> bool:
+    if site.get("file") is None:
+        return False
+    match = _LINE.fullmatch(entry)
+    if match is not None:
+        return site["line"] == int(match["line"]) and _is_end(match["file"], site["file"])
+    if "/" in entry or entry.endswith(".py"):
+        return _is_end(entry, site["file"])
+    function = site.get("function") or ""
+    return entry in (function, function.rpartition(".")[2])
+
+
+def _is_end(name: str, file: str) -> bool:
+    wanted, parts = PurePath(name).parts, PurePath(file).parts
+    return parts[-len(wanted) :] == wanted
+
+
+def _gate(study: str, variant: str, key: str, limits: Json) -> dict[str, Any]:
+    return {"study": study, "variant": variant, "key": key, "limits": dict(limits)}
+
+
+def _skipped(gate: dict[str, Any], reason: str) -> dict[str, Any]:
+    return {**gate, "value": None, "outcome": "skipped", "text": reason}
+
+
+def _outcome(comparison: Json, entry: Json, key: str, limits: Json, baselines: Baselines) -> dict[str, Any]:
+    gate = _gate(comparison["study"], entry["name"], key, limits)
+    if limits.get("scale", comparison["scale"]) != comparison["scale"]:
+        return _skipped(gate, f"for scale {limits['scale']} alone")
+    name = limits.get("baseline")
+    if name in baselines.elsewhere:
+        return _skipped(gate, baselines.elsewhere[str(name)])
+    shown = f"{gate['study']}/{gate['variant']} {key}"
+    if key == PER_STEP:
+        key = _count_of_syncs(entry)
+        shown += f" ({key.removeprefix('syncs.').removesuffix('_per_step')})"
+    try:
+        value, offenders = _value(entry, key, limits)
+        stored = baselines.documents.get(str(name), {}).get("studies", {}).get(comparison["study"], {})
+        before = _lookup(stored.get("variants", {}).get(entry["name"], {}), key) if "at_most_ratio" in limits else None
+    except ConfigError as error:
+        text = f"{shown} cannot be judged: {error.what}" + (f", expected {error.expected}" if error.expected else "")
+        return {**gate, "value": None, "outcome": "broken", "text": text}
+    problems = _problems(value, limits)
+    if name in baselines.problems:
+        problems.append(baselines.problems[str(name)])
+    elif "at_most_ratio" in limits:
+        problems += _ratio_problems(value, before, limits)
+    text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
+    text += f"{'not measured' if value is None else value}, {' and '.join(problems)}"
+    if value and offenders:
+        text += f": {'; '.join(map(described, offenders))}"
+    return {**gate, "value": value, "outcome": "broken" if problems else "held", "text": text if problems else ""}
+
+
+def _value(entry: Json, key: str, limits: Json) -> tuple[Any, list[Json]]:
+    """A variant's figure, and for a count of syncs the sites that it is made of; allowed ones count for nothing."""
+    value = _lookup(entry, key)
+    if key not in _SITES:
+        if "allow" in limits:
+            raise ConfigError(f"'allow' is for counts of syncs, not for '{key}'")
+        return value, []
+    sites = entry.get(_SITES[key]) or []
+    offenders = over_budget(sites, limits.get("allow", ()))
+    if value is not None:
+        value = max(value - sum(site["count_per_step"] for site in sites if site not in offenders), 0)
+    return value, offenders
+
+
+def _count_of_syncs(entry: Json) -> str:
+    """The key of the count to hold a budget against: measured where a GPU measured it, else predicted."""
+    measured, predicted = _SITES
+    return predicted if _lookup(entry, measured) is None else measured
+
+
+def _problems(value: Any, limits: Json) -> list[str]:
+    problems = []
+    if "equals" in limits and value != limits["equals"]:
+        problems.append(f"expected {limits['equals']}")
+    number = _is_number(value)
+    if "at_least" in limits and not (number and value >= limits["at_least"]):
+        problems.append(f"expected at least {limits['at_least']}")
+    if "at_most" in limits and not (number and value <= limits["at_most"]):
+        problems.append(f"expected at most {limits['at_most']}")
+    return problems
+
+
+def _ratio_problems(value: Any, before: Any, limits: Json) -> list[str]:
+    """What is wrong with a figure against the stored one."""
+    name, most = limits["baseline"], limits["at_most_ratio"]
+    if not _is_number(before) or before <= 0:
+        return [f"expected at most {most} times that of baseline '{name}', which does not have it: save it anew"]
+    if not _is_number(value):
+        return [f"expected at most {most} times the {before:.6g} of baseline '{name}'"]
+    if value > most * before:
+        return [f"{value / before:.3f} times the {before:.6g} of baseline '{name}', expected at most {most} times"]
+    return []
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _lookup(entry: Json, key: str) -> Any:
+    node: Any = entry
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or not node:
+            return None  # the whole group was not measured
+        if part not in node:
+            raise ConfigError(
+                f"there is no '{key}' in comparison.json",
+                expected=f"one of {', '.join(map(str, node))}",
+            )
+        node = node[part]
+    return node

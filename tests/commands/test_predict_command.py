@@ -1,0 +1,214 @@
+"""`steptrace predict`: what it prints, the budget, and what a person can get wrong."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from steptrace.cli import main
+from steptrace.commands import predict
+from steptrace.commands.predict import Followed, Program
+from steptrace.errors import PredictError
+
+CONFIG = """
+study: own
+variant: own
+seed: 0
+model: {_target_: torch.nn.Linear, in_features: 4, out_features: 2}
+loss: {_target_: own_losses.Loss}
+data: {dataset: {_target_: own_losses.Data}, batch_size: 2, pin_memory: true, non_blocking: true}
+optimizer: {_target_: torch.optim.SGD, _partial_: true, lr: 0.1}
+precision: {autocast: null, grad_scaler: false}
+equivalence: {batch_size: 1, model: {}}
+python_path: [.]
+"""
+LOSS = """
+import torch
+
+
+class Data:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.ones(4), torch.ones(2)
+
+
+class Loss:
+    def __call__(self, output, target):
+        loss = (output - target).square().mean()
+        return loss
+"""
+
+SITE = {
+    "kind": "d2h_copy",
+    "op": "aten::nonzero",
+    "file": "own.py",
+    "line": 3,
+    "function": "loss",
+    "code": "x.nonzero()",
+    "label": None,
+    "phase": "backward",
+    "count": 2,
+    "reason": "the host must know how many there are",
+}
+UNKNOWN = {key: SITE[key] for key in SITE if key != "kind"} | {
+    "op": "lib::nms",
+    "count": 1,
+    "reason": "a custom operator",
+}
+PREDICTION = {
+    "total": 2,
+    "sites": [SITE],
+    "unknown": [UNKNOWN],
+    "operators_per_section": {"loss": 7},
+    "operators": 9,
+    "batch_size": 4,
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a resolved config and a loss that makes no sync."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "own_losses.py").write_text(LOSS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Program, list[str]]]]:
+    """Replaces the predictions of a study by made ones, by variant; returns what was asked for."""
+
+    def replace(**by_variant: object) -> list[tuple[Program, list[str]]]:
+        calls: list[tuple[Program, list[str]]] = []
+
+        def follow(program: Program, _out: Path, options: list[str]) -> Followed:
+            calls.append((program, options))
+            result = by_variant.get(program.name, PREDICTION)
+            return (
+                Followed(program.name, None, result)
+                if isinstance(result, PredictError)
+                else Followed(program.name, result)
+            )  # type: ignore[arg-type]
+
+        monkeypatch.setattr(predict, "_follow", follow)
+        return calls
+
+    return replace
+
+
+def test_a_sync_added_to_a_loss_breaks_the_budget_without_a_gpu_and_names_the_line(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", "config.yaml", "--budget", "0"]) == 0
+    assert "0 syncs per step predicted (batch of 1)" in capsys.readouterr().out
+    loss = own / "own_losses.py"
+    loss.write_text(LOSS.replace("return loss\n", "print(loss.item())\n        return loss\n"))
+    line = loss.read_text().splitlines().index("        print(loss.item())") + 1
+    assert main(["predict", "config.yaml", "--budget", "0"]) == 1
+    told = capsys.readouterr().err
+    assert "over budget: config: 1 syncs per step, at most 0" in told
+    assert f"own_losses.py:{line} in __call__, `print(loss.item())`: 1 d2h copy" in told
+    assert main(["predict", "config.yaml", "--budget", "0", "--allow", f"own_losses.py:{line}"]) == 0
+
+
+def test_a_function_and_json(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2, device='cuda').sum().item()\n")
+    assert main(["predict", "program:step", "--json"]) == 0
+    prediction = json.loads(capsys.readouterr().out)
+    assert (prediction["total"], prediction["sites"][0]["line"]) == (1, 4)
+
+
+def test_a_step_that_fails_is_told_with_its_line(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "program.py").write_text("def step():\n    raise ValueError('no data')\n")
+    assert main(["predict", "program:step"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "steptrace: error: program:step: the step failed on the virtual device (ValueError: no data)"
+    )
+    assert "program.py:2" in told
+
+
+def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
+    followed: Callable[..., list[tuple[Program, list[str]]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = followed()
+    assert main(["predict", "masked_loss"]) == 0
+    assert sorted(program.name for program, _ in calls) == ["boolean_mask", "ignore_index", "sort", "where"]
+    assert {tuple(options) for _, options in calls} == {("--small",)}
+    printed = capsys.readouterr().out
+    assert "where: 2 syncs per step predicted (batch of 4)" in printed
+    assert "  2      d2h_copy  aten::nonzero  backward  -      own.py:3  x.nonzero()\n" in printed
+    assert "lib::nms at own.py:3 (1x): a custom operator" in printed
+    assert "operators: 9 (loss 7)" in printed
+
+
+def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+
+    def follow(program: Program, _out: Path, _options: list[str]) -> Followed:
+        texts.append(Path(program.target).read_text())
+        return Followed(program.name, PREDICTION)
+
+    monkeypatch.setattr(predict, "_follow", follow)
+    assert main(["predict", "masked_loss", "--full-size"]) == 0
+    assert all("device: cuda" in text and "variant: " in text for text in texts)
+
+
+def test_one_variant_that_cannot_be_followed_hides_no_other(
+    followed: Callable[..., list[tuple[Program, list[str]]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    followed(where=PredictError("no such operator"))
+    assert main(["predict", "masked_loss", "--json", "--budget", "5"]) == 2
+    captured = capsys.readouterr()
+    assert "error: where: no such operator" in captured.err
+    document = json.loads(captured.out)
+    assert document["study"] == "masked_loss"
+    by_name = {variant["name"]: variant for variant in document["variants"]}
+    assert by_name["where"] == {"name": "where", "error": "no such operator", "prediction": None}
+    assert by_name["sort"]["prediction"] == PREDICTION
+
+
+def test_a_budget_is_for_each_variant(
+    followed: Callable[..., list[tuple[Program, list[str]]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    followed(where={**PREDICTION, "total": 0, "sites": []})
+    assert main(["predict", "masked_loss", "--budget", "1"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("over budget:") == 3
+    assert "where" not in told
+    assert main(["predict", "masked_loss", "--budget", "1", "--allow", "loss"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["maskd_loss"], "did you mean 'masked_loss'"),
+        (["masked_loss", "--allow", "x.py"], "--allow without --budget"),
+        (["json:loads", "--batch-size", "2"], "brings its own batch"),
+        (["nowhere.yaml"], "config cannot be read"),
+    ],
+)
+def test_what_a_person_can_get_wrong(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--budget", "-1"], ["--batch-size", "0"], ["--batch-size", "two"]])
+def test_numbers_that_are_none(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["predict", "masked_loss", *arguments])
+    assert stopped.value.code == 2
+
+
+def test_the_command_line_itself_does_without_torch(
+    followed: Callable[..., list[tuple[Program, list[str]]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed()
+    for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["predict", "masked_loss"]) == 0
