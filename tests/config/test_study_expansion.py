@@ -160,4 +160,8 @@ def test_an_unknown_variant_is_named_with_the_near_one(plan_of):
         plan.check_targets(["results/tiny/plan/run0/status.json"])
     with pytest.raises(ConfigError, match=r"did you mean 'tiny'\?"):
         plan.check_targets(["all", "results/tinny/plain/run0/status.json"])
+    with pytest.raises(
+        ConfigError, match=r"'giou' is not among those that run now\n  next: give --config studies=\[giou\]"
+    ):
+        plan.check_targets(["results/giou/comparison.json"])
     plan.check_targets(["results/tiny/other/run0/status.json", "results/traces/any/summary.json", "reports/x.html"])

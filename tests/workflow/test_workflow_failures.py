@@ -91,6 +91,16 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, requ
     second = project.run()
     assert second.returncode == 2
     assert f"another run (process {running.pid})" in second.stdout
+    # Nor does a look at what another configuration would do reach the trainings that are still to come.
+    snapshots = {path: path.read_bytes() for path in project.folder.glob("results/tiny/**/*.*") if path.is_file()}
+    third = project.run("--dry-run", "--config", "repeats=4")
+    assert third.returncode == 2
+    assert f"another run (process {running.pid})" in third.stdout
+    assert "under another configuration" in third.stdout
+    assert project.run("--dry-run").returncode == 0
+    assert {p: p.read_bytes() for p in snapshots if p.name in ("study.json", "config.yaml")} == {
+        p: content for p, content in snapshots.items() if p.name in ("study.json", "config.yaml")
+    }
     assert alive(training)
 
     running.send_signal(signal.SIGKILL)

@@ -32,6 +32,26 @@ def test_a_misspelt_name_gets_one_message_with_the_near_one(fresh, arguments, me
     assert "Traceback" not in result.stdout
 
 
+def test_results_that_cannot_be_written_get_one_message(fresh, tmp_path):
+    (tmp_path / "results").write_text("a file where the folder goes")
+    result = fresh.run("--dry-run", "--directory", str(tmp_path))
+    assert result.returncode == 2
+    assert f"{tmp_path}/results" in result.stdout
+    assert "Traceback" not in result.stdout
+
+
+def test_a_gpu_asked_for_in_vain_leaves_the_earlier_results(project):
+    before = {path: path.read_bytes() for path in project.folder.glob("results/tiny/*/run*/*")}
+    result = project.run("--config", "scale=gpu", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert "scale=gpu trains on a GPU, and there is none" in result.stdout
+    assert "use scale=cpu" in result.stdout
+    assert project.ran() == []
+    assert before
+    assert {path: path.read_bytes() for path in before} == before
+    assert project.run("--dry-run", "--config", "scale=gpu", CUDA_VISIBLE_DEVICES="").returncode == 0
+
+
 def test_command_line_narrows(fresh, planned):
     result = fresh.run("--dry-run", "--config", "studies=[tiny]", "scale=cpu", "repeats=1", "variants=[plain]")
     assert result.returncode == 0, result.stdout

@@ -26,10 +26,30 @@ def stop(error):
     sys.exit(2)
 
 
+LOCK = Path("results/.cache/running.lock")
+
+
+def another_run():
+    """What to say of the process that holds the lock."""
+    return f"another run (process {holder(LOCK)}) is at work in {Path.cwd()}; wait for it, or use --directory"
+
+
+def write_snapshots():
+    """Not under a run that is at work: its trainings to come would read another configuration than it planned."""
+    free = try_lock(LOCK)
+    if free is not None:
+        os.close(free)
+    elif PLAN.changes_snapshots():
+        stop(f"{another_run()}\n  it was started under another configuration")
+    PLAN.write_snapshots()
+
+
 try:
-    PLAN = make_plan(ROOT, Path.cwd(), config)
+    PLAN = make_plan(ROOT, Path.cwd(), config, write=False)
     PLAN.check_targets(sys.argv[1:])  # Snakemake has not read the targets yet
-except SteptraceError as error:
+    if workflow.is_main_process:  # the processes of its jobs find them written
+        write_snapshots()
+except (SteptraceError, OSError) as error:
     stop(error)
 
 STUDIES = list(PLAN.studies)
@@ -196,11 +216,15 @@ EXTENSION_DIGESTS = extension_digests()
 
 onstart:
     # Held until this process ends, however it ends: nothing to unlock after a crash. Snakemake's own lock is off.
-    RUNNING = try_lock(Path("results/.cache/running.lock"))
+    RUNNING = try_lock(LOCK)
     if RUNNING is None:
-        other = holder(Path("results/.cache/running.lock"))
+        stop(another_run())
+    # Before anything is touched: an earlier run's results would make way for a list of failures.
+    devices = {PLAN.variant(*pair).config["device"] for pair in PLAN.pairs}
+    if LOCAL and not GPUS and devices == {"cuda"}:
         stop(
-            f"another run (process {other}) is at work in {Path.cwd()}; wait for it, or use --directory"
+            f"scale={PLAN.settings.scale} trains on a GPU, and there is none that this process may use\n"
+            "  next: use scale=cpu, or scale=auto"
         )
 
 

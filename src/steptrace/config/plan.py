@@ -102,18 +102,35 @@ class Plan:
             parts = Path(target).parts
             if len(parts) < 3 or parts[0] != RESULTS or parts[1] in RESERVED:
                 continue
-            if parts[1] not in self.studies:
+            study = self.studies.get(parts[1])
+            if study is None and parts[1] in self.project.study_files:
                 raise ConfigError(
-                    f"there is no study '{parts[1]}'", where=target, next_step=near(parts[1], self.studies)
+                    f"the study '{parts[1]}' is not among those that run now",
+                    where=target,
+                    next_step=f"give --config studies=[{parts[1]}], or add it to `studies:`",
                 )
+            if study is None:
+                hint = near(parts[1], self.project.study_files)
+                raise ConfigError(f"there is no study '{parts[1]}'", where=target, next_step=hint)
             if len(parts) > 3:
-                self.studies[parts[1]].variant(parts[2])
+                study.variant(parts[2])
+
+    @cached_property
+    def snapshots(self) -> dict[Path, str]:
+        """Each study's study.json, configurations and references: path -> text."""
+        folder = self.project.workdir / RESULTS
+        return {
+            folder / study.name / name: text for study in self.studies.values() for name, text in study.files().items()
+        }
 
     def write_snapshots(self) -> None:
-        """Write each study's study.json, configurations and references, touching no file that is already right."""
-        for study in self.studies.values():
-            for name, text in study.files().items():
-                write_if_changed(self.project.workdir / RESULTS / study.name / name, text)
+        """Write the snapshots, touching no file that is already right."""
+        for path, text in self.snapshots.items():
+            write_if_changed(path, text)
+
+    def changes_snapshots(self) -> bool:
+        """Whether writing the snapshots would change any file."""
+        return not all(path.is_file() and path.read_text(encoding="utf-8") == t for path, t in self.snapshots.items())
 
     def _digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
         names = sorted({str(target) for part in composed for _, target in targets(part.config)})
@@ -135,13 +152,14 @@ def failure_key(digests: Mapping[str, str]) -> str:
     return f"{digests['config']}-{digests['code']}"
 
 
-def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
+def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = None, *, write: bool = True) -> Plan:
     """Read the settings and studies, compose what is not in the cache, and write the snapshots.
 
     Args:
         root: the folder that holds the Snakefile.
         workdir: the folder that receives results/ and reports/, and may hold a config/ of its own.
         overrides: keys of workflow.yaml given on the command line.
+        write: False to leave the snapshots to `Plan.write_snapshots`.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -158,7 +176,8 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
         studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
     plan = Plan(project=project, settings=settings, studies=studies)
     cache.save()
-    plan.write_snapshots()
+    if write:
+        plan.write_snapshots()
     return plan
 
 
