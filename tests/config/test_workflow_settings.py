@@ -67,6 +67,8 @@ def test_mistakes(settings_of, text, parts):
 def test_a_mistake_on_the_command_line_is_said_to_be_there(settings_of):
     with pytest.raises(ConfigError, match="--config: 'repeats' is \"many\""):
         settings_of("repeats: 2", repeats="many")
+    with pytest.raises(ConfigError, match=r"--config: there is no trace 'missing\.json'"):
+        settings_of("repeats: 2", traces=["missing.json"])
 
 
 def test_imported_traces_get_file_safe_names(settings_of, copy):

@@ -90,6 +90,16 @@ def test_one_changed_override_runs_one_variant(project):
     assert all("/other/" in line for line in trained)
 
 
+def test_a_narrowed_call_keeps_the_other_studies_in_the_index(project):
+    study = (project.folder / "config/study/tiny.yaml").read_text().replace("  other: [seed=1]\n", "")
+    project.write("config/study/alone.yaml", study)
+    assert project.run("--config", "studies=[alone]", "repeats=1").returncode == 0
+    ran = project.ran()
+    assert kinds(ran)["train"] == 1
+    assert "report index results/alone/comparison.json results/tiny/comparison.json" in ran
+    assert "Nothing to be done" in project.run("--config", "studies=[alone]", "repeats=1").stdout
+
+
 def test_more_repeats_keep_the_earlier_ones(project):
     assert project.run("--config", "repeats=3").returncode == 0
     trained = [line for line in project.ran() if line.startswith("train")]

@@ -175,6 +175,25 @@ def of_study(files):
     ]
 
 
+def standing():
+    """Comparisons of studies that do not run now but whose pages are there: a narrowed call keeps them in the index."""
+    return [
+        f"results/{study}/comparison.json"
+        for study in sorted(PLAN.project.study_files)
+        if study not in STUDIES
+        and Path(f"results/{study}/comparison.json").is_file()
+        and Path(f"reports/{study}.html").is_file()
+    ]
+
+
+def gates_of(wildcards):
+    """The gates of one study, in the form of `gates:`, as JSON."""
+    study = wildcards.study
+    return json.dumps(
+        {study: PLAN.settings.gates[study]} if study in PLAN.settings.gates else {}
+    )
+
+
 def reference(wildcards):
     return f"results/{wildcards.study}/{PLAN.variant(wildcards.study, wildcards.variant).reference}"
 

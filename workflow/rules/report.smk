@@ -16,11 +16,6 @@ BASELINES = [
 ]
 
 
-def gates_of(study):
-    """The gates of one study, in the form of `gates:`."""
-    return {name: gates for name, gates in PLAN.settings.gates.items() if name == study}
-
-
 rule compare:
     input:
         study="results/{study}/study.json",
@@ -37,7 +32,7 @@ rule compare:
         quiet=QUIET,
     params:
         code=PLAN.code(scripts=["compare.py"]),
-        gates=lambda wildcards: json.dumps(gates_of(wildcards.study)),
+        gates=gates_of,
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --gates {params.gates:q} \
@@ -75,9 +70,10 @@ rule index:
         quiet=QUIET,
     params:
         code=REPORT_CODE,
+        standing=standing(),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} \
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.standing} \
             --traces {input.traces} --out {output} 2>&1 | tee {log}
         """
 

@@ -108,7 +108,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         scale=resolve_scale(document["scale"]),
         timeout_minutes=document["timeout_minutes"],
         allow_targets=tuple(document["allow_targets"]),
-        traces=_traces(document["traces"], project, file),
+        traces=_traces(document["traces"], project, "--config" if "traces" in overrides else file),
         gates=document["gates"],
     )
 
@@ -118,7 +118,7 @@ def _listed(key: str, value: Any) -> Any:
     return [value] if key in ("studies", "variants", "allow_targets") and isinstance(value, str) else value
 
 
-def _traces(entries: list[Any], project: Project, where: Path) -> tuple[ImportedTrace, ...]:
+def _traces(entries: list[Any], project: Project, where: str | Path) -> tuple[ImportedTrace, ...]:
     traces: dict[str, ImportedTrace] = {}
     for entry in entries:
         path = entry if isinstance(entry, str) else entry["path"]
