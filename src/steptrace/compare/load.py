@@ -6,6 +6,7 @@ study.json cannot be read is an error.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,6 +61,7 @@ class Run:
     error: dict[str, Any] | None
     measured: Measured | None = None
     warnings: tuple[str, ...] = ()
+    started_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
             NOT_RUN,
             error_without_process(NOT_RUN, "recorded under another configuration of this variant"),
         )
-    run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings)
+    run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, _moment(status.started_at))
     return _with_summary(run, measured)
 
 
@@ -175,6 +177,14 @@ def error_without_process(status: str, message: str | None) -> dict[str, Any]:
 def first_measured(variants: Sequence[Variant]) -> Measured | None:
     """The first measured run of the study."""
     return next((measured for variant in variants for measured in variant.measured), None)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
 
 
 def _load_measured(run_dir: Path) -> Measured:

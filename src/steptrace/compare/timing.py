@@ -5,6 +5,7 @@ Every figure comes from unprofiled steps. Milliseconds are floats made of intege
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
@@ -30,6 +31,8 @@ from steptrace.stats import (
 NS_PER_MS = 1e6
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
 _OUTLIERS_WARNING = 0.05
+#: Runs of a variant and its baseline that take turns leave no gap at all; jobs of a cluster may leave a small one.
+_APART = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,12 @@ def compare_times(study: Study) -> tuple[dict[str, Any], dict[str, Timing]]:
         "correction": f"Holm over {len(p_values)} candidate{'' if len(p_values) == 1 else 's'}",
     }
     spread = {variant.name: _iqr(variant) for variant in study.variants}
+    by_name = {variant.name: variant for variant in study.variants}
     timings: dict[str, Timing] = {}
     for variant in study.variants:
         judged = _Judged(found.get(variant.name), adjusted.get(variant.name), variant.name in identical)
         warnings = _noise_warnings(variant, spread[variant.name])
+        warnings += _taken_apart(variant, by_name.get(variant.baseline))
         ratio = _ratio(variant, judged, floor, _refusal(variant, spread), warnings)
         timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
     return method, timings
@@ -147,6 +152,31 @@ def _ratio(
             reason = "it does not hold once corrected for the number of candidates"
         warnings.append(f"the interval excludes 1, but {reason}")
     return {"value": ratio.value, "low": ratio.low, "high": ratio.high, "verdict": word}
+
+
+def _taken_apart(variant: Variant, baseline: Variant | None) -> list[str]:
+    """A warning if all of the variant's runs were taken after, or before, all of its baseline's.
+
+    Repeats of one call take turns. A variant that was added or changed later is trained alone, on what may no longer be
+    the same machine in all but name.
+    """
+    if baseline is None or baseline is variant:
+        return []
+    before, after = (
+        [run.started_at for run in side.runs if run.started_at is not None] for side in (baseline, variant)
+    )
+    if min(len(before), len(after)) < 2:
+        return []
+    gap, order = max((min(after) - max(before), "after"), (min(before) - max(after), "before"))
+    if gap <= _APART:
+        return []
+    minutes = gap / timedelta(minutes=1)
+    apart = f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+    warning = (
+        f"its runs began {apart} {order} the baseline's and did not take turns with them: what changed on the machine "
+        "meanwhile counts as a difference"
+    )
+    return [warning]
 
 
 def _iqr(variant: Variant) -> float | None:

@@ -1,0 +1,32 @@
+"""Runs that did not take turns with the baseline's are told of: the machine may have changed in between."""
+
+from typing import Any
+
+import pytest
+
+from steptrace.compare import compare
+
+#: When the runs of the baseline and of a variant began, and what is said of it.
+CASES = [
+    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "10:25"), None),
+    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "18:00"), None),  # one run that failed and was repeated
+    (("10:00", "10:00", "10:01"), ("10:02", "10:02", "10:03"), None),  # jobs of a cluster
+    (("10:00", "10:10", "10:20"), ("10:50", "11:00", "11:10"), "30 min after the baseline's"),
+    (("18:00", "18:10", "18:20"), ("10:00", "10:10", "10:20"), "8 h before the baseline's"),
+    (("10:00",), ("18:00",), None),  # no verdict in any case
+]
+
+
+@pytest.mark.parametrize(("base", "other", "said"), CASES)
+def test_runs_that_did_not_take_turns(
+    folder: Any, base: tuple[str, ...], other: tuple[str, ...], said: str | None
+) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}], repeats=len(base))
+    for name, times in (("base", base), ("a", other)):
+        for repeat, time in enumerate(times):
+            folder.add_run(name, repeat, [10.0, 10.1, 9.9, 10.0], started_at=f"2026-01-01T{time}:00+00:00")
+    first, second = compare(folder.path)["variants"]
+    warnings = [warning for warning in second["noise"]["warnings"] if "take turns" in warning]
+    assert len(warnings) == (said is not None)
+    assert said is None or said in warnings[0]
+    assert not any("take turns" in warning for warning in first["noise"]["warnings"])
