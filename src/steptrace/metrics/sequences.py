@@ -146,6 +146,5 @@ def _table(found: dict[tuple[Any, ...], Ints], names: pd.Index) -> pd.DataFrame:
     if not rows:
         return tables.empty(schema.SEQUENCES)
     table: pd.DataFrame = tables.validate(pd.DataFrame(rows), schema.SEQUENCES)
-    return table.sort_values(
-        ["kernel_ns", "kind", "name"], ascending=[False, True, True], kind="stable", ignore_index=True
-    )
+    order = ["kernel_ns", "kind", "name", "kernels"]
+    return table.sort_values(order, ascending=[False, True, True, True], kind="stable", ignore_index=True)

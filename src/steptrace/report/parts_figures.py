@@ -39,6 +39,14 @@ PART_COLOURS: dict[str, str] = {
     "loss": COLOURS["vermillion"],
     "backward": COLOURS["blue"],
     "optimizer": COLOURS["green"],
+    "path_host": COLOURS["sky"],
+    "path_loader": COLOURS["green"],
+    "path_sync": COLOURS["vermillion"],
+    "path_launch": COLOURS["grey"],
+    "path_queue": RULE,
+    "path_compute": COLOURS["blue"],
+    "path_comm": COLOURS["orange"],
+    "path_memory": COLOURS["purple"],
 }
 PART_NAMES = {
     "exposed_comm": "exposed communication",
@@ -47,6 +55,14 @@ PART_NAMES = {
     "loader": "waiting for the loader",
     "host": "host busy launching",
     "dependency": "stream or event dependency",
+    "path_host": "host",
+    "path_loader": "data loader",
+    "path_sync": "wait's return",
+    "path_launch": "launch latency",
+    "path_queue": "queueing",
+    "path_compute": "compute",
+    "path_comm": "communication",
+    "path_memory": "memory",
 }
 
 #: More profiled steps than this are not drawn.

@@ -8,11 +8,13 @@ from typing import Any
 from steptrace.summary import (
     annotations,
     collectives,
+    critical_path,
     gpu_time,
     idle,
     kernels,
     launches,
     prices,
+    program,
     quality,
     queues,
     ranks,
@@ -41,6 +43,8 @@ SECTIONS: tuple[Section, ...] = (
     collectives,
     queues,
     annotations,
+    critical_path,
+    program,
 )
 
 #: What is said of several ranks together.

@@ -1,0 +1,93 @@
+"""Flame graphs as one SVG element: readable without a script; the page's script adds zoom and search.
+
+Boxes hang from the top, a box below the one that called it, the widest first. A box is an `<svg>` within the `<svg>`,
+placed in percent: the browser stretches the graph to any width and cuts off what does not fit of a name.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import escape
+
+from steptrace.report import format as fmt
+from steptrace.report.svg import InlineSvg
+
+#: Height of a box and of the gap below it, in pixels.
+BOX, GAP = 18, 1
+#: Below this share of the width a name is not written: nothing of it would be seen.
+_NAMED_SHARE = 0.004
+_MOST_LETTERS = 90
+
+#: What the colours of the boxes mean, in the order of the legend.
+KINDS = {
+    "thread": "thread",
+    "frame": "Python",
+    "annotation": "label",
+    "op": "operator",
+    "backward": "backward of the operator above",
+    "call": "runtime call",
+    "compute": "compute",
+    "comm": "communication",
+    "memory": "memory",
+}
+
+
+def flame(graph: Mapping[str, Any] | None, what: str, smallest: float = 0.0) -> InlineSvg | None:
+    """The flame graph of an entry `device_flame` or `host_flame` of summary.json; None if there is nothing to show.
+
+    Args:
+        graph: `total_ns` and `boxes` (`name`, `kind`, `calls`, `ns`, `parent`), parents first.
+        what: what the widths are, for the root's name.
+        smallest: share of the whole below which boxes are left out.
+    """
+    if not graph or not graph.get("total_ns"):
+        return None
+    total = graph["total_ns"]
+    boxes = graph["boxes"]
+    shown = [row for row, box in enumerate(boxes) if box["ns"] >= smallest * total]
+    left, depth = _layout(boxes, shown)
+    height = (max(depth.values()) + 1) * (BOX + GAP)
+    kinds = [kind for kind in KINDS if any(boxes[row]["kind"] == kind for row in shown)]
+    alt = f"Flame graph of {what}, {fmt.duration_ns(total)} in all. Widest: " + _widest(boxes, shown, total)
+    drawn = "".join(_box(boxes[row], left[row] / total, depth[row], total, what) for row in shown)
+    legend = "".join(f'<span class="key {kind}">{KINDS[kind]}</span>' for kind in kinds)
+    return InlineSvg(
+        f'<div class="flame-graph"><div class="flame-bar"><span class="legend">{legend}</span></div>'
+        f'<svg class="flame" role="img" aria-label="{escape(alt)}" width="100%" height="{height}">{drawn}</svg></div>'
+    )
+
+
+def _layout(boxes: list[Mapping[str, Any]], shown: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Left edge, in ns, and depth of each box shown; children stand side by side, the widest first."""
+    children: defaultdict[int | None, list[int]] = defaultdict(list)
+    for row in shown:
+        children[boxes[row]["parent"]].append(row)
+    left, depth = {}, {}
+    for row in shown:
+        parent = boxes[row]["parent"]
+        if parent is None:
+            left[row], depth[row] = 0, 0
+        edge = left[row]
+        for child in sorted(children[row], key=lambda r: (-boxes[r]["ns"], boxes[r]["name"])):
+            left[child], depth[child] = edge, depth[row] + 1
+            edge += boxes[child]["ns"]
+    return left, depth
+
+
+def _box(box: Mapping[str, Any], left: float, depth: int, total: int, what: str) -> str:
+    share = box["ns"] / total
+    name = f"all {what}" if box["kind"] == "root" else str(box["name"])
+    title = f"{name}\n{fmt.duration_ns(box['ns'])}, {fmt.share(share)} of {what}, {fmt.plural(box['calls'], 'call')}"
+    short = name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
+    text = f'<text x="4" y="13">{escape(short)}</text>' if share >= _NAMED_SHARE else ""
+    place = f'x="{100 * left:.7g}%" y="{depth * (BOX + GAP)}" width="{100 * share:.7g}%" height="{BOX}"'
+    drawn = f'<title>{escape(title)}</title><rect width="100%" height="100%"/>{text}'
+    return f'<svg class="{escape(box["kind"])}" {place}>{drawn}</svg>'
+
+
+def _widest(boxes: list[Mapping[str, Any]], shown: list[int], total: int) -> str:
+    """The widest operators and lines in words, for those who do not see the graph."""
+    named = [boxes[row] for row in shown if boxes[row]["kind"] in ("frame", "op", "annotation")]
+    named.sort(key=lambda box: -box["ns"])
+    return ", ".join(f"{box['name']} {fmt.share(box['ns'] / total)}" for box in named[:5]) + "."

@@ -1,0 +1,111 @@
+"""The flame graph of a page: geometry, escaping, and what its script does in a browser."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import TraceBuilder, training_step
+from steptrace.report import trace_page
+from steptrace.report.flame import BOX, GAP, flame
+from steptrace.summary import summarize
+
+_BOX = re.compile(
+    r'<svg class="(\w+)" x="([\d.e-]+)%" y="(\d+)" width="([\d.e-]+)%" height="\d+"><title>([^<]*)</title>'
+)
+
+
+def _graph(*boxes: tuple[str, str, int, int | None]) -> dict[str, Any]:
+    keys = ("name", "kind", "ns", "parent")
+    return {"total_ns": boxes[0][2], "boxes": [{**dict(zip(keys, box, strict=True)), "calls": 1} for box in boxes]}
+
+
+def test_boxes_stand_below_their_callers_the_widest_to_the_left() -> None:
+    graph = _graph(
+        ("GPU time", "root", 1000, None), ("small", "op", 200, 0), ("large", "op", 700, 0), ("gemm", "compute", 150, 1)
+    )
+    drawn = flame(graph, "GPU time")
+    assert drawn is not None
+    found = {
+        name.split("\n")[0]: (kind, float(x), int(y), float(width)) for kind, x, y, width, name in _BOX.findall(drawn)
+    }
+    row = BOX + GAP
+    assert found == {
+        "all GPU time": ("root", 0.0, 0, 100.0),
+        "large": ("op", 0.0, row, 70.0),
+        "small": ("op", 70.0, row, 20.0),
+        "gemm": ("compute", 70.0, 2 * row, 15.0),
+    }
+    assert f'height="{3 * row}"' in drawn
+
+
+def test_a_smallest_share_leaves_narrow_boxes_out() -> None:
+    graph = _graph(("GPU time", "root", 1000, None), ("wide", "op", 500, 0), ("narrow", "op", 5, 0))
+    assert "narrow" in str(flame(graph, "GPU time"))
+    assert "narrow" not in str(flame(graph, "GPU time", smallest=0.01))
+
+
+def test_names_are_escaped() -> None:
+    drawn = str(flame(_graph(("x", "root", 10, None), ("<script>alert(1)</script>", "op", 10, 0)), "GPU time"))
+    assert "<script" not in drawn
+    assert "&lt;script&gt;" in drawn
+
+
+def test_nothing_measured_is_no_graph() -> None:
+    assert flame(None, "GPU time") is None
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = TraceBuilder()
+    for step in range(3):
+        training_step(builder, step, step * 1_000_000)
+    folder = tmp_path_factory.mktemp("flame")
+    summary, _ = summarize([builder.write(folder / "trace.json")])
+    trace_page.write(summary, folder / "report.html")
+    return folder / "report.html"
+
+
+def test_the_page_holds_path_sequences_and_flame_graph(page: Path) -> None:
+    text = page.read_text()
+    assert 'id="critical_path"' in text
+    assert 'id="sequences"' in text
+    assert 'class="flame"' in text
+    assert "model.py:10" in re.sub("<wbr>", "", text)
+
+
+@pytest.mark.browser
+def test_a_click_widens_a_box_and_a_search_marks_boxes(page: Path) -> None:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        said: list[str] = []
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.goto(page.as_uri())
+        graph = tab.locator(".flame-graph").first
+        box = graph.locator("svg.flame > svg.op", has_text="aten::mm").first
+        before = box.bounding_box()
+        box.locator("rect").click(position={"x": 2, "y": 2})
+        after = box.bounding_box()
+        assert before is not None
+        assert after is not None
+        assert after["width"] > before["width"]
+        assert graph.locator("svg.flame > svg.root").get_attribute("width") == "100%"
+        graph.get_by_role("button", name="Whole graph").click()
+        restored = box.bounding_box()
+        assert restored is not None
+        assert abs(restored["width"] - before["width"]) < 1
+        graph.get_by_role("searchbox").fill("aten::mm")
+        assert (
+            graph.locator("svg.flame > svg.found").count()
+            == graph.locator("svg.flame > svg.op", has_text="aten::mm").count()
+        )
+        assert "boxes" in graph.locator(".flame-bar").inner_text()
+        assert said == []
+        browser.close()
