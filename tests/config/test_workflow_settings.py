@@ -101,3 +101,12 @@ def test_a_working_directory_may_bring_its_own(copy, tmp_path):
     (own / "config/config.yaml").write_text("")
     assert project.config_folders == [own / "config", copy / "config"]
     assert {"mine", "masked_loss"} <= set(project.study_files)
+
+
+@pytest.mark.parametrize("name", ["index", "traces", "my study", "it's", ".hidden", "a.b"])
+def test_a_study_whose_name_cannot_be_a_folder_a_page_and_a_word_is_refused(settings_of, copy, name):
+    (copy / f"config/study/{name}.yaml").write_text("")
+    with pytest.raises(ConfigError, match="cannot be named") as caught:
+        settings_of("scale: cpu", studies=[name])
+    assert f"{name}.yaml" in str(caught.value)
+    assert name not in settings_of("studies: [masked_loss]").studies  # as long as it is not chosen it does no harm

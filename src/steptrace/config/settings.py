@@ -1,5 +1,6 @@
 """config/workflow.yaml: which studies run, how often, at what scale, and what must hold in the end."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ _DEFAULTS: dict[str, Any] = {
     "traces": [],
     "gates": {},
 }
-#: Folders of results/ that are no study's.
-RESERVED = ("traces", "extension")
+#: Names that no study can have: folders of results/ that are no study's, and the page that lists the studies.
+RESERVED = ("traces", "extension", "index")
+#: What a study's name, which becomes a folder, a page and a word of a command, is made of.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,13 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     for name in document["studies"]:
         if name not in project.study_files:
             raise ConfigError(f"there is no study '{name}'", where=where, next_step=near(name, project.study_files))
-        if name in RESERVED:
-            raise ConfigError(f"a study cannot be named '{name}'", where=where, next_step="rename its file")
+        if name in RESERVED or not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"a study cannot be named '{name}'",
+                where=project.study_files[name],
+                expected=f"letters, digits, _, + and -, beginning with a letter or digit; not {' or '.join(RESERVED)}",
+                next_step="rename the file",
+            )
     return Settings(
         studies=tuple(document["studies"]),
         variants=None if document["variants"] is None else tuple(document["variants"]),
