@@ -21,7 +21,7 @@ test: lint test-setup
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
-	$(BIN)/snakefmt --quiet --check Snakefile workflow
+	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
