@@ -15,6 +15,7 @@ from isal import igzip
 
 from steptrace.record import replace_atomically
 from steptrace.summary.analysis import Analysis
+from steptrace.trace.events import ns_to_us
 from steptrace.trace.stream import EventStream
 
 _BYTES_PER_GB = 1e9
@@ -50,9 +51,8 @@ def _track(
     """The events of one track. Kineto draws a GPU as the process of its number: the track stands there too."""
     quoted = msgspec.json.encode(name).decode()
     for at, value in zip(ts.tolist(), values.tolist(), strict=True):
-        # Decimal microseconds, written out: a float of them no longer tells nanoseconds apart.
-        us, ns = divmod(base + at, 1000)
-        yield f'{{"ph":"C","name":{quoted},"pid":{device},"ts":{us}.{ns:03d},"args":{{"value":{value}}}}}'.encode()
+        us = ns_to_us(base + at)
+        yield f'{{"ph":"C","name":{quoted},"pid":{device},"ts":{us},"args":{{"value":{value}}}}}'.encode()
 
 
 def _write(analysis: Analysis, path: Path) -> None:

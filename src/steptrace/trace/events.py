@@ -121,6 +121,12 @@ def exact_to_ns(values: Sequence[Decimal]) -> Ints:
     return np.array([int(value * thousand) for value in values], dtype=np.int64)
 
 
+def ns_to_us(ns: int) -> str:
+    """Integer ns as the decimal microseconds of a trace file: a float of them no longer tells nanoseconds apart."""
+    us, rest = divmod(abs(ns), 1000)
+    return f"{'-' if ns < 0 else ''}{us}.{rest:03d}"
+
+
 def integers(values: Sequence[Any]) -> Ints:
     """The int64 column of loosely typed values; what is no integer becomes `MISSING`."""
     if None in values:  # by identity, so without a comparison a value: a root frame's parent is null

@@ -12,14 +12,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from steptrace.errors import TraceError
+from steptrace.trace.decode import EventDecoder
 from steptrace.trace.events import (
     FAR_FROM_ZERO_NS,
-    FLOAT_LIMIT_US,
     NO_ARGS,
     Args,
     CollectiveArgs,
@@ -27,13 +26,11 @@ from steptrace.trace.events import (
     ExactEvent,
     blocks,
     collective_args,
-    exact_to_ns,
     floats,
     integers,
-    us_to_ns,
 )
 from steptrace.trace.names import GPU_CATEGORIES
-from steptrace.trace.stream import CHUNK, EventStream, repair
+from steptrace.trace.stream import CHUNK, EventStream
 
 
 class Names:
@@ -75,7 +72,7 @@ class RawTrace:
 
 
 #: The kind of event each of Kineto's categories is, old spellings included. The others are only counted.
-_KINDS = {
+KINDS = {
     "cpu_op": "op",
     "Operator": "op",
     "cuda_runtime": "call",
@@ -115,14 +112,12 @@ class _Reader:
         self._threads = Names()
         self._collectives = Names()
         self._parts: dict[str, dict[str, list[NDArray[Any]]]] = {kind: defaultdict(list) for kind in _INTEGER_ARGS}
-        self._fast = msgspec.json.Decoder(list[Event])
-        self._exact = msgspec.json.Decoder(list[ExactEvent])
-        self._needs_exact = False
+        self._decoder = EventDecoder(path, Event, ExactEvent)
 
     def add(self, chunk: bytes) -> None:
         """Decode one chunk of events and append its rows."""
         groups: defaultdict[str | None, list[Any]] = defaultdict(list)
-        for event in self._decode(chunk):
+        for event in self._decoder.decode(chunk):
             groups[event.cat].append(event)
         for category, events in groups.items():
             phases = [event.ph for event in events]
@@ -131,7 +126,7 @@ class _Reader:
             tally = {phases[0]: len(phases)} if alike else Counter(phases)
             for phase, number in tally.items():
                 self.counts[f"{phase} {category}" if category else phase] += number
-            kind = _KINDS.get(category or "")
+            kind = KINDS.get(category or "")
             if kind is not None:
                 wanted = _PHASES.get(kind, "X")
                 rows = events if alike else [event for event in events if event.ph == wanted]
@@ -140,39 +135,12 @@ class _Reader:
             elif category is None:
                 self._add_thread_names(events)
 
-    def _decode(self, chunk: bytes) -> list[Any]:
-        if self._needs_exact:
-            return self._decoded(self._exact, chunk)
-        events = self._decoded(self._fast, chunk)
-        times = np.array([event.ts for event in events])
-        if ((times > FLOAT_LIMIT_US) & (times % 1.0 > 0)).any():
-            self._needs_exact = True
-            return self._decoded(self._exact, chunk)
-        return events
-
-    def _decoded(self, decoder: Any, chunk: bytes) -> list[Any]:
-        try:
-            return decoder.decode(chunk)  # type: ignore[no-any-return]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
-        try:
-            events = msgspec.json.decode(repair(chunk))
-        except msgspec.DecodeError as error:
-            raise TraceError(f"invalid JSON among the events ({error})", where=self.path) from error
-        try:
-            return msgspec.convert(events, decoder.type, strict=False)  # type: ignore[no-any-return]
-        except msgspec.ValidationError as error:
-            raise TraceError(
-                f"JSON, but no trace: {error}", where=self.path, expected="events as torch.profiler writes them"
-            ) from error
-
     def _add_rows(self, kind: str, category: str, rows: list[Any]) -> None:
         if kind == "memory":
             rows = [event for event in rows if event.name == "[memory]"]
         if not rows:
             return
-        to_ns = exact_to_ns if self._needs_exact else us_to_ns
-        part = self._parts[kind]
+        to_ns, part = self._decoder.to_ns, self._parts[kind]
         part["ts"].append(to_ns([event.ts for event in rows]))
         part["dur"].append(to_ns([event.dur for event in rows]))
         part["thread"].append(self._threads.code(map(attrgetter("pid", "tid"), rows)))
@@ -247,7 +215,7 @@ _NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead"
 
 def _unknown_categories(counts: Counter[str]) -> list[str]:
     """A note for each category of complete events that nothing here reads."""
-    known = {f"X {category}" for category in (*_KINDS, *_NOT_NEEDED)} | {"X"}
+    known = {f"X {category}" for category in (*KINDS, *_NOT_NEEDED)} | {"X"}
     return [
         f"{number} events of the category '{name.removeprefix('X ')}' are not read"
         for name, number in sorted(counts.items())

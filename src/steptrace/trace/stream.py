@@ -34,8 +34,9 @@ _TRIES = 64
 class EventStream:
     """The events and metadata of one trace file.
 
-    Iterating yields each chunk of events once, as the JSON text of an array. `metadata` holds the object's other keys
-    and is complete when the iteration is.
+    Iterating yields each chunk of events once, as the JSON text of an array. `metadata` holds the object's other keys;
+    `head` is the text up to the array's opening bracket, `tail` what follows its closing one. All three are complete
+    when the iteration is.
 
     Raises:
         TraceError: the file is missing, empty, damaged, no JSON, or JSON that is no trace.
@@ -46,8 +47,9 @@ class EventStream:
         self.path = path
         self.metadata: dict[str, Any] = {}
         self._chunk = chunk
+        self.head = b""
+        self.tail = b""
         self._bare_array = False
-        self._head = b""
 
     def __iter__(self) -> Iterator[bytes]:
         with _open(self.path) as file:
@@ -68,7 +70,7 @@ class EventStream:
         """Write the file's text to `out` as it is, with `events` (JSON objects) put before its own; nothing is held."""
         with _open(self.path) as file:
             more = self._skip_to_events(file)
-            out.write(self._head)
+            out.write(self.head)
             between = b""
             for event in events:
                 out.write(between + event)
@@ -101,7 +103,7 @@ class EventStream:
         if not start:
             raise TraceError("the file is empty", where=self.path, expected="a Kineto trace (JSON)")
         if start[:1] == b"[":
-            self._bare_array, self._head = True, b"["
+            self._bare_array, self.head = True, b"["
             return start[1:] or b" "
         if start[:1] != b"{":
             raise TraceError(f"no JSON: it {_NOT_JSON}", where=self.path, expected="a Kineto trace (JSON)")
@@ -124,7 +126,7 @@ class EventStream:
             raise self._no_trace("its traceEvents is no array")
         del header["traceEvents"]
         self.metadata.update(header)
-        self._head = buffer[: match.end() + 1]
+        self.head = buffer[: match.end() + 1]
         return buffer[match.end() + 1 :] or b" "
 
     def _no_events(self, buffer: bytes) -> TraceError:
@@ -152,6 +154,7 @@ class EventStream:
                 next_step="copy or record the trace again (export can be cut by a full disk or a killed process)",
             )
         events, rest = buffer[:end], buffer[end + 1 :]
+        self.tail = rest
         if self._bare_array:
             if rest.strip():
                 raise TraceError("text follows the array of events", where=self.path)

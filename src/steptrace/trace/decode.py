@@ -1,0 +1,68 @@
+"""Chunks of events to structs, and to the text of each event, whatever slips the file has."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from steptrace.errors import TraceError
+from steptrace.trace.events import FLOAT_LIMIT_US, Ints, exact_to_ns, us_to_ns
+from steptrace.trace.stream import repair
+
+_TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class EventDecoder:
+    """Decodes a file's chunks as lists of `fast` structs, and as `exact` ones from where floats lose nanoseconds on."""
+
+    def __init__(self, path: Path, fast: type, exact: type) -> None:
+        self.path = path
+        self._fast = msgspec.json.Decoder(list[fast])  # type: ignore[valid-type]
+        self._exact = msgspec.json.Decoder(list[exact])  # type: ignore[valid-type]
+        self._needs_exact = False
+
+    def decode(self, chunk: bytes) -> list[Any]:
+        """The structs of a chunk, the JSON text of an array.
+
+        Raises:
+            TraceError: it is no JSON, or holds other things than events.
+        """
+        if self._needs_exact:
+            return self._decoded(self._exact, chunk)
+        events = self._decoded(self._fast, chunk)
+        times = np.array([event.ts for event in events])
+        if ((times > FLOAT_LIMIT_US) & (times % 1.0 > 0)).any():
+            self._needs_exact = True
+            return self._decoded(self._exact, chunk)
+        return events
+
+    def to_ns(self, times: Sequence[Any]) -> Ints:
+        """Times of the structs that `decode` returned last, as integer ns."""
+        return exact_to_ns(times) if self._needs_exact else us_to_ns(times)
+
+    def _decoded(self, decoder: Any, chunk: bytes) -> list[Any]:
+        try:
+            return decoder.decode(chunk)  # type: ignore[no-any-return]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            events = msgspec.json.decode(repair(chunk))
+        except msgspec.DecodeError as error:
+            raise TraceError(f"invalid JSON among the events ({error})", where=self.path) from error
+        try:
+            return msgspec.convert(events, decoder.type, strict=False)  # type: ignore[no-any-return]
+        except msgspec.ValidationError as error:
+            raise TraceError(
+                f"JSON, but no trace: {error}", where=self.path, expected="events as torch.profiler writes them"
+            ) from error
+
+
+def event_texts(chunk: bytes) -> list[msgspec.Raw]:
+    """The text of each event of a chunk that `EventDecoder.decode` has read: as written, where that is valid JSON."""
+    try:
+        chunk.decode()  # what is only passed over is not checked for it
+        return _TEXTS.decode(chunk)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _TEXTS.decode(repair(chunk))
