@@ -1,0 +1,86 @@
+"""Call tree, flame graphs, sequences and critical path on every shared trace: what must hold, and what is known."""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from steptrace.metrics import flame
+from steptrace.metrics.call_tree import call_names, call_tree
+from steptrace.metrics.critical_path import critical_paths
+from steptrace.metrics.sequences import kernel_sequences
+from steptrace.trace.link import read_trace
+from steptrace.trace.model import Trace
+
+TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
+NAMES = sorted(path.name for path in TRACES.glob("*.json.gz"))
+
+pytestmark = pytest.mark.skipif(
+    not NAMES, reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces"
+)
+
+
+@pytest.fixture(scope="module", params=NAMES or ["none"])
+def trace(request: pytest.FixtureRequest) -> Trace:
+    return read_trace(TRACES / request.param)
+
+
+def test_the_tree_accounts_for_all_host_and_gpu_time(trace: Trace) -> None:
+    tree = call_tree(trace)
+    roots = tree[tree["parent"].isna()]
+    assert tree["host_self_ns"].min() >= 0
+    assert tree["host_self_ns"].sum() == roots["host_ns"].sum()
+    linked = trace.kernels[trace.kernels["launch"].notna()]
+    if len(trace.kernels):
+        assert (roots["kernels"].sum(), roots["device_ns"].sum()) == (len(linked), linked["dur"].sum())
+    names = call_names(tree).set_index(["kind", "name"])["calls"]
+    for kind, table in (("op", trace.ops), ("call", trace.launches), ("annotation", trace.annotations)):
+        counted = table["name"].astype(str).value_counts()
+        assert {name: names[kind, name] for name in counted.index} == counted.to_dict()
+    assert flame.device_flame(trace, tree)["ns"].iloc[0] == trace.kernels["dur"].sum()
+    assert flame.host_flame(trace, tree)["ns"].iloc[0] == tree["host_self_ns"].sum()
+
+
+def test_the_path_is_as_long_as_the_step(trace: Trace) -> None:
+    tables = critical_paths(trace)
+    steps = tables["critical_steps"].groupby("step", dropna=False)
+    assert len(steps) == max(len(trace.steps), 1)
+    assert (steps["path_ns"].sum() == steps["span_ns"].first()).all()
+    if len(trace.steps):
+        assert steps["span_ns"].first().tolist() == trace.steps["dur"].tolist()
+    assert (tables["critical_steps"]["left_ns"] <= tables["critical_steps"]["span_ns"]).all()
+    assert (tables["critical_path"]["dur"] > 0).all()
+
+
+def test_sequences_hold_what_their_calls_launched(trace: Trace) -> None:
+    tree = call_tree(trace)
+    found = kernel_sequences(trace, tree, name="aten::", minimum_length=1)
+    outer = tree[(tree["kind"] == "op").to_numpy() & tree["name"].astype(str).str.contains("aten::").to_numpy()]
+    for name, rows in found[found["kind"] == "op"].groupby("name"):
+        calls = outer[(outer["name"] == name).to_numpy() & (outer["kernels"].fillna(0) > 0).to_numpy(dtype=bool)]
+        assert rows["count"].sum() <= len(calls)
+        assert rows["kernel_ns"].sum() <= calls["device_ns"].sum()
+
+
+def _shares(name: str) -> "pd.Series[float]":
+    steps = critical_paths(read_trace(TRACES / name))["critical_steps"]
+    sums = steps.groupby("class", observed=True)["path_ns"].sum()
+    return sums / sums.sum()
+
+
+def test_kernels_of_graphs_are_on_the_path() -> None:
+    if "cuda_graphs_vllm.json.gz" not in NAMES:
+        pytest.skip("cuda_graphs_vllm.json.gz is not among the traces")
+    shares = _shares("cuda_graphs_vllm.json.gz")
+    # The GPU starts on the first recorded work 149 ms after its launch; from there on it is never idle.
+    assert shares["compute"] > 0.5
+    assert shares["queue"] < 0.01
+
+
+def test_a_wait_for_unlinked_work_is_that_work() -> None:
+    if "h100_qwen.json.gz" not in NAMES:
+        pytest.skip("h100_qwen.json.gz is not among the traces")
+    shares = _shares("h100_qwen.json.gz")
+    assert shares["compute"] > 0.8
+    assert shares["sync"] < 0.01
