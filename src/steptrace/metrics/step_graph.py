@@ -120,7 +120,8 @@ def _host_activity(trace: Trace) -> dict[int, Spans]:
     order = np.lexsort((ts, thread))
     every = intervals.spans(ts[order], ts[order] + dur[order])
     used, first = np.unique(thread[order], return_index=True)
-    return {int(t): part for t, part in zip(used, np.split(every, first[1:]), strict=True)}
+    # The part before the first cut is empty; without any event there is no cut and nothing else.
+    return {int(t): part for t, part in zip(used, np.split(every, first)[1:], strict=True)}
 
 
 def windows_of(model: Model) -> Iterator[Window]:

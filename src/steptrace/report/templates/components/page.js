@@ -53,7 +53,7 @@ for (const graph of document.querySelectorAll(".flame-graph")) {
       box.node.setAttribute("width", `${above ? 100 : (box.width * 100) / on.width}%`);
       box.node.classList.toggle("faded", above && on !== boxes[0]);
       if (inside && !box.node.querySelector("text") && box.width / on.width > 0.004) {
-        const text = document.createElementNS("http://www.w3.org/2000/svg", "text");
+        const text = document.createElementNS(box.node.namespaceURI, "text");
         text.setAttribute("x", "4");
         text.setAttribute("y", "13");
         text.textContent = box.title.split("\n")[0].slice(0, 90);
