@@ -1,4 +1,4 @@
-"""The command line: `steptrace analyze`, `diff`, `predict` and `baseline`.
+"""The command line: `steptrace analyze`, `diff`, `excerpt`, `predict` and `baseline`.
 
 Any error addressed to a person becomes one message on stderr and exit code 2.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from steptrace.commands import baseline, predict
+from steptrace.commands import baseline, excerpt, predict
 from steptrace.errors import SteptraceError
 from steptrace.record import replace_atomically
 
@@ -125,6 +125,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 _COMMANDS: tuple[Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None], ...] = (
     _add_analyze,
     _add_diff,
+    excerpt.add,
     predict.add,
     baseline.add,
 )

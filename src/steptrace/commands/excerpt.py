@@ -1,0 +1,66 @@
+"""`steptrace excerpt`: a few milliseconds of a trace as a small trace of its own."""
+
+import argparse
+from pathlib import Path
+
+from steptrace.errors import SteptraceError
+from steptrace.trace.excerpt import MAX_BYTES, Excerpt, Wanted, write_excerpt
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "excerpt",
+        help="one step of a trace, or a few milliseconds, as a small trace for Perfetto",
+        description="Cut one step, or a time, out of a PyTorch profiler trace (.json or .json.gz, any size). The "
+        "excerpt opens in Perfetto, TensorBoard (if its name ends in .pt.trace.json.gz) and Holistic Trace Analysis, "
+        "and `steptrace analyze` reads it. Where it would be too large, Python frames are left out, then memory "
+        "events; then it is shortened.",
+    )
+    command.add_argument("trace", type=Path, help="trace file")
+    command.add_argument("--out", type=Path, required=True, metavar="FILE.json.gz", help="file to write")
+    command.add_argument("--step", type=int, metavar="N", help="the step ProfilerStep#N; default: the median step")
+    command.add_argument("--from", dest="from_ms", type=float, metavar="MS", help="ms since the trace's first event")
+    command.add_argument("--to", dest="to_ms", type=float, metavar="MS", help="ms since the trace's first event")
+    command.add_argument(
+        "--max-bytes",
+        type=_positive,
+        default=MAX_BYTES,
+        metavar="N",
+        help=f"largest file to write; default: {MAX_BYTES}",
+    )
+    command.add_argument("--no-stacks", action="store_true", help="leave Python frames out")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the excerpt, say what it is, and return the exit code."""
+    wanted = Wanted(
+        step=arguments.step,
+        from_ms=arguments.from_ms,
+        to_ms=arguments.to_ms,
+        max_bytes=arguments.max_bytes,
+        stacks=not arguments.no_stacks,
+    )
+    try:
+        made = write_excerpt(arguments.trace, arguments.out, wanted)
+    except OSError as error:
+        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=arguments.out) from error
+    print(_described(made))  # noqa: T201
+    return 0
+
+
+def _described(made: Excerpt) -> str:
+    start, end = (time / 1e6 for time in made.span_ns)
+    what = "" if made.step is None else f"step {made.step}, " if made.whole else f"part of step {made.step}, "
+    notes = [f"without {' and '.join(made.left_out)}"] if made.left_out else []
+    notes += [] if made.whole else ["shortened to fit"]
+    facts = f"{start:.3f} to {end:.3f} ms, {made.events:,} events, {made.size:,} bytes"
+    return "; ".join([f"{made.path}: {what}{facts}", *notes])
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value

@@ -1,0 +1,455 @@
+"""Excerpts of traces: what is in them, that a whole step keeps its figures, their size, their form."""
+
+import collections
+import gzip
+import hashlib
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_step
+from steptrace.cli import main
+from steptrace.errors import ConfigError, TraceError
+from steptrace.metrics.steps import kernels_per_step, operators_per_step, step_times
+from steptrace.metrics.syncs import sync_costs
+from steptrace.trace.excerpt import Excerpt, Wanted, write_excerpt
+from steptrace.trace.excerpt_index import read_index
+from steptrace.trace.link import read_trace
+from steptrace.trace.model import Trace
+
+TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
+NAMES = (
+    "alexnet_cuda_sync", "cpu_only", "cuda_graphs_vllm", "diff_control", "event_sync", "event_sync_multi_stream",
+    "h100_bert_small", "h100_qwen", "h100_vit", "mi250", "nccl", "rank_non_gpu", "triton", "two_ranks_0",
+)  # fmt: skip
+
+
+def _shared(name: str) -> Path:
+    path = TRACES / f"{name}.json.gz"
+    if not path.is_file():
+        pytest.skip(f"no {path.name} in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces")
+    return path
+
+
+def _document(path: Path) -> Any:
+    data = path.read_bytes()
+    return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, parse_float=Decimal)
+
+
+def _events(document: Any) -> list[dict[str, Any]]:
+    return list(document if isinstance(document, list) else document["traceEvents"])
+
+
+def _figures(trace: Trace, step: int) -> dict[str, Any]:
+    """Figures of one step, none of which speaks of where in the trace it lies."""
+    device = trace.devices[0] if trace.devices else None
+    row = int((trace.steps["index"] == step).to_numpy().argmax())
+    start = int(trace.steps["ts"].iloc[row])
+    costs = sync_costs(trace, device)
+    costs = costs[(costs["counted"] & (costs["step"] == row)).fillna(False).to_numpy(dtype=bool)]
+    columns = ["kind", "dur", "blocked_ns", "exposed_idle_ns", "file", "line", "function", "op", "label", "phase"]
+    memory = trace.memory[(trace.memory["ts"] >= start) & (trace.memory["ts"] < start + trace.steps["host_dur"][row])]
+    return {
+        "times": step_times(trace, device).drop(columns="start_ns").iloc[row].to_dict(),
+        "kernels": int(kernels_per_step(trace, device).iloc[row]) if device is not None else None,
+        "operators": int(operators_per_step(trace).iloc[row]),
+        "syncs": costs.assign(ts=costs["ts"] - start)[["ts", *columns]].astype(object).to_dict("records"),
+        "memory": memory["bytes"].tolist(),
+    }
+
+
+def _check_structure(excerpt: Path, source: Path) -> list[dict[str, Any]]:
+    """What a viewer relies on; returns the events."""
+    document, original = _document(excerpt), _document(source)
+    events = _events(document)
+    assert isinstance(document, dict) is isinstance(original, dict)
+    if isinstance(document, dict):
+        note = document.pop("steptraceExcerpt")
+        assert note["of"] == source.name
+        others = {key: value for key, value in original.items() if key != "traceEvents"}
+        assert {key: value for key, value in document.items() if key != "traceEvents"} == others
+    spans = [event for event in events if event["ph"] == "X"]
+    assert spans
+    for event in spans:
+        assert isinstance(event["name"], str)
+        assert {"pid", "tid"} <= set(event)
+        assert Decimal(event["ts"]) == event["ts"]
+        assert event.get("dur", 0) >= 0
+    assert _crossings(spans) <= _crossings([event for event in _events(original) if event["ph"] == "X"])
+    _check_origin(spans, [event for event in _events(original) if event["ph"] == "X"])
+    others = {json.dumps(event, default=str) for event in _events(original) if event["ph"] != "X"}
+    assert all(json.dumps(event, default=str) in others for event in events if event["ph"] != "X")
+    starts = {(event["pid"], event["tid"], event["ts"]) for event in spans}
+    sides = collections.defaultdict(set)
+    for event in events:
+        if event["ph"] in ("s", "t", "f"):
+            assert (event["pid"], event["tid"], event["ts"]) in starts
+            sides[event["cat"], event["id"]].add(event["ph"])
+    assert all(found == {"s", "f"} for found in sides.values())
+    threads = {(event["pid"], event.get("tid")) for event in events if event["ph"] != "M"}
+    processes = {pid for pid, _ in threads}
+    named = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"].startswith("thread_")}
+    assert named <= threads
+    assert {event["pid"] for event in events if event["ph"] == "M"} <= processes
+    return events
+
+
+def _crossings(spans: list[dict[str, Any]]) -> int:
+    """How many spans begin in one of their thread and end after it."""
+    found, threads = 0, collections.defaultdict(list)
+    for event in sorted(spans, key=lambda event: (event["ts"], -event.get("dur", 0))):
+        start, end = event["ts"], event["ts"] + event.get("dur", 0)
+        stack = threads[event["pid"], event["tid"]]
+        while stack and stack[-1] <= start:
+            stack.pop()
+        found += any(end > open_end for open_end in stack)
+        stack.append(end)
+    return found
+
+
+def _check_origin(spans: list[dict[str, Any]], original: list[dict[str, Any]]) -> None:
+    """Every span is one of the trace's own, or such a one cut at the excerpt's ends; of the others no digit is lost."""
+    known = collections.Counter(json.dumps(event, default=str) for event in original)
+    cut = [event for event in spans if not known[json.dumps(event, default=str)]]
+    if not cut:
+        return
+    whole = [event for event in spans if known[json.dumps(event, default=str)]]
+    low = min(event["ts"] for event in cut + whole)
+    high = max(event["ts"] + event.get("dur", 0) for event in cut + whole)
+    by_rest = collections.defaultdict(list)
+    for event in original:
+        by_rest[_rest(event)].append(event)
+    for event in cut:
+        end = event["ts"] + event["dur"]
+        assert event["ts"] == low or end == high
+        assert any(o["ts"] <= event["ts"] and end <= o["ts"] + o["dur"] for o in by_rest[_rest(event)])
+
+
+def _rest(event: dict[str, Any]) -> str:
+    return json.dumps({key: value for key, value in event.items() if key not in ("ts", "dur")}, default=str)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str) -> None:
+    source, out = _shared(name), tmp_path / "excerpt.json.gz"
+    made = write_excerpt(source, out)
+    assert (made.path, made.size) == (out, out.stat().st_size)
+    assert made.size <= 1_000_000
+    assert made.whole
+    assert made.left_out == ()
+    events = _check_structure(out, source)
+    assert len(events) == made.events
+    full, part = read_trace(source), read_trace(out)
+    assert part.meta.world_size == full.meta.world_size
+    assert part.meta.devices == full.meta.devices
+    if made.step is None:
+        assert len(full.steps) == 0
+        for table in ("ops", "launches", "kernels", "syncs", "frames"):
+            pd.testing.assert_frame_equal(getattr(part, table), getattr(full, table), check_categorical=False)
+        return
+    assert part.steps["index"].tolist() == [made.step]
+    assert _figures(part, made.step) == _figures(full, made.step)
+
+
+@pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_1"])
+def test_every_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str) -> None:
+    source = _shared(name)
+    full = read_trace(source)
+    steps = full.steps["index"].tolist()
+    assert len(steps) > 1
+    for step in steps[:3]:
+        write_excerpt(source, tmp_path / "e.json.gz", Wanted(step=step))
+        assert _figures(read_trace(tmp_path / "e.json.gz"), step) == _figures(full, step), step
+
+
+@pytest.mark.parametrize("name", ["nccl", "h100_qwen", "diff_test", "cuda_graphs_vllm", "rank_non_gpu"])
+def test_a_bound_holds_and_what_fits_is_a_trace(tmp_path: Path, name: str) -> None:
+    source, out = _shared(name), tmp_path / "out.json.gz"
+    made = write_excerpt(source, out, Wanted(max_bytes=20_000))
+    assert not made.whole
+    assert made.size == out.stat().st_size
+    assert 8_000 < made.size <= 20_000
+    events = _check_structure(out, source)
+    assert {event.get("cat") for event in events}.isdisjoint({"python_function", "cpu_instant_event"})
+    assert not [event for event in events if event["name"].startswith("ProfilerStep")]
+    part = read_trace(out)
+    assert len(part.steps) == 0
+    assert (len(part.kernels) > 5) == (len(read_trace(source).kernels) > 0)
+
+
+def test_an_excerpt_can_be_analysed(tmp_path: Path) -> None:
+    source = _made(steps=3).write(tmp_path / "trace.json")
+    assert main(["excerpt", str(source), "--out", str(tmp_path / "e.json.gz"), "--step", "1"]) == 0
+    assert main(["analyze", str(tmp_path / "e.json.gz"), "--out", str(tmp_path / "a"), "--no-report"]) == 0
+    assert main(["analyze", str(source), "--out", str(tmp_path / "b"), "--no-report"]) == 0
+    part, full = (json.loads((tmp_path / x / "summary.json").read_text())["traces"][0] for x in "ab")
+    (step,) = part["steps"]
+    expected = full["steps"][1]
+    assert {**step, "start_ns": 0} == {**expected, "start_ns": 0}
+    assert part["syncs"]["per_step"] == full["syncs"]["per_step"] == 1.0
+    for key in ("file", "line", "blocked_ns_per_step", "exposed_idle_ns_per_step"):
+        assert part["syncs"]["sites"][0][key] == full["syncs"]["sites"][0][key]
+    assert (part["kernels_per_step"], part["operators_per_step"]) == (4.0, 4.0)
+    # The work around the step is there, and nothing else of the other steps' GPU work.
+    assert part["gpu"]["activities"] == 7
+
+
+def _made(steps: int) -> TraceBuilder:
+    builder = TraceBuilder(baseTimeNanoseconds=1_700_000_000_000_000_000, deviceProperties=[{"id": 0, "name": "GPU"}])
+    builder.metadata["note"] = 'a "traceEvents": [ in a string'
+    builder.frame("main.py(1): <module>", 0, steps * 1_100_000 + 5_000)
+    for index in range(steps):
+        training_step(builder, index, index * 1_100_000 + 1_000)
+    return builder
+
+
+def test_what_belongs_to_a_window(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.frame("main.py(1): <module>", 0, 1_000_000)
+    builder.op("before", 1_000, 2_000)
+    gone = builder.kernel(500, 4_000, 1_000, name="over")
+    early = builder.call("cudaLaunchKernel", 1_500, 500)  # its kernel runs in the window
+    builder.gpu("early", 120_000, 5_000, early)
+    last = builder.kernel(3_500, 10_000, 5_000, name="last before")
+    builder.op("reaching in", 90_000, 20_000)
+    builder.op("inside", 130_000, 20_000)
+    late = builder.call("cudaLaunchKernel", 140_000, 1_000)
+    builder.gpu("late", 300_000, 7_000, late)  # runs after the window
+    builder.op("on another thread", 150_000, 1_000, tid=AUTOGRAD)
+    builder.op("after", 210_000, 2_000, tid=LOADER)
+    for call, launch, work in (
+        (gone, 500, 4_000), (early, 1_500, 120_000), (last, 3_500, 10_000), (late, 140_000, 300_000)
+    ):  # fmt: skip
+        arrow = {"id": call, "cat": "ac2g", "name": "ac2g", "bp": "e"}
+        builder.events.append({"ph": "s", "pid": 1, "tid": MAIN, "ts": launch / 1000, **arrow})
+        builder.events.append({"ph": "f", "pid": 0, "tid": 7, "ts": work / 1000, **arrow})
+    builder.events.append({"ph": "f", "id": 77, "pid": 1, "tid": MAIN, "ts": 140.0, "cat": "ac2g", "name": "ac2g"})
+    for at in (99_000, 160_000):
+        builder.events.append({"ph": "i", "s": "t", "name": "mark", "pid": 1, "tid": MAIN, "ts": at / 1000})
+        builder.events.append({"ph": "C", "name": "queue", "pid": 0, "ts": at / 1000, "args": {"value": at}})
+    for tid in (MAIN, AUTOGRAD, LOADER):
+        builder.events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "ts": 0, "args": {"name": "t"}})
+    builder.events.append({"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "p"}})
+    builder.events.append({"ph": "M", "name": "process_name", "pid": 9, "tid": 0, "ts": 0, "args": {"name": "p"}})
+    source, out = builder.write(tmp_path / "trace.json.gz"), tmp_path / "out.json.gz"
+    made = write_excerpt(source, out, Wanted(from_ms=0.1, to_ms=0.2))
+    assert (made.step, made.span_ns, made.whole) == (None, (100_000, 200_000), True)
+    events = _check_structure(out, source)
+    spans = {event["name"]: event for event in events if event["ph"] == "X" and event["cat"] != "cuda_runtime"}
+    assert set(spans) == {
+        "main.py(1): <module>", "last before", "early", "reaching in", "inside", "late", "on another thread",
+    }  # fmt: skip
+    # The extent is from just before the early launch to the late kernel's end; the op that fits in it is not cut.
+    assert (spans["main.py(1): <module>"]["ts"], spans["main.py(1): <module>"]["dur"]) == (
+        Decimal("1.499"), Decimal("305.501"),
+    )  # fmt: skip
+    assert (spans["reaching in"]["ts"], spans["reaching in"]["dur"]) == (90, 20)
+    assert [e["args"]["correlation"] for e in events if e.get("cat") == "cuda_runtime"] == [early, last, late]
+    assert [(e["ph"], e["id"]) for e in events if e["ph"] in "sf"] == [
+        ("s", early), ("f", early), ("s", last), ("f", last), ("s", late), ("f", late),
+    ]  # fmt: skip
+    assert [event["ts"] for event in events if event["ph"] in "iC"] == [160, 160]
+    assert [(event["name"], event["pid"], event["tid"]) for event in events if event["ph"] == "M"] == [
+        ("thread_name", 1, MAIN), ("thread_name", 1, AUTOGRAD), ("process_name", 1, 0),
+    ]  # fmt: skip
+
+
+def test_a_copy_brings_what_tells_its_kind(tmp_path: Path) -> None:
+    """A copy queued before the window must not be taken for one with the window's first wait, nor a wait be lost."""
+    builder = TraceBuilder()
+    copy = builder.call("cudaMemcpyAsync", 10_000, 1_000)
+    builder.gpu(PINNED_D2H, 140_000, 5_000, copy)
+    builder.call("cudaEventRecord", 12_000, 1_000)
+    builder.step(3, 100_000, 100_000)
+    builder.op("aten::mm", 100_000, 5_000)
+    builder.call("cudaStreamSynchronize", 110_000, 40_000)
+    last = builder.call("cudaMemcpyAsync", 195_000, 1_000)
+    builder.gpu(PINNED_D2H, 197_000, 1_000, last)
+    builder.call("cudaStreamSynchronize", 201_000, 40_000)
+    builder.kernel(300_000, 310_000, 1_000, name="next")
+    builder.kernel(302_000, 312_000, 1_000, name="one more")
+    source = builder.write(tmp_path / "trace.json")
+    write_excerpt(source, tmp_path / "e.json.gz")
+    full, part = read_trace(source), read_trace(tmp_path / "e.json.gz")
+    assert [sync["kind"] for sync in _figures(full, 3)["syncs"]] == ["cudaStreamSynchronize", "d2h_copy"]
+    assert _figures(part, 3) == _figures(full, 3)
+    assert "one more" not in part.kernels["name"].tolist()
+
+
+def test_times_keep_every_digit(tmp_path: Path) -> None:
+    """Absolute times of 2023 in microseconds with three decimals: more digits than a float has."""
+    base = 1_695_835_572_943_623
+    steps = [f'"ts": {base + 1000 * n}.517, "dur": 900.003' for n in range(3)]
+    text = ",\n".join(
+        f'{{ "ph": "X",  "cat": "{cat}", "name": "{name}", "pid": 1, "tid": 1, {time}, "args": {{"x": 1e-7}} }}'
+        for cat, name, time in [
+            *(("user_annotation", f"ProfilerStep#{n}", step) for n, step in enumerate(steps)),
+            ("cpu_op", "aten::mm", f'"ts": {base + 1100}.123, "dur": 5.001'),
+            ("user_annotation", "everything", f'"ts": {base - 5}.001, "dur": 5000.999'),
+        ]
+    )
+    source, out = tmp_path / "trace.json", tmp_path / "e.json.gz"
+    source.write_text('{"schemaVersion": 1, "traceEvents": [' + text + '], "traceName": "a\\u00e9"}')
+    write_excerpt(source, out, Wanted(step=1))
+    written = gzip.decompress(out.read_bytes()).decode()
+    lines = text.split(",\n")
+    assert lines[1] in written
+    assert lines[3] in written
+    assert lines[0] not in written
+    assert f'"ts": {base + 1000}.516, "dur": 900.004, "args": {{"x": 1e-7}}}}' in written
+    assert written.rstrip().endswith(', "traceName": "a\\u00e9"}')
+
+
+def test_equal_wishes_give_equal_bytes(tmp_path: Path) -> None:
+    source = _made(steps=3).write(tmp_path / "trace.json.gz")
+    digests = set()
+    for name in ("a", "b"):
+        write_excerpt(source, tmp_path / f"{name}.json.gz")
+        digests.add(hashlib.sha256((tmp_path / f"{name}.json.gz").read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("form", ["bare array", "indented", "nan and broken text"])
+def test_other_forms_of_files(tmp_path: Path, form: str) -> None:
+    builder, source = _made(steps=3), tmp_path / "trace.json"
+    if form == "bare array":
+        source.write_text(json.dumps(builder.events))
+    elif form == "indented":
+        source.write_bytes(builder.text(indent=2))
+    else:
+        builder.metadata["limit"] = "NAN"
+        builder.events[8]["args"]["memory"] = "NAN"
+        source.write_bytes(builder.text().replace(b'"NAN"', b"nan").replace(b"aten::mm", b"aten::mm\xff"))
+    made = write_excerpt(source, tmp_path / "e.json.gz")
+    assert made.step == 1
+    document = _document(tmp_path / "e.json.gz")
+    assert isinstance(document, list) is (form == "bare array")
+    part = read_trace(tmp_path / "e.json.gz")
+    assert _figures(part, 1) == _figures(read_trace(source), 1)
+
+
+def test_work_whose_time_was_lost_stays_away(tmp_path: Path) -> None:
+    builder, far = TraceBuilder(), 1_000_000_000_000
+    for index in range(2):
+        builder.step(index, far + index * 1_000_000, 900_000)
+        builder.kernel(far + index * 1_000_000 + 5_000, far + index * 1_000_000 + 8_000, 1_000)
+    builder.frame("main.py(1): <module>", far - 1_000_000, 9_000_000)
+    builder.gpu("lost", 0, 0, None)
+    made = write_excerpt(builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz", Wanted(step=0))
+    assert made.span_ns == (1_000_000, 1_900_000)
+    assert min(e["ts"] for e in _events(_document(tmp_path / "e.json.gz"))) > 999_000_000
+
+
+def test_the_median_step_and_those_without_gpu_work(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for index, (start, length, works) in enumerate(
+        [(0, 90, True), (100, 60, True), (200, 70, True), (300, 5, False), (400, 6, False)]
+    ):
+        builder.step(index, start * 1000, length * 1000)
+        builder.op("aten::mm", start * 1000 + 10, 1_000)
+        if works:
+            builder.kernel(start * 1000 + 1_000, start * 1000 + 5_000, 2_000)
+    assert write_excerpt(builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz").step == 2
+
+
+def test_frames_go_first_then_memory_then_length(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 10_000_000)
+    for n in range(400):
+        builder.frame(f"file{n * 7919 % 1000}.py({n}): function{n * 104729 % 977}", n * 20_000, 15_000)
+        builder.op("aten::mm", n * 20_000 + 1_000, 10_000)
+        builder.kernel(n * 20_000 + 2_000, n * 20_000 + 9_000, 5_000 + n)
+        memory = {"Addr": n * 7919 % 4096, "Bytes": 512, "Device Type": 1, "Device Id": 0}
+        builder.events.append(
+            {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 1, "tid": MAIN,
+             "ts": n * 20 + 2, "args": memory}
+        )  # fmt: skip
+    source = builder.write(tmp_path / "t.json")
+
+    def made(limit: int, *, stacks: bool = True) -> Excerpt:
+        return write_excerpt(source, tmp_path / "e.json.gz", Wanted(max_bytes=limit, stacks=stacks))
+
+    everything = made(10**6)
+    assert (everything.whole, everything.left_out) == (True, ())
+    assert made(everything.size).left_out == ()
+    no_frames = made(everything.size - 1)
+    assert (no_frames.whole, no_frames.left_out) == (True, ("python_function",))
+    assert made(10**6, stacks=False) == no_frames
+    no_memory = made(no_frames.size - 1)
+    assert (no_memory.whole, no_memory.left_out) == (True, ("python_function", "cpu_instant_event"))
+    shortened = made(no_memory.size - 1)
+    assert not shortened.whole
+    assert no_memory.size / 2 < shortened.size < no_memory.size
+
+
+def test_a_shortened_excerpt_shows_the_densest_part(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 10_000_000)
+    for n in range(300):
+        start = n * 20_000 + (3_000_000 if n > 150 else 0)
+        builder.op(f"aten::op{n * 7919 % 1000}", start, 10_000)
+        if 200 <= n < 230:
+            for k in range(5):
+                builder.kernel(start + 1_000 * k, start + 1_500 * k + 2_000, 1_000)
+    made = write_excerpt(builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz", Wanted(max_bytes=1_500))
+    assert made.size <= 1_500
+    assert 7_000_000 <= made.span_ns[0] < made.span_ns[1] <= 7_600_000
+
+
+def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    source, out = _made(steps=2).write(tmp_path / "trace.json.gz"), tmp_path / "e.json.gz"
+    for wanted, message in (
+        (Wanted(step=7), "no step 7"),
+        (Wanted(from_ms=2.0, to_ms=1.0), "nothing from 2 to 1 ms"),
+        (Wanted(from_ms=9000.0), "nothing from 9000"),
+        (Wanted(max_bytes=100), "fits into 100 bytes"),
+    ):
+        with pytest.raises(TraceError, match=message):
+            write_excerpt(source, out, wanted)
+    with pytest.raises(ConfigError, match="a step and a time"):
+        write_excerpt(source, out, Wanted(step=1, to_ms=2.0))
+    with pytest.raises(ConfigError, match="not the name"):
+        write_excerpt(source, tmp_path / "e.txt")
+    with pytest.raises(ConfigError, match="would replace its trace"):
+        write_excerpt(source, source)
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 1_000)
+    builder.op("aten::mm", 900_000, 1_000)
+    stepless = builder.write(tmp_path / "stepless.json")
+    with pytest.raises(TraceError, match="no step 0") as caught:
+        write_excerpt(stepless, out, Wanted(step=0))
+    assert "--from MS" in str(caught.value)
+    with pytest.raises(TraceError, match=r"nothing happened from 0\.1 to 0\.2 ms"):
+        write_excerpt(stepless, out, Wanted(from_ms=0.1, to_ms=0.2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stepless.json", "trace.json.gz"]
+
+
+def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = _made(steps=2).write(tmp_path / "trace.json.gz"), tmp_path / "new" / "e.json.gz"
+    assert main(["excerpt", str(source), "--out", str(out), "--step", "1", "--no-stacks"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"{out}: step 1, 1.101 to 2.101 ms, ")
+    assert line.endswith(f" {out.stat().st_size:,} bytes; without python_function\n")
+    assert main(["excerpt", str(source), "--out", str(out), "--step", "1", "--from", "1"]) == 2
+    assert main(["excerpt", str(tmp_path / "none.json"), "--out", str(out)]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert main(["excerpt", str(source), "--out", str(tmp_path / "file" / "e.json.gz")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(gzip.decompress(source.read_bytes())[:-400])
+    assert main(["excerpt", str(cut), "--out", str(out)]) == 2
+    assert "ends too early" in capsys.readouterr().err
+
+
+def test_chunks_do_not_matter(tmp_path: Path) -> None:
+    source = _made(steps=3).write(tmp_path / "t.json")
+    large, small = read_index(source), read_index(source, chunk=1_000)
+    for column in ("ts", "end", "kind", "thread", "name", "correlation", "flow", "opens", "size"):
+        assert getattr(large, column).tolist() == getattr(small, column).tolist()
+    assert (large.head, large.tail) == (small.head, small.tail)
