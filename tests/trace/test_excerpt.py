@@ -438,6 +438,9 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["excerpt", str(source), "--out", str(out), "--step", "1", "--from", "1"]) == 2
     assert main(["excerpt", str(tmp_path / "none.json"), "--out", str(out)]) == 2
     assert "there is no such file" in capsys.readouterr().err
+    for option in (["--from", "nan"], ["--to", "inf"], ["--max-bytes", "0"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["excerpt", str(source), "--out", str(out), *option])
     (tmp_path / "file").write_text("")
     assert main(["excerpt", str(source), "--out", str(tmp_path / "file" / "e.json.gz")]) == 2
     assert "cannot be written" in capsys.readouterr().err

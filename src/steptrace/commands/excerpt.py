@@ -1,6 +1,7 @@
 """`steptrace excerpt`: a few milliseconds of a trace as a small trace of its own."""
 
 import argparse
+import math
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
@@ -20,8 +21,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("trace", type=Path, help="trace file")
     command.add_argument("--out", type=Path, required=True, metavar="FILE.json.gz", help="file to write")
     command.add_argument("--step", type=int, metavar="N", help="the step ProfilerStep#N; default: the median step")
-    command.add_argument("--from", dest="from_ms", type=float, metavar="MS", help="ms since the trace's first event")
-    command.add_argument("--to", dest="to_ms", type=float, metavar="MS", help="ms since the trace's first event")
+    command.add_argument(
+        "--from", dest="from_ms", type=_milliseconds, metavar="MS", help="ms since the trace's first event"
+    )
+    command.add_argument(
+        "--to", dest="to_ms", type=_milliseconds, metavar="MS", help="ms since the trace's first event"
+    )
     command.add_argument(
         "--max-bytes",
         type=_positive,
@@ -57,6 +62,13 @@ def _described(made: Excerpt) -> str:
     notes += [] if made.whole else ["shortened to fit"]
     facts = f"{start:.3f} to {end:.3f} ms, {made.events:,} events, {made.size:,} bytes"
     return "; ".join([f"{made.path}: {what}{facts}", *notes])
+
+
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is no time")
+    return value
 
 
 def _positive(text: str) -> int:
