@@ -16,7 +16,7 @@ report: $(VENV)/.installed
 
 # Linters first, so that the test runner's own closing line is the last one printed.
 test: lint test-setup
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --quiet .

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import pytest
 
 from steptrace.errors import RecordError
 from steptrace.report.build import load_steps, load_study
-from steptrace.report.headline import headline, tone
+from steptrace.report.headline import headline, syncs, tone
 from steptrace.report.index_entries import load_imported, load_index
 
 MakeStudy = Callable[[str], Path]
@@ -170,3 +171,18 @@ def test_the_index_links_to_the_page_of_an_imported_trace(tmp_path: Path) -> Non
     (entry,) = load_imported([summary], tmp_path / "reports")
     assert entry.href == "../results/traces/mine/report.html"
     assert entry.headline == "GPU busy 24 %, syncs per step 8."
+
+
+def test_the_syncs_are_told_as_measured_or_as_predicted(make_study: MakeStudy):
+    measured, laptop = load_study(make_study("gpu")), load_study(make_study("cpu"))
+    assert (syncs(measured) or "").startswith("Syncs per step, measured: ")
+    predicted = [
+        dataclasses.replace(v, syncs_measured=None, syncs_predicted=n)
+        for v, n in zip(laptop.variants, (6.0, 4.0, 3.0, 0.0), strict=False)
+    ]
+    told = syncs(dataclasses.replace(laptop, variants=tuple(predicted)))
+    assert told is not None
+    assert told.startswith("Syncs per step on a GPU, predicted: ")
+    assert f"`{laptop.variants[0].name}` 6" in told
+    none = [dataclasses.replace(v, syncs_measured=None, syncs_predicted=0.0) for v in laptop.variants]
+    assert syncs(dataclasses.replace(laptop, variants=tuple(none))) is None

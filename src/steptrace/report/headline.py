@@ -41,6 +41,25 @@ def headline(study: Study) -> str:
     return "; ".join([*clauses, *_missing(study.variants)]) + "."
 
 
+def syncs(study: Study) -> str | None:
+    """The variants' syncs per step in one sentence: measured where a GPU was, else predicted; None if there are none.
+
+    A CPU's step times cannot show what a sync costs, so this is what a laptop's page has to say on the question.
+    """
+    measured = any(variant.syncs_measured is not None for variant in study.variants)
+    counts = {
+        variant.name: variant.syncs_measured if measured else variant.syncs_predicted for variant in study.variants
+    }
+    known = {name: count for name, count in counts.items() if count is not None}
+    if not any(known.values()):
+        return None
+    if len(known) > _MOST_NAMES + 1:
+        ordered = sorted(known, key=lambda name: -known[name])
+        known = {name: known[name] for name in (ordered[0], ordered[-1])}
+    listed = fmt.enumeration([f"{_code(name)} {count:g}" for name, count in known.items()])
+    return f"Syncs per step, measured: {listed}." if measured else f"Syncs per step on a GPU, predicted: {listed}."
+
+
 def tone(study: Study) -> str:
     """`good` if a variant is faster, `care` if the fastest differs, `bad` if nothing was measured, else `neutral`."""
     if not study.measured:

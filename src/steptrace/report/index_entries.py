@@ -24,7 +24,7 @@ def _study_entry(study: Study) -> IndexEntry:
     return IndexEntry(
         name=study.name,
         title=study.title,
-        headline=headline.headline(study),
+        headline=" ".join(filter(None, [headline.headline(study), headline.syncs(study)])),
         href=f"{study.name}.html",
         scale=study.scale,
         machine=html.machine(study),
