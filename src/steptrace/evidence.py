@@ -93,7 +93,7 @@ def _readme(environment: dict[str, Any], studies: list[dict[str, Any]], command:
         f"Collected on {datetime.now(UTC):%Y-%m-%d} at scale `{studies[0]['scale']}` by `{command}`.\n"
         f"Studies: {names}. Made by a program; nothing here is typed by hand.\n\n"
         "A study's folder holds its `comparison.json` and the first run's summary of every variant; the `.html` files\n"
-        "are the pages. `traces/` holds a few milliseconds of every variant: `steptrace analyze traces --out analysis`.\n\n"
+        "are the pages. `traces/` holds a few milliseconds of every variant, for `steptrace analyze traces`.\n\n"
         f"| environment | |\n|---|---|\n{facts}\n" + (f"\nMissing:\n\n{missing}" if missing else "")
     )
 
