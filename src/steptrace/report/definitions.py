@@ -28,11 +28,13 @@ DEFINITIONS: dict[str, Definition] = {
     "verdict": Definition(
         "Verdict",
         "Faster or slower only if the interval excludes 1 and the effect exceeds the noise floor; same only if the "
-        "whole interval lies within the floor; otherwise undecided. One run gives no verdict.",
+        "whole interval lies within the floor; otherwise undecided. A claim must also survive a correction for the "
+        "number of variants. One run gives no verdict.",
     ),
     "noise_floor": Definition(
         "Noise floor",
-        "The smallest effect that counts: the difference seen between two sets of runs of the same baseline, or 1 %.",
+        "The smallest effect that counts: 1 %, or, where a study runs its baseline twice, the far end of the interval "
+        "of that pair's ratio.",
     ),
     "syncs": Definition(
         "Syncs per step",
