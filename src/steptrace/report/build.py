@@ -271,10 +271,13 @@ def load_steps(study: Study) -> tuple[RunSteps, ...]:
 
 
 def _steps_path(comparison: Path, run: Run) -> Path | None:
-    """A run's steps.parquet: beside comparison.json first, so that a results folder can be moved or copied."""
+    """A run's steps.parquet: always looked for beside comparison.json, so that a results folder can be moved or copied.
+
+    Never below the working directory, where another run of the same name may lie.
+    """
     candidates = [comparison.parent / run.variant / f"run{run.repeat}"]
     if run.path is not None:
-        candidates += [comparison.parent.joinpath(*Path(run.path).parts[-2:]), Path(run.path)]
+        candidates.append(comparison.parent.joinpath(*Path(run.path).parts[-2:]))
     return next((folder / "steps.parquet" for folder in candidates if (folder / "steps.parquet").is_file()), None)
 
 
