@@ -5,7 +5,7 @@ import pytest
 
 from builders import TraceBuilder
 from steptrace.errors import RecordError
-from steptrace.evidence import collect, machine_name
+from steptrace.evidence import MAX_BYTES, README_BYTES, collect, machine_name
 
 ENVIRONMENT = {"gpu": "NVIDIA H200", "cpu": "a cpu", "torch": "2.11.0"}
 
@@ -20,7 +20,17 @@ def work(tmp_path: Path) -> Path:
         "study": "study",
         "scale": "gpu",
         "environment": ENVIRONMENT,
-        "variants": [{"name": "good"}, {"name": "bad"}],
+        "variants": [
+            {
+                "name": "good",
+                "step_ms": {"median": 12.0},
+                "ratio": {"value": 1.5, "low": 1.4, "high": 1.6, "verdict": "faster"},
+                "syncs": {"measured_per_step": 3, "predicted_per_step": 2},
+                "gpu_busy_pct": 80.0,
+                "equivalence": {"status": "same"},
+            },
+            {"name": "bad", "step_ms": None, "ratio": None},
+        ],
     }
     (results / "comparison.json").write_text(json.dumps(comparison))
     (results / "good" / "run0" / "run.json").write_text("{}")
@@ -31,6 +41,10 @@ def work(tmp_path: Path) -> Path:
     trace.write(results / "good" / "run0" / "trace.json.gz")
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "study.html").write_text("<p>page</p>")
+    (tmp_path / "reports" / "index.html").write_text("<p>index</p>")
+    (tmp_path / "results" / "verdict.json").write_text("{}")
+    (tmp_path / "results" / "evidence").mkdir()
+    (tmp_path / "results" / "evidence" / "tests.txt").write_text(f"{tmp_path}/tests/a.py\n19 passed\n")
     return tmp_path
 
 
@@ -40,16 +54,44 @@ def test_the_small_results_stand_in_a_folder_named_by_the_gpu(work: Path) -> Non
     assert sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()) == [
         "README.md",
         "environment.json",
+        "index.html",
         "study.html",
         "study/comparison.json",
         "study/good.summary.json",
+        "tests.txt",
         "traces/study.good.pt.trace.json.gz",
+        "verdict.json",
     ]
+    assert (folder / "tests.txt").read_text() == "tests/a.py\n19 passed\n"
     readme = (folder / "README.md").read_text()
     assert "make gpu-evidence" in readme
     assert "2.11.0" in readme
     assert "study/bad: run0 did not end well" in readme
     assert collect(work, scale="gpu", out=work / "reference", command="again") == folder
+
+
+def test_the_main_figures_stand_in_the_readme(work: Path) -> None:
+    folder = collect(work, scale="gpu", out=work / "reference", command="make", commit="c0ffee")
+    readme = (folder / "README.md").read_text()
+    assert "commit `c0ffee`" in readme
+    rows = {line.split(" | ")[0]: line.strip("| ").split(" | ")[1:] for line in readme.splitlines() if " | " in line}
+    assert rows["| good"] == [
+        *("12.0 ms", "1.50×", "1.40 to 1.60", "faster"),
+        *("3", "not measured", "2", "80 %", "same"),
+    ]
+    assert rows["| bad"] == ["not measured"] * 3 + ["none"] + ["not measured"] * 5
+
+
+def test_excerpts_give_way_if_the_rest_needs_the_room(work: Path) -> None:
+    folder = collect(work, scale="gpu", out=work / "reference", command="make")
+    sizes = {file.name: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    room = MAX_BYTES - README_BYTES - (sum(sizes.values()) - sizes["README.md"])
+    with (work / "reports" / "study.html").open("a") as page:
+        page.write("x" * (room + 1))
+    folder = collect(work, scale="gpu", out=work / "reference", command="make")
+    assert not list((folder / "traces").iterdir())
+    assert "study.good.pt.trace.json.gz: left out" in (folder / "README.md").read_text()
+    assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) <= MAX_BYTES
 
 
 def test_results_of_another_scale_are_none(work: Path) -> None:

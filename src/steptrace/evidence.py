@@ -1,7 +1,8 @@
 """A node's small results, gathered into one folder that can be committed: `reports/reference/<gpu>/`.
 
 comparison.json of every study, summary.json of every variant's first run, the pages (their figures are inside),
-a trace excerpt per variant, environment.json, and a README with date, machine, versions and command.
+a trace excerpt per variant, what the tests printed, environment.json, and a README with date, machine, versions,
+command and the main figures.
 """
 
 import json
@@ -13,22 +14,31 @@ from typing import Any, Final
 
 from steptrace.errors import RecordError, TraceError
 from steptrace.record import read_json, write_json
+from steptrace.report import format as fmt
 from steptrace.trace.excerpt import Wanted, write_excerpt
 
 MAX_BYTES: Final = 5_000_000
 #: The largest excerpt of one variant's trace: a few milliseconds, and thirty of them fit beside the rest.
 EXCERPT_BYTES: Final = 90_000
+#: The end of each log, in lines, and the room for the README.
+LOG_LINES: Final = 200
+README_BYTES: Final = 50_000
 #: Words of a GPU's name that do not tell it from another one.
 _VENDOR: Final = {"nvidia", "amd", "geforce", "tesla", "instinct", "graphics", "sxm", "pcie", "hbm3", "hbm3e"}
 
 
-def collect(work: Path, *, scale: str, out: Path, command: str) -> Path:
+def collect(work: Path, *, scale: str, out: Path, command: str, commit: str = "unknown") -> Path:
     """Gather what the studies of `scale` left in the working directory `work`; return the folder made below `out`.
 
-    An earlier folder of the same machine is replaced once the new one is complete.
+    An earlier folder of the same machine is replaced once the new one is complete. If it would be over 5 MB, excerpts
+    are left out, the largest first, and the README says which.
+
+    Args:
+        command: what was called, for the README.
+        commit: what it was called on, for the README.
 
     Raises:
-        RecordError: no study was compared at this scale, or the folder would be over 5 MB.
+        RecordError: no study was compared at this scale, or the folder is over 5 MB without any excerpt.
     """
     comparisons = {path: read_json(path) for path in sorted(work.glob("results/*/comparison.json"))}
     comparisons = {path: study for path, study in comparisons.items() if study["scale"] == scale}
@@ -47,9 +57,14 @@ def collect(work: Path, *, scale: str, out: Path, command: str) -> Path:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     notes = [note for path, study in comparisons.items() for note in _collect_study(path.parent, study, fresh, work)]
+    for file in [work / "reports" / "index.html", work / "results" / "verdict.json"]:
+        if file.is_file():
+            shutil.copyfile(file, fresh / file.name)
+    _collect_logs(work / "results" / "evidence", fresh, work)
     write_json(fresh / "environment.json", environment)
-    (fresh / "README.md").write_text(_readme(environment, list(comparisons.values()), command, notes), encoding="utf-8")
-    _check_size(fresh)
+    origin = f"by `{command}`, commit `{commit}`"
+    notes += _fit(fresh)
+    (fresh / "README.md").write_text(_readme(environment, list(comparisons.values()), origin, notes), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     return fresh.rename(folder)
 
@@ -84,23 +99,62 @@ def _collect_study(results: Path, study: dict[str, Any], fresh: Path, work: Path
     return notes
 
 
-def _readme(environment: dict[str, Any], studies: list[dict[str, Any]], command: str, notes: list[str]) -> str:
+def _collect_logs(logs: Path, fresh: Path, work: Path) -> None:
+    """Copy the end of what the tests printed, without the place where the checkout lies."""
+    for log in sorted(logs.glob("*.txt")):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+        text = "\n".join(lines).replace(f"{work.resolve()}/", "")
+        (fresh / log.name).write_text(text + "\n", encoding="utf-8")
+
+
+def _readme(environment: dict[str, Any], studies: list[dict[str, Any]], origin: str, notes: list[str]) -> str:
     facts = "\n".join(f"| {key} | {json.dumps(value, ensure_ascii=False)} |" for key, value in environment.items())
-    names = ", ".join(f"`{study['study']}`" for study in studies)
     missing = "".join(f"- {note}\n" for note in notes)
     return (
         f"# Reference results: {environment.get('gpu') or environment.get('cpu')}\n\n"
-        f"Collected on {datetime.now(UTC):%Y-%m-%d} at scale `{studies[0]['scale']}` by `{command}`.\n"
-        f"Studies: {names}. Made by a program; nothing here is typed by hand.\n\n"
+        f"Collected on {datetime.now(UTC):%Y-%m-%d} at scale `{studies[0]['scale']}` {origin}.\n"
+        "Made by a program; nothing here is typed by hand.\n\n"
         "A study's folder holds its `comparison.json` and the first run's summary of every variant; the `.html` files\n"
-        "are the pages. `traces/` holds a few milliseconds of every variant, for `steptrace analyze traces`.\n\n"
-        f"| environment | |\n|---|---|\n{facts}\n" + (f"\nMissing:\n\n{missing}" if missing else "")
+        "are the pages, the `.txt` files what the tests printed. `traces/` holds a few milliseconds of the variants,\n"
+        "for `steptrace analyze traces`.\n\n"
+        + "\n".join(_table(study) for study in studies)
+        + f"\n## Environment\n\n| | |\n|---|---|\n{facts}\n"
+        + (f"\n## Missing\n\n{missing}" if missing else "")
     )
 
 
-def _check_size(folder: Path) -> None:
+def _table(study: dict[str, Any]) -> str:
+    """A study's main figures as Markdown."""
+    head = "| variant | step | ratio | 95 % interval | verdict | syncs measured | warned of | predicted | GPU busy | answer |"
+    rows = [f"## {study['study']}\n", head, "|---" * 10 + "|"]
+    for variant in study["variants"]:
+        step, ratio, syncs = (variant.get(key) or {} for key in ("step_ms", "ratio", "syncs"))
+        interval = ratio.get("low"), ratio.get("high")
+        cells = [
+            variant["name"],
+            fmt.duration_ms(step.get("median")),
+            fmt.ratio(ratio.get("value"), *interval),
+            fmt.ratio_interval(*interval),
+            ratio.get("verdict") or "none",
+            *(fmt.count(syncs.get(f"{count}_per_step")) for count in ("measured", "warned", "predicted")),
+            fmt.percent(variant.get("gpu_busy_pct")),
+            (variant.get("equivalence") or {}).get("status") or fmt.NOT_MEASURED,
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _fit(folder: Path) -> list[str]:
+    """Leave out excerpts, the largest first, until the folder fits; return what was left out, one sentence each."""
     sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
-    if sum(sizes.values()) > MAX_BYTES:
+    excerpts = sorted((file for file in sizes if file.parent.name == "traces"), key=lambda file: sizes[file])
+    notes = []
+    # Some room is kept for the README, which is written last.
+    while sum(sizes.values()) > MAX_BYTES - README_BYTES and excerpts:
+        dropped = excerpts.pop()
+        notes.append(f"{dropped.name}: left out, {sizes.pop(dropped):,} bytes too many")
+        dropped.unlink()
+    if sum(sizes.values()) > MAX_BYTES - README_BYTES:
         largest = max(sizes, key=lambda file: sizes[file])
         raise RecordError(
             f"the results take {sum(sizes.values()):,} bytes; the largest is {largest.name} with {sizes[largest]:,}",
@@ -108,3 +162,4 @@ def _check_size(folder: Path) -> None:
             expected=f"at most {MAX_BYTES:,} bytes",
             next_step="narrow STUDIES, or leave a page out",
         )
+    return notes
