@@ -125,7 +125,7 @@ def _readme(environment: dict[str, Any], studies: list[dict[str, Any]], origin: 
 
 def _table(study: dict[str, Any]) -> str:
     """A study's main figures as Markdown."""
-    head = "| variant | step | ratio | 95 % interval | verdict | syncs measured | warned of | predicted | GPU busy | answer |"
+    head = "| variant | step | ratio | 95 % interval | verdict | syncs | warned of | predicted | GPU busy | answer |"
     rows = [f"## {study['study']}\n", head, "|---" * 10 + "|"]
     for variant in study["variants"]:
         step, ratio, syncs = (variant.get(key) or {} for key in ("step_ms", "ratio", "syncs"))
