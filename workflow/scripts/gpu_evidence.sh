@@ -14,7 +14,9 @@ cd "$(dirname "$0")/../.."
 root=$PWD
 
 python=${PYTHON:-$([ -x .venv/bin/python ] && echo "$root/.venv/bin/python" || echo python3)}
-export PYTHONPATH="$root/src:$root/ext/giou/python${PYTHONPATH:+:$PYTHONPATH}"
+# Absolute, since studies and notebooks run elsewhere.
+more=$(tr : '\n' <<<"${PYTHONPATH:-}" | sed '/^$/d' | xargs -rd '\n' realpath -m | paste -sd:)
+export PYTHONPATH="$root/src:$root/ext/giou/python${more:+:$more}"
 stage=${STAGE:-all}
 first="masked_loss giou"
 rest=$(find config/study -name '*.yaml' -printf '%f\n' | sed 's/\.yaml$//' | sort | grep -vxF "${first// /$'\n'}" || true)
