@@ -6,6 +6,7 @@
 #   MINUTES=N         stop the studies after N minutes; what is compared by then can be collected, and a call goes on
 #   REHEARSE=1        the same at scale cpu, results below build/rehearsal: tries the script where there is no GPU
 #   PYTHON=...        the interpreter (default: .venv/bin/python if it is there, else python3). Nothing is installed.
+#   REPEATS=N         runs per variant (default: as config/workflow.yaml says)
 #   STUDIES="a b"     default: every study of config/study, the ones that others refer to first
 #   COMMIT=...        what the results are of, where the sources are no git checkout
 #   ARCHIVE=FILE      also pack the collected folder into FILE (.tar.gz)
@@ -18,6 +19,7 @@ python=${PYTHON:-$([ -x .venv/bin/python ] && echo "$root/.venv/bin/python" || e
 more=$(tr : '\n' <<<"${PYTHONPATH:-}" | sed '/^$/d' | xargs -rd '\n' realpath -m | paste -sd:)
 export PYTHONPATH="$root/src:$root/ext/giou/python${more:+:$more}"
 stage=${STAGE:-all}
+[[ " all build tests sanitize studies collect " == *" $stage "* ]] || { echo "there is no stage $stage" >&2; exit 2; }
 first="masked_loss giou"
 rest=$(find config/study -name '*.yaml' -printf '%f\n' | sed 's/\.yaml$//' | sort | grep -vxF "${first// /$'\n'}" || true)
 chosen=${STUDIES:-$first ${rest//$'\n'/ }}
@@ -67,10 +69,15 @@ fi
 if runs studies; then
   deadline=$((SECONDS + ${MINUTES:-1440} * 60))
   for names in "${studies[@]}" "$(IFS=,; echo "${studies[*]}")"; do
-    [ "$SECONDS" -lt "$deadline" ] || { failed "studies: MINUTES are over, the same call goes on;"; break; }
-    timeout --signal=INT --kill-after=60 "$((deadline - SECONDS))" \
-      "$python" -m snakemake --cores all --directory "$work" --snakefile "$root/Snakefile" \
-      --config "studies=[$names]" "scale=$scale" ${REPEATS:+"repeats=$REPEATS"} || failed "study $names"
+    ended=124
+    [ "$SECONDS" -ge "$deadline" ] || {
+      ended=0
+      timeout --signal=INT --kill-after=60 "$((deadline - SECONDS))" \
+        "$python" -m snakemake --cores all --directory "$work" --snakefile "$root/Snakefile" \
+        --config "studies=[$names]" "scale=$scale" ${REPEATS:+"repeats=$REPEATS"} || ended=$?
+    }
+    [ "$ended" != 124 ] || { failed "the limit of $MINUTES minutes was reached (the same call goes on): study $names"; break; }
+    [ "$ended" = 0 ] || failed "study $names"
   done
 fi
 
