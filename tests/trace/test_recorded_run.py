@@ -6,12 +6,14 @@ On a CPU nothing waits, so a waiting call is put into every operator that waits 
 import gzip
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
+from steptrace.config.schema import DistributedConfig, ScaleConfig, StepConfig
 from steptrace.summary import analyze, summarize_trace
 
 pytest.importorskip("torch")
@@ -56,14 +58,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "_target_": "steptrace.workloads.segmentation.RandomMasks", "length": 6, "image_size": 8, "seed": 7,
             },
             "batch_size": 2, "num_workers": 0, "pin_memory": False, "non_blocking": False, "shuffle": False,
-            "prefetch_factor": 2, "persistent_workers": False,
+            "prefetch_factor": 2, "persistent_workers": False, "device_prefetch": False,
         },
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1},
         "precision": {
             "name": "fp32", "autocast": None, "tf32": False, "grad_scaler": False,
             "tolerance": {"loss": 1e-5, "gradient": 1e-4},
         },
-        "scale": {"name": "cpu", "warmup_steps": 1, "timed_steps": 2, "section_steps": 0, "threads": None},
+        "step": asdict(StepConfig()),
+        "distributed": asdict(DistributedConfig()),
+        "scale": asdict(ScaleConfig(name="cpu", warmup_steps=1, timed_steps=2)),
         "profile": {
             "wait": 1, "warmup": 1, "active": 2, "record_shapes": False, "profile_memory": False, "with_stack": True,
         },

@@ -2,12 +2,15 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
+
+from steptrace.config.schema import DistributedConfig, ScaleConfig, StepConfig
 
 TINY: dict[str, Any] = {
     "study": "tiny",
@@ -37,6 +40,7 @@ TINY: dict[str, Any] = {
         "shuffle": True,
         "prefetch_factor": 2,
         "persistent_workers": True,
+        "device_prefetch": False,
     },
     "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1, "momentum": 0.9},
     "precision": {
@@ -46,7 +50,9 @@ TINY: dict[str, Any] = {
         "grad_scaler": False,
         "tolerance": {"loss": 1e-5, "gradient": 1e-4},
     },
-    "scale": {"name": "cpu", "warmup_steps": 2, "timed_steps": 4, "section_steps": 0, "threads": None},
+    "step": asdict(StepConfig()),
+    "distributed": asdict(DistributedConfig()),
+    "scale": asdict(ScaleConfig(name="cpu", warmup_steps=2, timed_steps=4)),
     "profile": {
         "wait": 1,
         "warmup": 1,

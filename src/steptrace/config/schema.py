@@ -18,6 +18,9 @@ from steptrace.errors import ConfigError
 ALLOWED_TARGETS = ("torch.", "steptrace.")
 AUTOCAST = ("bf16", "fp16")
 DEVICES = ("cpu", "cuda")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+BACKENDS = ("nccl", "gloo")
+COMM_HOOKS = ("bf16", "fp16")
 
 
 @dataclass
@@ -32,6 +35,8 @@ class DataConfig:
     shuffle: bool = True
     prefetch_factor: int | None = None
     persistent_workers: bool = False
+    #: Copy the next batch to the device on a stream of its own while the step computes.
+    device_prefetch: bool = False
 
 
 @dataclass
@@ -54,17 +59,51 @@ class PrecisionConfig:
 
 
 @dataclass
+class StepConfig:
+    """How one step is made.
+
+    `accumulate` batches go into each optimizer step; `compile` is the mode of torch.compile, None for eager.
+    """
+
+    accumulate: int = 1
+    set_to_none: bool = True
+    channels_last: bool = False
+    compile: str | None = None
+
+
+@dataclass
+class DistributedConfig:
+    """Data-parallel training over `world_size` processes; with one there is no process group.
+
+    `backend` None is nccl on GPUs and gloo on CPUs. `no_sync` reduces gradients with the last accumulated batch alone;
+    `comm_hook` names the format that they are compressed to before they are sent.
+    """
+
+    world_size: int = 1
+    backend: str | None = None
+    bucket_cap_mb: float = 25.0
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+    no_sync: bool = True
+    comm_hook: str | None = None
+
+
+@dataclass
 class ScaleConfig:
     """How many steps are run, and on how many threads (None: as many as the process is given).
 
-    `section_steps` are those of a pass that times each section by itself, with a synchronisation around it.
+    `section_steps` are those of a pass that times each section by itself, with a synchronisation around it;
+    `input_steps` those of one that times the parts of loading a batch. `memory_limit_mb` is what the training may take
+    of the device's memory before it counts as out of memory (None: all there is).
     """
 
     name: str = MISSING
     warmup_steps: int = MISSING
     timed_steps: int = MISSING
     section_steps: int = 0
+    input_steps: int = 0
     threads: int | None = None
+    memory_limit_mb: int | None = None
 
 
 @dataclass
@@ -102,13 +141,15 @@ class RootConfig:
     data: DataConfig = field(default_factory=DataConfig)
     optimizer: dict[str, Any] = MISSING
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    step: StepConfig = field(default_factory=StepConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     equivalence: EquivalenceConfig = field(default_factory=EquivalenceConfig)
     python_path: list[str] = field(default_factory=list)
 
 
-#: Smallest allowed value of every integer.
+#: Smallest allowed value of every number.
 _AT_LEAST = {
     "seed": 0,
     "data.batch_size": 1,
@@ -116,14 +157,25 @@ _AT_LEAST = {
     "data.prefetch_factor": 1,
     "scale.warmup_steps": 0,
     "scale.timed_steps": 1,
+    "step.accumulate": 1,
+    "distributed.world_size": 1,
+    "distributed.bucket_cap_mb": 0.001,
     "scale.section_steps": 0,
+    "scale.input_steps": 0,
     "scale.threads": 1,
+    "scale.memory_limit_mb": 1,
     "profile.wait": 0,
     "profile.warmup": 0,
     "profile.active": 1,
     "equivalence.batch_size": 1,
 }
-_CHOICES: dict[str, Sequence[str]] = {"device": DEVICES, "precision.autocast": AUTOCAST}
+_CHOICES: dict[str, Sequence[str]] = {
+    "device": DEVICES,
+    "precision.autocast": AUTOCAST,
+    "step.compile": COMPILE_MODES,
+    "distributed.backend": BACKENDS,
+    "distributed.comm_hook": COMM_HOOKS,
+}
 _TARGETS = ("model", "loss", "data.dataset", "optimizer")
 
 

@@ -152,8 +152,12 @@ def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | No
 
 
 def _mark_sections(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """Move each "## Heading" from a cell's text to its metadata; return (id, heading) of all."""
+    """Move each "## Heading" from a cell's text to its metadata; return (id, heading) of all.
+
+    A section whose code shows nothing, since the study has nothing of that kind, is left out.
+    """
     toc = []
+    notebook.cells = without_empty_sections(notebook.cells)
     for cell in notebook.cells:
         match = _HEADING.match(cell.source) if cell.cell_type == "markdown" else None
         if match:
@@ -163,3 +167,18 @@ def _mark_sections(notebook: NotebookNode) -> list[tuple[str, str]]:
             cell.source = cell.source[match.end() :].strip()
             toc.append((section, heading))
     return toc
+
+
+def without_empty_sections(cells: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """The cells without headings, whose text is nothing but the heading, that only code without output follows."""
+    kept: list[NotebookNode] = []
+    for cell in cells:
+        if cell.cell_type == "code" and not cell.get("outputs") and kept and _is_heading(kept[-1]):
+            kept.pop()
+        else:
+            kept.append(cell)
+    return kept
+
+
+def _is_heading(cell: NotebookNode) -> bool:
+    return cell.cell_type == "markdown" and re.fullmatch(r"## +.+\s*", cell.source) is not None

@@ -35,6 +35,8 @@ _KEYS = (
     "data",
     "optimizer",
     "precision",
+    "step",
+    "distributed",
     "scale",
     "profile",
     "equivalence",
