@@ -11,6 +11,7 @@ from typing import Any
 
 from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, versions
+from steptrace.config.lookup import check_target_exists
 from steptrace.config.names import near
 from steptrace.config.schema import targets
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
@@ -175,10 +176,23 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
         _check_chosen(settings.variants, known, where)
         studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
     plan = Plan(project=project, settings=settings, studies=studies)
+    _check_targets_exist(plan)
     cache.save()
     if write:
         plan.write_snapshots()
     return plan
+
+
+def _check_targets_exist(plan: Plan) -> None:
+    checked = set()
+    for study in plan.studies.values():
+        composed = {f"variant {variant.name}": variant.composed for variant in study.variants}
+        for label, part in {**composed, **study.references}.items():
+            folders = [plan.project.workdir / folder for folder in part.config["python_path"]]
+            for _, target in targets(part.config):
+                if (target, *folders) not in checked:
+                    check_target_exists(target, folders, where=f"{study.name}, {label}")
+                    checked.add((target, *folders))
 
 
 def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: str | Path) -> None:
