@@ -34,6 +34,8 @@ INTERVAL: Final = (
 )
 #: Effects below this share are noise unless an A/A pair of the study says otherwise.
 DEFAULT_NOISE_FLOOR: Final = 0.01
+#: No variants are called the same on a machine whose noise floor is above this (our own limit: that of a warning below).
+LARGEST_SAME: Final = 0.10
 #: IQR/median of a variant's steps: above the first a warning, above the second no verdict (torch.utils.benchmark).
 IQR_WARNING: Final = 0.10
 IQR_REFUSED: Final = 0.25
@@ -215,11 +217,12 @@ def verdict(ratio: Ratio, adjusted_p: float | None, floor: float) -> Verdict | N
     """What may be said of a variant, given its p-value after correction; None if there is no interval.
 
     `faster` and `slower` need an interval that excludes 1, an effect above the noise floor and a corrected p-value
-    below 0.05; `same` needs the whole interval within the floor.
+    below 0.05; `same` needs the whole interval within the floor, and a floor of at most `LARGEST_SAME`: on a machine
+    where identical variants differ by more, two variants that look alike have not been told apart, no more.
     """
     if ratio.low is None or ratio.high is None:
         return None
-    if ratio.within(floor):
+    if ratio.within(floor) and floor <= LARGEST_SAME:
         return "same"
     significant = adjusted_p is not None and adjusted_p < 1 - CONFIDENCE
     if significant and ratio.excludes_one and ratio.exceeds(floor):

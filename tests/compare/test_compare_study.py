@@ -180,6 +180,17 @@ def test_an_identical_variant_sets_the_noise_floor_and_is_no_candidate(folder: A
     assert found["a"]["ratio"]["verdict"] == "undecided"
 
 
+def test_nothing_is_called_the_same_on_a_machine_that_tells_nothing_apart(folder: Any) -> None:
+    folder.make_study([{"name": "base", "digest": "d"}, {"name": "again", "digest": "d"}])
+    folder.add_runs("base", [10.0, 13.0, 9.0], digest="d")
+    folder.add_runs("again", [12.0, 9.5, 11.0], digest="d")
+    comparison = compare(folder.path)
+    assert comparison["method"]["noise_floor"] > 0.1
+    again = by_name(comparison)["again"]
+    assert again["ratio"]["verdict"] == "undecided"
+    assert any("not called the same: the noise floor" in warning for warning in again["noise"]["warnings"])
+
+
 def test_identical_variants_that_differ_are_a_warning(folder: Any) -> None:
     folder.make_study([{"name": "base", "digest": "d"}, {"name": "again", "digest": "d"}])
     folder.add_runs("base", [10.0, 10.01, 9.99], digest="d")

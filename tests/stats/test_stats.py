@@ -166,6 +166,7 @@ def test_holm_only_raises_and_keeps_the_order(p_values: Mapping[str, float]) -> 
         (1.10, 1.01, 1.20, 0.06, 0.01, "undecided"),  # only before the correction
         (1.10, 1.01, 1.20, None, 0.01, "undecided"),
         (1.03, 1.02, 1.04, 0.001, 0.05, "same"),  # a floor measured by an A/A pair
+        (1.03, 1.02, 1.04, 0.001, 0.25, "undecided"),  # one that tells nothing apart
     ],
 )
 def test_verdicts(value: float, low: float, high: float, adjusted: float | None, floor: float, expected: str) -> None:

@@ -19,6 +19,7 @@ from steptrace.stats import (
     INTERVAL,
     IQR_REFUSED,
     IQR_WARNING,
+    LARGEST_SAME,
     Ratio,
     holm,
     iqr_over_median,
@@ -146,6 +147,10 @@ def _ratio(
     elif refusal is not None:
         warnings.append(refusal)
         word = None
+    elif word == "undecided" and ratio.within(floor):
+        warnings.append(
+            f"not called the same: the noise floor, {floor:.0%} by the A/A pair, is above {LARGEST_SAME:.0%}"
+        )
     elif word == "undecided" and ratio.excludes_one:
         reason = "the effect is within the noise floor"
         if ratio.exceeds(floor):

@@ -28,8 +28,8 @@ DEFINITIONS: dict[str, Definition] = {
     "verdict": Definition(
         "Verdict",
         "Faster or slower only if the interval excludes 1 and the effect exceeds the noise floor; same only if the "
-        "whole interval lies within the floor; otherwise undecided. A claim must also survive a correction for the "
-        "number of variants. One run gives no verdict.",
+        "whole interval lies within the floor, and the floor is at most 10 %; otherwise undecided. A claim must also "
+        "survive a correction for the number of variants. One run gives no verdict.",
     ),
     "noise_floor": Definition(
         "Noise floor",
