@@ -23,7 +23,8 @@ KERNEL_WAIT_BELOW_NS = 30_000
 #: The causes of device idle time, in the order in which they are looked for.
 CAUSES = ("sync", "loader", "host", "dependency", "unknown")
 
-_LOADER = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
+#: Labels of PyTorch around a wait for the data loader.
+LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
 
 
 def idle_by_stream(trace: Trace) -> pd.DataFrame:
@@ -130,7 +131,7 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
 def loader_spans(trace: Trace) -> Spans:
     """When a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations
-    waits = np.array([bool(_LOADER.match(name)) for name in labels["name"].cat.categories], dtype=bool)
+    waits = np.array([bool(LOADER_LABEL.match(name)) for name in labels["name"].cat.categories], dtype=bool)
     rows = labels[_pick(waits, labels["name"].cat.codes.to_numpy()) & _on_training(trace, labels)]
     return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
 

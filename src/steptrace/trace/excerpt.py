@@ -23,6 +23,7 @@ from steptrace.trace.excerpt_index import CALL, FRAME, MEMORY, SPAN, EventIndex,
 from steptrace.trace.excerpt_select import Selection, Window, select
 from steptrace.trace.excerpt_write import Source, Written, write_events
 from steptrace.trace.link import read_trace
+from steptrace.trace.median_step import median_step
 from steptrace.trace.model import Trace
 
 MAX_BYTES: Final = 1_000_000
@@ -113,11 +114,12 @@ def _window(trace: Trace, wanted: Wanted) -> tuple[Window, int | None]:
             )
         span = (base + max(low, 0), base + min(high, trace.window[1]))
         return Window(span, span), None
-    if wanted.step is None and len(steps) == 0:
+    median = median_step(trace)
+    if wanted.step is None and median is None:
         span = (base + trace.window[0], base + trace.window[1] + 1)  # ends are open, and the last event may be a point
         return Window(span, span), None
-    if wanted.step is None:
-        row = _median_step(trace)
+    if wanted.step is None and median is not None:
+        row = median
     else:
         rows = np.flatnonzero(steps["index"].to_numpy() == wanted.step)
         if len(rows) == 0:
@@ -136,14 +138,6 @@ def _window(trace: Trace, wanted: Wanted) -> tuple[Window, int | None]:
         int(steps["host_dur"].iloc[row]),
     )
     return Window((start, start + host), (start, start + dur)), int(steps["index"].iloc[row])
-
-
-def _median_step(trace: Trace) -> int:
-    """The row of the median step by time; steps without GPU work do not count where others have some."""
-    working = np.unique(trace.kernels["step"].dropna().to_numpy(dtype=np.int64))
-    rows = working if len(working) else np.arange(len(trace.steps))
-    by_time = np.argsort(trace.steps["dur"].to_numpy()[rows], kind="stable")
-    return int(rows[by_time[(len(rows) - 1) // 2]])
 
 
 @dataclass(frozen=True)
