@@ -165,3 +165,23 @@ def test_an_unknown_variant_is_named_with_the_near_one(plan_of):
     ):
         plan.check_targets(["results/giou/comparison.json"])
     plan.check_targets(["results/tiny/other/run0/status.json", "results/traces/any/summary.json", "reports/x.html"])
+
+
+def test_a_variant_of_one_scale_is_left_out_elsewhere(plan_of):
+    text = STUDY + "  pinned:\n    overrides: [data.pin_memory=true]\n    scales: [gpu]\n"
+    on_cpu = plan_of(text).studies["tiny"]
+    assert ([v.name for v in on_cpu.variants], on_cpu.elsewhere) == (["plain", "other"], ("pinned",))
+    on_gpu = plan_of(text, scale="gpu").studies["tiny"]
+    assert ([v.name for v in on_gpu.variants], on_gpu.elsewhere) == (["plain", "other", "pinned"], ())
+    # A limit on it is no mistake, and neither is a choice that names it.
+    gates = {"tiny": {"pinned": {"ratio.low": {"at_least": 1, "scale": "gpu"}}}}
+    plan_of(text, gates=gates, variants=["pinned", "other"])
+    with pytest.raises(ConfigError, match="pin_memry"):
+        plan_of(text.replace("pin_memory", "pin_memry"))
+
+
+def test_a_baseline_that_does_not_run_at_the_scale_is_refused(plan_of):
+    text = STUDY.replace("plain: [loss=boolean_mask]", "plain: {overrides: [loss=boolean_mask], scales: [gpu]}")
+    plan_of(text, scale="gpu")
+    with pytest.raises(ConfigError, match="the baseline 'plain' does not run at scale cpu"):
+        plan_of(text)

@@ -169,7 +169,7 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     settings = read_settings(project, overrides or {})
     cache = ComposeCache(project.config_folders, workdir / RESULTS / ".cache", allow=settings.allow_targets)
     studies = {name: load_study(name, project, settings, cache) for name in settings.studies}
-    known = {study.name: [variant.name for variant in study.variants] for study in studies.values()}
+    known = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
     _check_gates(settings, project, known)
     if settings.variants is not None:
         where = "--config" if "variants" in (overrides or {}) else project.workflow_file

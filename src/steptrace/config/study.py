@@ -58,6 +58,8 @@ class Study:
     repeats: int
     variants: tuple[Variant, ...]
     references: dict[str, Composed] = field(repr=False)
+    #: Variants of the file that do not run at this scale.
+    elsewhere: tuple[str, ...] = ()
 
     def variant(self, name: str) -> Variant:
         """Return the variant called `name`.
@@ -125,8 +127,10 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     if baseline not in variants:
         raise ConfigError(f"the baseline '{baseline}' is no variant", where=path, next_step=near(baseline, variants))
     scale = settings.scale
+    _check_baseline_runs(document, scale, path)
     common, common_on_gpu = _common(document, scale), _common(document, _GPU_SCALE)
     expanded: list[Variant] = []
+    elsewhere: set[str] = set()
     references: dict[str, Composed] = {}
     for cell in _cells(document.get("matrix", {}), path):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
@@ -136,6 +140,8 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         for variant, entry in variants.items():
             own = [*(entry if isinstance(entry, list) else entry["overrides"]), *cell.overrides]
             where = f"{path}, variant '{cell.named(variant)}'"
+            if not _runs_at(entry, scale):
+                elsewhere.add(cell.named(variant))
             composed = cache.compose([*common, *own], where=where)
             on_gpu = composed
             if composed.config["device"] != "cuda":
@@ -160,9 +166,25 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         baseline=expanded[list(variants).index(baseline)].name,
         scale=scale,
         repeats=settings.repeats,
-        variants=tuple(expanded),
+        # Composed all the same: a mistake in a variant for GPUs is told on a laptop too.
+        variants=tuple(variant for variant in expanded if variant.name not in elsewhere),
         references=references,
+        elsewhere=tuple(variant.name for variant in expanded if variant.name in elsewhere),
     )
+
+
+def _runs_at(entry: list[str] | Mapping[str, Any], scale: str) -> bool:
+    """Whether a variant runs at a scale: at all of them, unless its `scales` name some."""
+    scales = None if isinstance(entry, list) else entry.get("scales")
+    return scales is None or scale in scales
+
+
+def _check_baseline_runs(document: Mapping[str, Any], scale: str, path: Path) -> None:
+    name = document["baseline"]
+    if not _runs_at(document["variants"][name], scale):
+        raise ConfigError(
+            f"the baseline '{name}' does not run at scale {scale}", where=path, next_step="remove its `scales`"
+        )
 
 
 def _common(document: Mapping[str, Any], scale: str) -> list[str]:
