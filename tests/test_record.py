@@ -132,6 +132,16 @@ def test_malformed_steps_are_refused(tmp_path: Path, change: dict[str, list[obje
     assert not list(tmp_path.iterdir())
 
 
+def test_lists_of_numbers_take_one_line_and_come_back(tmp_path: Path) -> None:
+    value = {"a": [1, -2.5, 1e-7, 1e300], "b": [[1, 2], []], "c": ["1", 2], "d": [1, None], "e": "[\n 1,\n 2\n]"}
+    path = write_json(tmp_path / "x.json", value)
+    assert read_json(path) == value
+    text = path.read_text()
+    assert '"a": [1, -2.5, 1e-07, 1e+300],' in text
+    assert "    [1, 2],\n" in text
+    assert '"1",\n' in text
+
+
 def test_nan_is_no_json(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot be written as JSON"):
         write_json(tmp_path / "x.json", {"a": float("nan")})

@@ -1,5 +1,5 @@
 """What one run leaves behind: run.json, steps.parquet and status.json in `results/<study>/<variant>/run<k>/`; where the
-study asks for it, sections.parquet too.
+study asks for it, sections.parquet too, and where several ranks trained, communication.json.
 
 `status.json` is written by the supervisor whatever happens; `run.json` and `steps.parquet` by a training that got to
 its end. A run counts only if its status is `ok`.
@@ -10,6 +10,7 @@ file or the new one, never half of one. Readers check what they read and raise `
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +29,13 @@ RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
 SECTIONS_FILE: Final = "sections.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
+COMMUNICATION_FILE: Final = "communication.json"
 
 #: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
 PHASES: Final = ("warmup", "timed", "profiled")
+
+#: In indented JSON; a text holds no line break, so this cannot be found inside one.
+_LIST_OF_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[-+.,\deE\s]*?)\n\s*\]")
 
 _Record = TypeVar("_Record")
 
@@ -98,6 +103,51 @@ class RunRecord:
     batch_bytes: dict[str, int] | None = None
 
 
+@dataclass(frozen=True)
+class Bandwidth:
+    """An all-reduce of one message alone: its size, the median time on the slowest rank, and the bus bandwidth.
+
+    Bus bandwidth is size / time x 2(n-1)/n for n ranks, as nccl-tests define it: the rate at which each rank must send
+    whatever the number of ranks, so that it can be held against the link's.
+    """
+
+    bytes: int
+    median_ns: int
+    bus_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What the ranks of a run have to tell each other, and how fast they can (communication.json).
+
+    `parameter_bytes` are those of the parameters with a gradient. `bucket_bytes` are PyTorch's buckets of gradients
+    in the order they are reduced; None where it does not say. `bus_bytes_per_s` is the bandwidth of the message nearest
+    to all gradients; from it come `expected_ns`, parameter_bytes x 2(n-1)/n / bandwidth, and `simplified_ns`,
+    parameters x 4 / bandwidth, for one reduction of all gradients.
+    """
+
+    world_size: int
+    backend: str
+    parameters: int
+    parameter_bytes: int
+    bucket_bytes: tuple[int, ...] | None
+    bandwidths: tuple[Bandwidth, ...]
+    bus_bytes_per_s: float
+    expected_ns: int
+    simplified_ns: int
+
+
+def write_communication(run_dir: Path, communication: Communication) -> Path:
+    """Write `communication.json` into `run_dir` and return its path."""
+    return write_json(run_dir / COMMUNICATION_FILE, msgspec.to_builtins(communication))
+
+
+def read_communication(run_dir: Path) -> Communication | None:
+    """The `communication.json` of `run_dir`, None where there is none; `RecordError` if it is malformed."""
+    path = run_dir / COMMUNICATION_FILE
+    return _convert(path, Communication) if path.exists() else None
+
+
 def write_status(run_dir: Path, status: Status) -> Path:
     """Write `status.json` into `run_dir` (made if missing) and return its path."""
     _known_status(status, run_dir / STATUS_FILE)
@@ -152,10 +202,12 @@ def read_sections(run_dir: Path) -> "pd.DataFrame":
 def write_json(path: Path, value: Any) -> Path:
     """Write `value` as indented UTF-8 JSON in one step: equal values give equal bytes, keys keep their order.
 
+    A list of numbers stands on one line, so that a series takes no line a value.
     NaN and infinity are refused (`RecordError`): they are no JSON, and a thing not measured is None.
     """
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = _LIST_OF_NUMBERS.sub(_on_one_line, text)
     except (TypeError, ValueError) as error:
         raise RecordError(f"value cannot be written as JSON ({error})", where=path, expected="plain data") from error
     replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
@@ -181,6 +233,10 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return f"[{' '.join(found[1].split())}]"
 
 
 def _convert(path: Path, kind: type[_Record]) -> _Record:

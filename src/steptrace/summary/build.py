@@ -20,6 +20,7 @@ from steptrace.summary import (
     ranks,
     steps,
     syncs,
+    timeline,
 )
 from steptrace.summary.analysis import Analysis, RankSection, Section
 from steptrace.trace.find import find_traces
@@ -45,6 +46,7 @@ SECTIONS: tuple[Section, ...] = (
     annotations,
     critical_path,
     program,
+    timeline,
 )
 
 #: What is said of several ranks together.
