@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from steptrace.errors import RecordError, SchemaError
-from steptrace.schema import SECTIONS_OF_RUN, STEPS_OF_RUN, Table, validate
+from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN, STEPS_OF_RUN, Table, validate
 
 if TYPE_CHECKING:  # half a second to import, which whoever only writes a status need not pay
     import pandas as pd
@@ -28,6 +28,7 @@ STATUS_FILE: Final = "status.json"
 RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
 SECTIONS_FILE: Final = "sections.parquet"
+INPUT_FILE: Final = "input.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 COMMUNICATION_FILE: Final = "communication.json"
 
@@ -197,6 +198,20 @@ def read_sections(run_dir: Path) -> "pd.DataFrame":
     """The `sections.parquet` of `run_dir` as a `SECTIONS_OF_RUN` table; `RecordError` if missing or malformed."""
     path = run_dir / SECTIONS_FILE
     return _valid(_read_parquet(path, SECTIONS_OF_RUN), SECTIONS_OF_RUN, path)
+
+
+def write_input(run_dir: Path, batches: "pd.DataFrame") -> Path:
+    """Write `input.parquet` (table `INPUT_OF_RUN`, one row a batch) into `run_dir` and return its path."""
+    path = run_dir / INPUT_FILE
+    frame = _valid(batches, INPUT_OF_RUN, path)
+    replace_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    return path
+
+
+def read_input(run_dir: Path) -> "pd.DataFrame":
+    """The `input.parquet` of `run_dir` as an `INPUT_OF_RUN` table; `RecordError` if missing or malformed."""
+    path = run_dir / INPUT_FILE
+    return _valid(_read_parquet(path, INPUT_OF_RUN), INPUT_OF_RUN, path)
 
 
 def write_json(path: Path, value: Any) -> Path:

@@ -7,15 +7,17 @@ the device until the block is over.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
+from steptrace.train.distributed import ALONE, Ranks, barrier
 from steptrace.train.precision import Precision
 
 #: What a loader yields: a batch of inputs and a batch of targets. Targets may be anything that `to_device` copies.
@@ -27,7 +29,10 @@ Section = Callable[[str], AbstractContextManager[Any]]
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that one training step needs."""
+    """Everything that one training step needs.
+
+    `accumulate` batches go into each step. `no_sync`: several ranks reduce the gradients with the last of them alone.
+    """
 
     model: nn.Module
     loss: Callable[[Tensor, Any], Tensor]
@@ -37,6 +42,9 @@ class Training:
     batches: Iterator[Batch]
     device: torch.device
     non_blocking: bool
+    accumulate: int = 1
+    no_sync: bool = True
+    ranks: Ranks = ALONE
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,22 @@ def train_step(training: Training, section: Section = record_function) -> tuple[
     """Train on the next batch; return the loss (still on the device) and the nanoseconds spent waiting for the loader.
 
     The labels are those by which a trace's time is summed up; `section` is what they are given to. The loader is waited
-    for on the host, so that is where its wait is measured.
+    for on the host, so that is where its wait is measured. Where a step takes several batches, their losses count as
+    the mean, so do their gradients, and their waits add up.
     """
+    loss, loader_wait_ns = _gradients(training, section, last=training.accumulate == 1)
+    for number in range(2, training.accumulate + 1):
+        more, wait_ns = _gradients(training, section, last=number == training.accumulate)
+        loss, loader_wait_ns = loss + more, loader_wait_ns + wait_ns
+    with section("optimizer"):
+        training.scaler.step(training.optimizer)
+        training.scaler.update()
+        training.optimizer.zero_grad(set_to_none=True)
+    return loss, loader_wait_ns
+
+
+def _gradients(training: Training, section: Section, *, last: bool) -> tuple[Tensor, int]:
+    """Add one batch's share to the gradients; return its share of the loss and the wait for the loader in ns."""
     with section("data"):
         asked_ns = time.perf_counter_ns()
         inputs, targets = next(training.batches)
@@ -61,18 +83,24 @@ def train_step(training: Training, section: Section = record_function) -> tuple[
         with section("copy data"):
             inputs = to_device(inputs, training.device, non_blocking=training.non_blocking)
             targets = to_device(targets, training.device, non_blocking=training.non_blocking)
-    with training.precision.autocast():
-        with section("forward"):
-            outputs = training.model(inputs)
-        with section("loss"):
-            loss = training.loss(outputs, targets)
-    with section("backward"):
-        training.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-    with section("optimizer"):
-        training.scaler.step(training.optimizer)
-        training.scaler.update()
-        training.optimizer.zero_grad(set_to_none=True)
+    with _unreduced(training) if not last else nullcontext():
+        with training.precision.autocast():
+            with section("forward"):
+                outputs = training.model(inputs)
+            with section("loss"):
+                loss = training.loss(outputs, targets)
+                if training.accumulate > 1:
+                    loss = loss / training.accumulate
+        with section("backward"):
+            training.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
     return loss.detach(), loader_wait_ns
+
+
+def _unreduced(training: Training) -> AbstractContextManager[Any]:
+    """Where gradients stay on their rank, if there are other ranks and the config wants it."""
+    if training.no_sync and isinstance(training.model, DistributedDataParallel):
+        return training.model.no_sync()
+    return nullcontext()
 
 
 def to_device(value: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
@@ -101,6 +129,7 @@ def run_steps(training: Training, count: int, after_step: Callable[[int], None] 
     losses: list[Tensor] = []
     waits_ns: list[int] = []
     clock = step_clock(training.device)
+    barrier(training.ranks)  # or the first step would hold one rank's wait for another that comes later
     synchronize(training.device)
     clock.mark()
     for done in range(1, count + 1):

@@ -5,8 +5,9 @@ section, then a profiled window, one step watched for its source lines, and on a
 syncs. Leaves run.json, steps.parquet, sections.parquet, trace.json.gz, op_lines.parquet, sources.json and
 warned_syncs.json in RUNDIR. Repeat K uses seed + K.
 
-Progress goes to stdout as lines like `timed 12/20`: when a phase ends and, in a long one, at most every five seconds,
-which costs the step concerned some microseconds.
+With `distributed.world_size` above 1 it is started by `torchrun`, once per rank. Every rank goes through the same
+steps and leaves its own trace; the rest is rank 0's. Only the step times are those of the slowest rank, step by step:
+they are gathered after the last step, when the bandwidth between the ranks is measured too (communication.json).
 
 A training that raises ends with its traceback and exit code 1; one that cannot start (a `SteptraceError`) with a
 message and exit code 2.
@@ -15,16 +16,21 @@ message and exit code 2.
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import torch
 from omegaconf import DictConfig, OmegaConf
+from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
 from steptrace.errors import SteptraceError
-from steptrace.record import RunRecord, write_run, write_sections, write_steps
+from steptrace.record import RunRecord, write_communication, write_run, write_sections, write_steps
+from steptrace.train.bandwidth import communication
+from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.environment import collect_environment
 from steptrace.train.lines import record_op_lines
 from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
@@ -69,23 +75,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
-    """Do one run into folder `out`, and return its record."""
+    """Do one run, or one rank's part of it, into folder `out`, and return its record."""
     out.mkdir(parents=True, exist_ok=True)
     seed = config.seed + repeat
-    trace = out / trace_name(rank=0)
-    with training(config, seed) as parts:
+    ranks = ranks_of(config)
+    traces = tuple(trace_name(rank) for rank in range(ranks.world_size))
+    with process_group(config, ranks), training(config, seed, ranks) as parts, _folder(out, ranks) as own:
         environment = collect_environment(parts.device)
-        measured = measure(parts, config, trace)
-        warnings = (*measured.warnings, *record_op_lines(parts, out), *record_warned_syncs(parts, out))
-    write_steps(out, measured.steps)
-    if measured.sections is not None:
-        write_sections(out, measured.sections)
+        measured = measure(parts, config, out / traces[ranks.rank])
+        warnings = (*measured.warnings, *record_op_lines(parts, own), *record_warned_syncs(parts, own))
+        steps = slowest(from_every_rank(measured.steps, ranks))
+        if not ranks.alone:
+            write_communication(own, communication(parts, config))
+        barrier(ranks)  # every trace is written
     record = RunRecord(
         study=config.study,
         variant=config.variant,
         repeat=repeat,
         seed=seed,
-        world_size=1,
+        world_size=ranks.world_size,
         digest=config.digest,
         scale=config.scale.name,
         device=config.device,
@@ -94,31 +102,53 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
         peak_allocated_bytes=measured.peak_allocated_bytes,
         peak_reserved_bytes=measured.peak_reserved_bytes,
         nvml=measured.nvml,
-        traces=(trace.name,),
+        traces=traces,
         config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
         warnings=warnings,
         batch_bytes=measured.batch_bytes,
     )
-    write_run(out, record)  # last: a folder with run.json is complete
+    if ranks.rank == 0:
+        write_steps(out, steps)
+        if measured.sections is not None:
+            write_sections(out, measured.sections)
+        write_run(out, record)  # last: a folder with run.json is complete
     return record
+
+
+@contextmanager
+def _folder(out: Path, ranks: Ranks) -> Generator[Path]:
+    """Where a rank's files go: rank 0's into the run's folder, the others' nowhere, as they would say the same."""
+    if ranks.rank == 0:
+        yield out
+    else:
+        with TemporaryDirectory() as scratch:
+            yield Path(scratch)
+
+
+def slowest(by_rank: list[pd.DataFrame]) -> pd.DataFrame:
+    """One table `STEPS_OF_RUN` of every rank's: the longest time and wait of each step, the mean of the losses."""
+    if len(by_rank) == 1:
+        return by_rank[0]
+    steps = pd.concat(by_rank).groupby(["phase", "step"], sort=False, as_index=False)
+    return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})
 
 
 def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
     """Take all steps of a run. The first phase's peak memory is left out, as first steps allocate for good."""
     on_gpu = parts.device.type == "cuda"
     settings = ProfileSettings(**config.profile)
-    warmup = run_steps(parts, config.scale.warmup_steps, _progress("warmup", config.scale.warmup_steps))
+    warmup = run_steps(parts, config.scale.warmup_steps, _progress("warmup", config.scale.warmup_steps, parts.ranks))
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(parts.device)
     with NvmlSampler(parts.device) as sampler:
-        timed = run_steps(parts, config.scale.timed_steps, _progress("timed", config.scale.timed_steps))
+        timed = run_steps(parts, config.scale.timed_steps, _progress("timed", config.scale.timed_steps, parts.ranks))
     peak_allocated_bytes = torch.cuda.max_memory_allocated(parts.device) if on_gpu else None
     peak_reserved_bytes = torch.cuda.max_memory_reserved(parts.device) if on_gpu else None
     section_steps = config.scale.section_steps
     # Before the window: on a GPU the profiler's hooks into the runtime stay once it has run.
     sections = measure_sections(parts, section_steps) if section_steps else None
     profiled = profile_steps(parts, settings, trace)
-    _say(f"profiled {settings.steps}/{settings.steps}")
+    _progress("profiled", settings.steps, parts.ranks)(settings.steps)
     return Measured(
         steps=steps_table(warmup, timed, profiled, unrecorded=section_steps + settings.wait + settings.warmup),
         sections=sections,
@@ -144,11 +174,13 @@ def steps_table(
     return pd.DataFrame(rows, columns=["phase", "step", "step_ns", "loader_wait_ns", "loss"])
 
 
-def _progress(phase: str, total: int) -> Callable[[int], None]:
+def _progress(phase: str, total: int, ranks: Ranks) -> Callable[[int], None]:
     last_said = time.monotonic()
 
     def after_step(done: int) -> None:
         nonlocal last_said
+        if ranks.rank > 0:
+            return
         if done == total or time.monotonic() - last_said >= _PROGRESS_PERIOD_S:
             last_said = time.monotonic()
             _say(f"{phase} {done}/{total}")
@@ -161,5 +193,10 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
+@told_to_torchrun
+def _start() -> None:
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    _start()

@@ -41,7 +41,8 @@ class SectionTimer:
         yield
         synchronize(self._device)
         if label in SECTIONS:
-            self.times_ns[SECTIONS[label]] = time.perf_counter_ns() - start_ns
+            name = SECTIONS[label]  # more than once in a step that takes several batches
+            self.times_ns[name] = self.times_ns.get(name, 0) + time.perf_counter_ns() - start_ns
 
 
 def measure_sections(training: Training, steps: int) -> pd.DataFrame:

@@ -17,9 +17,11 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data.distributed import DistributedSampler
 from yaml import YAMLError
 
 from steptrace.errors import ConfigError, TrainError
+from steptrace.train.distributed import ALONE, SEED_STRIDE, Ranks, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training
 from steptrace.train.precision import Precision
 
@@ -62,9 +64,11 @@ def load_config(path: Path) -> DictConfig:
     return config
 
 
-def device_of(config: DictConfig) -> torch.device:
-    """The device that the config names; `TrainError` if this machine has none."""
+def device_of(config: DictConfig, ranks: Ranks = ALONE) -> torch.device:
+    """The device that the config names, each rank's own; `TrainError` if this machine has none."""
     device = torch.device(config.device)
+    if device.type == "cuda" and not ranks.alone:
+        device = torch.device("cuda", ranks.local_rank)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise TrainError(
             "no GPU is available to PyTorch",
@@ -94,19 +98,27 @@ def collate_of(dataset: Dataset[Batch]) -> Callable[[list[Any]], Any]:
 
 
 @contextmanager
-def training(config: DictConfig, seed: int) -> Generator[Training]:
-    """Build everything that a step needs, from `seed` alone; loader workers are gone when the context ends."""
-    device = device_of(config)
+def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[Training]:
+    """Build everything that a step needs, from `seed` alone; loader workers are gone when the context ends.
+
+    Every rank begins with the same weights and goes through its own part of the same order of samples. What is drawn
+    later, say for dropout, comes from `seed` + rank x `SEED_STRIDE`.
+    """
+    device = device_of(config, ranks)
     precision = Precision.from_config(config.precision, device.type)
     precision.apply()
-    if config.scale.threads is not None:
-        torch.set_num_threads(config.scale.threads)
+    threads = threads_of(config, ranks)
+    if threads is not None:
+        torch.set_num_threads(threads)
     seed_everything(seed)
     model = instantiate(config.model).to(device).train()
     loss = instantiate(config.loss)
     if isinstance(loss, torch.nn.Module):
         loss = loss.to(device)
-    loader = build_loader(config, device, seed)
+    loader = build_loader(config, device, seed, ranks)
+    model = data_parallel(model, config, ranks)
+    if ranks.rank:
+        seed_everything(seed + ranks.rank * SEED_STRIDE)
     batches = _endless(loader)
     try:
         yield Training(
@@ -118,22 +130,34 @@ def training(config: DictConfig, seed: int) -> Generator[Training]:
             batches=batches,
             device=device,
             non_blocking=config.data.non_blocking,
+            accumulate=config.step.accumulate,
+            no_sync=config.distributed.no_sync,
+            ranks=ranks,
         )
     finally:
         batches.close()
 
 
-def build_loader(config: DictConfig, device: torch.device, seed: int) -> DataLoader[Batch]:
-    """The config's loader, shuffling by `seed`. Only whole batches, so that all steps do the same work."""
+def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: Ranks = ALONE) -> DataLoader[Batch]:
+    """The config's loader, shuffling by `seed`. Only whole batches, so that all steps do the same work.
+
+    Of several ranks each takes every n-th sample of one order that all share, as many as any other.
+    """
     data = config.data
     options: dict[str, Any] = {}
     if data.num_workers > 0:
         options = {"prefetch_factor": data.prefetch_factor, "persistent_workers": data.persistent_workers}
     dataset = build_dataset(config, seed)
+    sampler: DistributedSampler[Any] | None = None
+    if not ranks.alone:
+        sampler = DistributedSampler(
+            dataset, ranks.world_size, ranks.rank, shuffle=data.shuffle, seed=seed, drop_last=True
+        )
     loader = DataLoader(
         dataset,
         batch_size=data.batch_size,
-        shuffle=data.shuffle,
+        shuffle=data.shuffle if sampler is None else None,
+        sampler=sampler,
         num_workers=data.num_workers,
         pin_memory=data.pin_memory and device.type == "cuda",  # pinned memory speeds up copies to a GPU only
         drop_last=True,
@@ -143,7 +167,7 @@ def build_loader(config: DictConfig, device: torch.device, seed: int) -> DataLoa
     )
     if len(loader) == 0:
         raise TrainError(
-            f"the data set holds less than one batch of {data.batch_size}",
+            f"the data set holds less than one batch of {data.batch_size}{'' if ranks.alone else ' per rank'}",
             where="data",
             expected="at least batch_size samples",
             next_step="raise the data set's length or lower data.batch_size",
@@ -153,5 +177,9 @@ def build_loader(config: DictConfig, device: torch.device, seed: int) -> DataLoa
 
 def _endless(loader: DataLoader[Batch]) -> Generator[Batch]:
     """The loader's batches, epoch after epoch."""
+    epoch = 0
     while True:
+        if isinstance(loader.sampler, DistributedSampler):
+            loader.sampler.set_epoch(epoch)
         yield from loader
+        epoch += 1

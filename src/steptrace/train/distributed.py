@@ -1,0 +1,166 @@
+"""Several processes that train one model: which of them this is, their group, and what they tell each other.
+
+`torchrun` (`python -m torch.distributed.run`) starts one process per rank and says in the environment which one it is.
+With a world of one there is no group and everything here does nothing.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+from omegaconf import DictConfig
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from steptrace.errors import TrainError
+
+#: How long a rank waits for the others, at the start and in any collective, before it gives up.
+TIMEOUT: Final = timedelta(minutes=3)
+
+#: Between the seeds of two ranks, so that no rank draws what another run's rank draws.
+SEED_STRIDE: Final = 1_000_003
+
+_HOOKS: Final = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
+_PR_SET_PDEATHSIG: Final = 1
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of `world_size` processes this is; `local_rank` counts on this machine and names its GPU."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other process."""
+        return self.world_size == 1
+
+
+ALONE: Final = Ranks()
+
+
+def ranks_of(config: DictConfig) -> Ranks:
+    """Which rank of the config's world this process is, by the environment that `torchrun` sets.
+
+    Raises:
+        TrainError: the environment's world is not the config's, or there are fewer GPUs than ranks here.
+    """
+    wanted = config.distributed.world_size
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started != wanted:
+        raise TrainError(
+            f"the config wants {wanted} ranks, and {started} were started",
+            where="distributed.world_size",
+            expected=f"a start by torchrun with {wanted} processes",
+            next_step=f"python -m torch.distributed.run --standalone --nproc-per-node {wanted} "
+            "-m steptrace.train.main ...",
+        )
+    if wanted == 1:
+        return ALONE
+    ranks = Ranks(int(os.environ["RANK"]), started, int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
+    if config.device == "cuda" and ranks.local_rank >= torch.cuda.device_count():
+        raise TrainError(
+            f"rank {ranks.rank} has no GPU: there are {torch.cuda.device_count()} for {wanted} ranks",
+            where="distributed.world_size",
+            expected="one GPU per rank",
+            next_step=f"lower distributed.world_size to {torch.cuda.device_count() or 1}, or use scale=cpu",
+        )
+    return ranks
+
+
+def backend_of(config: DictConfig) -> str:
+    """The backend that the config names, else nccl on GPUs and gloo on CPUs."""
+    return str(config.distributed.backend or ("nccl" if config.device == "cuda" else "gloo"))
+
+
+@contextmanager
+def process_group(config: DictConfig, ranks: Ranks) -> Generator[None]:
+    """The group of all ranks while the context is open.
+
+    A rank that waits for another longer than `TIMEOUT` raises. A rank also ends with whoever started it, so that no
+    rank of a run that was killed goes on alone.
+
+    Raises:
+        TrainError: the backend is not part of this PyTorch.
+    """
+    if ranks.alone:
+        yield
+        return
+    backend = backend_of(config)
+    if not dist.is_available() or not dist.is_backend_available(backend):
+        raise TrainError(
+            f"this PyTorch has no backend {backend}", where="distributed.backend", expected="nccl on GPUs, else gloo"
+        )
+    _die_with_parent()
+    # All ranks are on one machine. Otherwise gloo looks the machine's name up, which needs a network that knows it.
+    if "lo" in (name for _, name in socket.if_nameindex()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if config.device == "cuda":
+        torch.cuda.set_device(ranks.local_rank)
+    dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=ranks.world_size)
+    yield
+    # Not after an error: there may be nobody left to say goodbye to, and the process ends anyway.
+    dist.destroy_process_group()
+
+
+def threads_of(config: DictConfig, ranks: Ranks) -> int | None:
+    """Threads of one rank: the config's, else the cores divided among the ranks; None: PyTorch's own choice."""
+    if config.scale.threads is not None:
+        return int(config.scale.threads)
+    if ranks.alone:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return max(1, cores // ranks.world_size)
+
+
+def data_parallel(model: nn.Module, config: DictConfig, ranks: Ranks) -> nn.Module:
+    """The model with its gradients averaged over the ranks in buckets, as the config says; alone, the model itself."""
+    if ranks.alone:
+        return model
+    settings = config.distributed
+    wrapped = DistributedDataParallel(
+        model,
+        device_ids=[ranks.local_rank] if config.device == "cuda" else None,
+        bucket_cap_mb=settings.bucket_cap_mb,
+        gradient_as_bucket_view=settings.gradient_as_bucket_view,
+        static_graph=settings.static_graph,
+    )
+    if settings.comm_hook is not None:
+        wrapped.register_comm_hook(None, _HOOKS[settings.comm_hook])  # type: ignore[no-untyped-call]
+    return wrapped
+
+
+def barrier(ranks: Ranks) -> None:
+    """Wait until every rank is here."""
+    if not ranks.alone:
+        dist.barrier()
+
+
+def from_every_rank(value: _Value, ranks: Ranks) -> list[_Value]:
+    """Each rank's value, by rank. Every rank must call this; values must be picklable."""
+    if ranks.alone:
+        return [value]
+    values: list[Any] = [None] * ranks.world_size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process with the one that started it: `torchrun` gives each rank a session of its own,
+    which the supervisor's signal to its group does not reach."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
