@@ -8,7 +8,8 @@
     |-- SchemaError        a table that does not fit its declaration in `schema`
     |-- TrainError         a training that cannot start or go on
     |-- ReportError        a notebook of the report that cannot be executed
-    `-- PredictError       a prediction of syncs that cannot be made
+    |-- PredictError       a prediction of syncs that cannot be made
+    `-- CaptureError       a capture from a running process that cannot be made
 
 The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
 """
@@ -84,3 +85,7 @@ class ReportError(SteptraceError):
 
 class PredictError(SteptraceError):
     """Syncs cannot be predicted here."""
+
+
+class CaptureError(SteptraceError):
+    """A running process cannot be captured."""
