@@ -44,6 +44,7 @@ OPS = Table(
         Column("name", "string", "Operator name, such as `aten::index`."),
         Column("external_id", "int64", "The profiler's id, repeated on the launches it made.", nullable=True),
         Column("sequence", "int64", "Autograd sequence number, shared by an op and its backward.", nullable=True),
+        Column("dtypes", "string", "Types of its inputs as recorded, each once; empty where none are recorded."),
         Column("backward", "bool", "Whether it runs in the backward pass."),
         Column("parent", "int64", "Row of `ops`: the operator that called it.", nullable=True),
         Column("forward", "int64", "Row of `ops`: the forward operator that a backward one belongs to.", nullable=True),

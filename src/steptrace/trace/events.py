@@ -33,6 +33,7 @@ class Args(msgspec.Struct, gc=False):
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=MISSING)
     python_id: Any = msgspec.field(name="Python id", default=MISSING)
     python_parent: Any = msgspec.field(name="Python parent id", default=MISSING)
+    input_types: Any = msgspec.field(name="Input type", default=None)
     correlation: Any = MISSING
     device: Any = MISSING
     stream: Any = MISSING
@@ -80,6 +81,16 @@ def collective_args(args: Args) -> CollectiveArgs:
     size, sequence, inputs, outputs = (None if value == MISSING else value for value in (*numbers, *sizes))
     dtype = None if args.dtype is None else str(args.dtype)
     return CollectiveArgs(texts[0], texts[1], texts[2], size, sequence, dtype, inputs, outputs)
+
+
+def input_types(args: Args) -> str:
+    """The distinct types of an operator's inputs, joined by commas; those of lists too, empty ones aside."""
+    given = args.input_types
+    if not isinstance(given, list):
+        return ""
+    if any(isinstance(item, list) for item in given):
+        given = [part for item in given for part in (item if isinstance(item, list) else [item])]
+    return ",".join(dict.fromkeys(str(item) for item in given if item))
 
 
 class Event(msgspec.Struct, gc=False):

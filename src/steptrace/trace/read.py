@@ -27,6 +27,7 @@ from steptrace.trace.events import (
     blocks,
     collective_args,
     floats,
+    input_types,
     integers,
 )
 from steptrace.trace.names import GPU_CATEGORIES
@@ -150,6 +151,8 @@ class _Reader:
             part[name].append(integers(list(map(attrgetter(name), args))))
         if kind in _WITH_COLLECTIVES:
             part["collective"].append(self._number_collectives(args))
+        if kind == "op":
+            part["dtypes"].append(self._names.code(map(input_types, args)))
         if kind == "gpu":
             part["category"].append(np.full(len(rows), self._names.code([GPU_CATEGORIES[category]])[0]))
             part["blocks_per_sm"].append(floats([a.blocks_per_sm for a in args]))
@@ -203,6 +206,8 @@ class _Reader:
         names = ("ts", "dur", "thread", "name", *_INTEGER_ARGS[kind])
         if kind in _WITH_COLLECTIVES:
             names += ("collective",)
+        if kind == "op":
+            names += ("dtypes",)
         if kind == "gpu":
             names += ("category", "blocks_per_sm", "blocks")
         # One column at a time, so that parts and whole never both stand in memory for long.

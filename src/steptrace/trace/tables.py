@@ -40,7 +40,7 @@ def host_table(table: schema.Table, rows: Columns, names: pd.Index, **links: Any
 def ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
     """The operators with their links."""
     ids = {"external_id": optional(ops["external_id"]), "sequence": optional(ops["sequence"])}
-    return host_table(schema.OPS, ops, names, **ids, **links)
+    return host_table(schema.OPS, ops, names, **ids, dtypes=text(ops["dtypes"], names), **links)
 
 
 def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.DataFrame:

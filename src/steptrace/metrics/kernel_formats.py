@@ -1,0 +1,158 @@
+"""What a kernel's name says of its arithmetic: number format, tensor cores, and whether it multiplies matrices.
+
+Three tables of patterns, each row with its source; the first row that matches decides. What no row knows is unknown.
+A kernel counts with the narrowest floating-point format that its name gives: that of its operands, where sums are
+often kept in a wider one. A conversion counts with its narrower side. TF32 is 32-bit: operands and results are, only
+the product is rounded. AMD's matrix cores count as tensor cores.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+#: The formats by width; `bits8` holds narrower ones too. `integer` kernels compute with integers alone.
+FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
+
+
+@dataclass(frozen=True)
+class NameRule:
+    """One row: what a name that `pattern` finds is taken for, and who says that it means this."""
+
+    pattern: re.Pattern[str]
+    means: str
+    source: str
+
+
+@dataclass(frozen=True)
+class KernelFormat:
+    """What a name says. `tensor_core`: `yes`, `no` or `unknown`; `matrix`: multiplies matrices, convolves or attends.
+
+    `helper` kernels prepare or finish the work of such a kernel (layout, split-K sums) and use no tensor cores by
+    nature.
+    """
+
+    bits: str
+    tensor_core: str
+    matrix: bool
+    helper: bool
+    tf32: bool
+
+
+def _rule(pattern: str, means: str, source: str) -> NameRule:
+    return NameRule(re.compile(pattern), means, source)
+
+
+_CUBLAS = "cuBLAS kernel names in public profiles, read with the operand types recorded beside them"
+_CUTLASS = "CUTLASS, media/docs/functionality.md and profiler.md: instruction shape and operand types in the name"
+_TENSILE = "Tensile, kernel naming: the data type stands behind the index letters, MI is the matrix instruction"
+_TORCH = "PyTorch's CUDA kernels: element types are template arguments or those of the inner lambda"
+_ATTENTION = "flash-attention, CUTLASS's and TensorRT-LLM's FMHA and cuDNN's attention: types in the name"
+_TRITON = "triton_kernels: output, left and right operand in the name; weights of 4 bits are widened first"
+
+#: The number format. Before PyTorch's templates stand the libraries, whose letters mean something else there.
+FORMAT_RULES: Final = (
+    _rule(r"nvjet_(?:sm\d+_)?(?:qq|oo)", "bits8", _CUBLAS + "; q is FP8, o is FP4"),
+    _rule(r"nvjet_(?:sm\d+_)?[th][a-z]*_", "bits16", _CUBLAS + "; t is bfloat16, h is float16"),
+    _rule(r"nvjet_(?:sm\d+_)?s[a-z]*_", "bits32", _CUBLAS + "; s is float32"),
+    _rule(r"nvjet_(?:sm\d+_)?d[a-z]*_", "bits64", _CUBLAS + "; d is float64"),
+    _rule(r"Cijk_\w{4}_\w{4}_(?:4xi8|I8|F8|B8)", "bits8", _TENSILE),
+    _rule(r"Cijk_\w{4}_\w{4}_[HB]", "bits16", _TENSILE),
+    _rule(r"Cijk_\w{4}_\w{4}_[SC]", "bits32", _TENSILE),
+    _rule(r"Cijk_\w{4}_\w{4}_[DZ]", "bits64", _TENSILE),
+    _rule(r"matmul_ogs_\w*?bf16x\w*?bf16x", "bits16", _TRITON),
+    _rule(r"block_scaled|bstensorop|[uv]e4m3xf4|nvfp4|mxfp4|e2m1", "bits8", _CUTLASS + "; block-scaled FP4 and FP8"),
+    _rule(r"_[hsi]\d{3,7}(?:gemm|fprop|dgrad|wgrad)\w*_(?:s8|u8|s4|e4m3|e5m2)(?![a-z0-9])", "bits8", _CUTLASS),
+    _rule(r"(?<![a-z])i(?:884|8816|8832|16832|16864)(?:gemm|fprop|cudnn)", "bits8", _CUTLASS + "; i: int8"),
+    _rule(r"(?<![a-z])h(?:884|1688|16816|161616)(?![0-9])", "bits16", _CUTLASS + "; h: float16 throughout"),
+    _rule(r"(?<![a-z])s(?:16816|161616|884)(?![0-9])(?!tf32)", "bits16", _CUTLASS + "; shapes of 16-bit operands"),
+    _rule(r"(?<![a-z])d(?:884|16816|1684|1688)(?:gemm|fprop|dgrad|wgrad)", "bits64", _CUTLASS + "; d: float64"),
+    _rule(r"(?<![a-zA-Z0-9])(?:bf16|fp16|f16)", "bits16", _CUTLASS),
+    _rule(r"tf32|tfloat32|(?<![a-z])s(?:1684|1688)(?![0-9])", "bits32", _CUTLASS + "; s1688 without a type is TF32"),
+    _rule(r"(?:volta|turing|maxwell|ampere|simt|hopper)\w*_hgemm|(?<![a-z])hcudnn", "bits16", _CUBLAS + "; hgemm"),
+    _rule(r"(?<![a-zA-Z])(?:s|gc)gemm|(?<![a-z])scudnn|simt_cf32", "bits32", _CUBLAS + "; sgemm, cgemm: float32"),
+    _rule(r"(?<![a-zA-Z])(?:d|gz)gemm(?!_fp)|(?<![a-z])dcudnn", "bits64", _CUBLAS + "; dgemm, zgemm: float64"),
+    _rule(r"xmma_\w*?_(?:e4m3|e5m2|i8|u8)", "bits8", _CUBLAS + "; xmma: type of each operand"),
+    _rule(r"xmma_\w*?_f64", "bits64", _CUBLAS + "; xmma: type of each operand"),
+    _rule(r"xmma_\w*?_f32", "bits32", _CUBLAS + "; xmma: type of each operand"),
+    _rule(r"_Qkv?(?:E4m3|E5m2|E2m1)", "bits8", _ATTENTION),
+    _rule(r"_Qkv?(?:Bfloat16|Fp16|Float16|Half)|_Q(?:Bfloat16|Fp16)", "bits16", _ATTENTION),
+    _rule(r"fmha_\w*?_f32", "bits32", _ATTENTION),
+    _rule(r"OpaqueType|vectorized_gather_kernel", "unknown", _TORCH + "; these move bytes of any type"),
+    _rule(
+        r"Float8_|float_e[45]m[23]|__nv_fp8|__hip_fp8|(?<![A-Za-z])h?fp8(?![A-Za-z])|(?<![A-Za-z])FP8|e4m3|e5m2",
+        "bits8",
+        _TORCH,
+    ),
+    _rule(r"[Bb][Ff]loat16|bhalf|DF16b", "bits16", _TORCH + "; DF16b: mangled __bf16"),
+    _rule(r"c10::Half|__half|(?<![a-z])half2?_t|(?<![A-Za-z_])half2?(?![A-Za-z_])|DF16_|6half_t", "bits16", _TORCH),
+    _rule(r"(?<![A-Za-z_])float[234]?(?![A-Za-z0-9_])|(?:\d|_)float(?![A-Za-z0-9])", "bits32", _TORCH),
+    _rule(r"(?<![A-Za-z_])double[2]?(?![A-Za-z0-9_])", "bits64", _TORCH),
+    _rule(
+        r"(?:[<,]\s*|lambda\()(?:unsigned |signed )?(?:long|int|bool|char|short|u?int\d+_t|unsigned)"
+        r"(?: long| int| char| short)*[\s*&]*[,>)]",
+        "integer",
+        _TORCH,
+    ),
+)
+
+#: Whether it runs on tensor cores.
+TENSOR_CORE_RULES: Final = (
+    _rule(r"(?i)splitk_?reduce|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad", "no", _CUBLAS),
+    _rule(r"simt|ffma|gemv|(?<![a-zA-Z])dot_kernel|depthwise|fft2d|flip_filter", "no", _CUBLAS + "; CUDA cores alone"),
+    _rule(r"nvjet_(?:sm\d+_)?s[a-z]*_(?!.*tf32)", "unknown", _CUBLAS + "; float32 without a word on TF32"),
+    _rule(r"nvjet_", "yes", _CUBLAS + "; Hopper's and Blackwell's warp-group instructions"),
+    _rule(r"tensorop|wmma|wgmma|gmma|hmma|imma|tcgen05|umma|mfma|xdl", "yes", _CUTLASS),
+    _rule(r"(?<![a-z])[shdi](?:884|1684|1688|16816|161616|16832|16864|8816|8832)(?![0-9])", "yes", _CUTLASS),
+    _rule(r"xmma_\w*(?:tensor\d+x\d+x\d+|warpgroupsize)", "yes", _CUBLAS + "; xmma with an instruction's shape"),
+    _rule(r"Cijk_\w*_MI\d+x\d+", "yes", _TENSILE),
+    _rule(r"Cijk_", "no", _TENSILE + "; without MI it uses no matrix instruction"),
+    _rule(r"flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine", "no", _ATTENTION),
+    _rule(r"flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)|FlashAttention(?:Forward|Backward)", "yes", _ATTENTION),
+    _rule(r"fmhaSm\d+|fmha_v2|sdpa_sm\d+_flash", "yes", _ATTENTION),
+    _rule(r"fmha_cutlass[FB]_(?:bf16|f16)\w*_sm(?:7[05]|[89]\d|1\d\d)", "yes", _ATTENTION),
+    _rule(r"GemmUniversal.*cutlass::(?:half_t|bfloat16_t)|deep_gemm::", "yes", _CUTLASS),
+    _rule(r"ImplicitGemm.*(?:tfloat32|half_t|bfloat16_t|OpMultiplyAddFast)", "yes", _CUTLASS),
+    _rule(r"(?:ampere|volta|turing|maxwell|pascal|kepler)_(?:\w+_)?(?:[sdhcz]|g?c|gz)gemm", "no", _CUBLAS),
+    _rule(r"(?<![a-z])[shd]cudnn", "no", "cuDNN, names of the architecture's own FFMA kernels (scudnn)"),
+    _rule(r"(?<![a-zA-Z])[sd]gemm", "no", _CUBLAS + "; without an instruction's shape"),
+)
+
+#: Kernels that multiply matrices, convolve or attend, and those that only help them.
+MATRIX_RULES: Final = (
+    _rule(
+        r"(?i)splitk_?reduce|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad|flip_filter|"
+        r"elementwise|flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine|"
+        r"reduce_kernel|fill|finalize_matmul|cublasLt::.*reduce|PostGSU|fft2d_[rc]2[rc]",
+        "helper",
+        _CUBLAS + "; they run around the product",
+    ),
+    _rule(
+        r"(?i)(?<!fb)gemm|nvjet_|gemv|cijk_|matmul|triton_(?:tem|mm)|implicit_?convolve|scudnn|fprop|dgrad|wgrad|winograd|"
+        r"convolve|ImplicitGemm|conv_depthwise|conv2d_grouped|flash_(?:fwd|bwd)|flashattn|flashattention|fmha|"
+        r"sdpa_sm\d+|unified_attention|paged_attention",
+        "matrix",
+        _CUTLASS,
+    ),
+)
+
+_TF32: Final = re.compile(r"tf32|tfloat32|(?<![a-z])s(?:1684|1688)(?![0-9])")
+
+
+@lru_cache(maxsize=4096)
+def kernel_format(name: str) -> KernelFormat:
+    """What the name of a kernel, as recorded, says of its arithmetic."""
+    bits = _first(FORMAT_RULES, name) or "unknown"
+    role = _first(MATRIX_RULES, name)
+    core = "no" if bits == "integer" else _first(TENSOR_CORE_RULES, name) or "unknown"
+    return KernelFormat(
+        bits=bits,
+        tensor_core=core,
+        matrix=role == "matrix",
+        helper=role == "helper",
+        tf32=bits == "bits32" and core == "yes" and bool(_TF32.search(name)),
+    )
+
+
+def _first(rules: tuple[NameRule, ...], name: str) -> str | None:
+    return next((rule.means for rule in rules if rule.pattern.search(name)), None)
