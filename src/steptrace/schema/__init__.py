@@ -5,7 +5,7 @@ are int64 nanoseconds. `validate` holds a DataFrame against its declaration; `em
 stand by where they come from: `run`, `trace`, and one module for each group of metrics.
 """
 
-from steptrace.schema.run import OP_LINES, SECTIONS_OF_RUN, STEPS_OF_RUN
+from steptrace.schema.run import INPUT_OF_RUN, OP_LINES, SECTIONS_OF_RUN, STEPS_OF_RUN
 from steptrace.schema.table import Column, Table, empty, validate
 from steptrace.schema.trace import (
     ANNOTATIONS,
@@ -24,6 +24,7 @@ __all__ = [
     "ANNOTATIONS",
     "COLLECTIVES",
     "FRAMES",
+    "INPUT_OF_RUN",
     "KERNELS",
     "LAUNCHES",
     "MEMORY",

@@ -26,6 +26,39 @@ SECTIONS_OF_RUN = Table(
     key=("step", "section"),
 )
 
+INPUT_OF_RUN = Table(
+    name="input_of_run",
+    doc="What loading one batch was made of, in a pass of its own (input.parquet). The times are taken where the work "
+    "is done: with workers, those of several batches overlap, and only the wait holds a step up.",
+    columns=(
+        Column("batch", "int64", "Index of the batch within the pass, from 0."),
+        Column("worker", "int64", "Worker process that loaded it; null for the main process.", nullable=True),
+        Column("wait_ns", "int64", "Host time spent in the loader's `__next__` for it.", "ns"),
+        Column(
+            "fetch_ns", "int64", "Time in the data set, for all samples of the batch, `transform_ns` included.", "ns"
+        ),
+        Column(
+            "transform_ns",
+            "int64",
+            "Time in the data set's `transform` or `transforms`; null if it has none.",
+            "ns",
+            nullable=True,
+        ),
+        Column("collate_ns", "int64", "Time in the collate function.", "ns"),
+        Column(
+            "pin_ns", "int64", "Time to copy it to pinned memory; null if the loader does not pin.", "ns", nullable=True
+        ),
+        Column(
+            "copy_ns",
+            "int64",
+            "Time to copy it to the device, from synchronisation to synchronisation; null on a CPU.",
+            "ns",
+            nullable=True,
+        ),
+    ),
+    key=("batch",),
+)
+
 OP_LINES = Table(
     name="op_lines",
     doc="One operator dispatched in one training step, with the source line that called it (op_lines.parquet).",

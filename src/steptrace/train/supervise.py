@@ -38,7 +38,9 @@ _STALE = (
     "run.json",
     "steps.parquet",
     "sections.parquet",
+    "input.parquet",
     "trace*.json.gz",
+    "communication.json",
     "sources.json",
     "op_lines.parquet",
     "warned_syncs.json",
@@ -70,6 +72,7 @@ class Order:
     attempt: int
     command: tuple[str, ...]
     device: str | None = None
+    devices: int = 1
     expect: tuple[str, ...] = ()
     timeout_s: float | None = None
     failures: Path | None = None
@@ -127,7 +130,7 @@ def _run(order: Order, log: "_Log", parent: int) -> tuple[float, int, str | None
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     lease = None
     if order.device:
-        lease = acquire(order.device, waiting=_Waiting(log, parent))
+        lease = acquire(order.device, waiting=_Waiting(log, parent), count=order.devices)
         environment.update(lease.environment)
     start = time.monotonic()
     child = subprocess.Popen(
@@ -138,7 +141,7 @@ def _run(order: Order, log: "_Log", parent: int) -> tuple[float, int, str | None
         env=environment,
         start_new_session=True,
         preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        pass_fds=(lease.descriptor,) if lease else (),
+        pass_fds=lease.descriptors if lease else (),
     )
     if lease:
         lease.close()
@@ -294,6 +297,7 @@ def _parse(arguments: Sequence[str] | None) -> Order:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--attempt", type=int, required=True, help="number of this attempt, from 1")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="take one such device for as long as the child runs")
+    parser.add_argument("--devices", type=int, default=1, help="take that many GPUs")
     parser.add_argument("--expect", action="append", default=[], help="a file a good run leaves in its folder")
     parser.add_argument("--timeout", type=float, help="seconds after which the child is stopped; 0: never")
     parser.add_argument("--failures", type=Path, help="file that gets a line for every failure")
@@ -307,6 +311,7 @@ def _parse(arguments: Sequence[str] | None) -> Order:
         attempt=options.attempt,
         command=tuple(options.command),
         device=options.device,
+        devices=options.devices,
         expect=tuple(options.expect),
         timeout_s=options.timeout or None,
         failures=options.failures,

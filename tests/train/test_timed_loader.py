@@ -1,0 +1,199 @@
+"""A loader's twin with times: the same batches from every kind of data set, the times where the work is done."""
+
+import copy
+import os
+import pickle
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, get_worker_info
+
+from steptrace.train.timed_loader import TimedBatch, TimedDataset, TransformClock, timed_loader
+
+PAUSE_S = 0.002
+PAUSE_NS = 2_000_000
+
+
+def slow(sample: Tensor) -> Tensor:
+    time.sleep(PAUSE_S)
+    return sample * 2
+
+
+class Numbers(Dataset[Tensor]):
+    def __init__(self, length: int = 8, transform: Any = None) -> None:
+        self.length = length
+        self.transform = transform
+        self.broken = -1
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Tensor:
+        if index == self.broken:
+            raise ValueError(f"sample {index} is broken")
+        sample = torch.tensor([float(index)])
+        return self.transform(sample) if self.transform else sample
+
+
+class Fetching(Numbers):
+    def __getitems__(self, indices: list[int]) -> list[Tensor]:
+        time.sleep(PAUSE_S)
+        return [torch.tensor([index + 100.0]) for index in indices]
+
+
+class Stream(IterableDataset[Tensor]):
+    """Each worker yields its own share; `first` may be set by a `worker_init_fn`, as PyTorch's documentation does."""
+
+    def __init__(self) -> None:
+        self.first = 0
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        for index in range(0 if info is None else info.id, 8, 1 if info is None else info.num_workers):
+            time.sleep(PAUSE_S)
+            yield torch.tensor([float(self.first + index)])
+
+
+def from_a_thousand(_worker: int) -> None:
+    get_worker_info().dataset.first = 1000
+
+
+def as_dictionary(samples: list[Tensor]) -> dict[str, Tensor]:
+    time.sleep(PAUSE_S)
+    return {"samples": torch.stack(samples)}
+
+
+def batches_of(loader: DataLoader[Any]) -> list[TimedBatch]:
+    timed = list(timed_loader(loader))
+    assert all(isinstance(batch, TimedBatch) for batch in timed)
+    return timed
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_same_batches_with_their_times(num_workers: int) -> None:
+    loader = DataLoader(Numbers(transform=slow), batch_size=4, num_workers=num_workers, collate_fn=as_dictionary)
+    timed = batches_of(loader)
+    assert [batch.batch["samples"].flatten().tolist() for batch in timed] == [[0, 2, 4, 6], [8, 10, 12, 14]]
+    assert [batch.times.worker for batch in timed] == ([None, None] if num_workers == 0 else [0, 1])
+    for times in (batch.times for batch in timed):
+        assert times.transform_ns is not None
+        assert 4 * PAUSE_NS <= times.transform_ns <= times.fetch_ns
+        assert times.collate_ns >= PAUSE_NS
+        assert times.pin_ns is None
+    # The loader itself is as it was.
+    assert isinstance(loader.dataset, Numbers)
+    assert loader.dataset.transform is slow
+    assert next(iter(loader))["samples"].shape == (4, 1)
+
+
+def test_a_data_set_s_own_way_to_fetch_a_batch() -> None:
+    (first, _) = batches_of(DataLoader(Fetching(), batch_size=4))
+    assert first.batch.flatten().tolist() == [100, 101, 102, 103]
+    assert first.times.fetch_ns >= PAUSE_NS
+    assert first.times.transform_ns is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterable_data_set(num_workers: int) -> None:
+    loader = DataLoader(Stream(), batch_size=4, num_workers=num_workers, worker_init_fn=from_a_thousand)
+    timed = batches_of(loader)
+    plain = [batch.flatten().tolist() for batch in loader]
+    assert [batch.batch.flatten().tolist() for batch in timed] == plain
+    assert plain[0] == ([0, 1, 2, 3] if num_workers == 0 else [1000, 1002, 1004, 1006])
+    assert all(batch.times.fetch_ns >= 4 * PAUSE_NS for batch in timed)
+
+
+def test_without_automatic_batching() -> None:
+    timed = batches_of(DataLoader(Numbers(transform=slow), batch_size=None))
+    assert [batch.batch.tolist() for batch in timed[:2]] == [[0], [2]]
+    assert timed[0].times.fetch_ns >= PAUSE_NS
+    assert [b.batch.item() for b in batches_of(DataLoader(Stream(), batch_size=None))] == list(range(8))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_error_of_the_data_set_passes_through(num_workers: int) -> None:
+    dataset = Numbers()
+    dataset.broken = 5
+    timed = iter(timed_loader(DataLoader(dataset, batch_size=4, num_workers=num_workers)))
+    next(timed)
+    with pytest.raises(ValueError, match="sample 5 is broken"):
+        next(timed)
+
+
+def test_persistent_workers_stay_over_epochs() -> None:
+    loader = DataLoader(Processes(), batch_size=4, num_workers=2, persistent_workers=True)
+    before = {int(batch[0]) for batch in loader}
+    timed = timed_loader(loader)
+    first, second = ({int(batch.batch[0]) for batch in timed} for _ in range(2))
+    assert first == second
+    assert first.isdisjoint(before)  # the twin's workers are its own
+    assert {int(batch[0]) for batch in loader} == before
+
+
+class Processes(Numbers):
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.tensor(os.getpid())
+
+
+def test_a_loader_of_a_class_of_its_own_stays_one() -> None:
+    class Doubled(DataLoader[Any]):
+        def __iter__(self) -> Any:
+            for batch in super().__iter__():
+                yield batch
+                yield batch
+
+    assert len(batches_of(Doubled(Numbers(), batch_size=4))) == 4
+
+
+def test_transforms_within_data_sets_around_others() -> None:
+    dataset = ConcatDataset([Subset(Numbers(transform=slow), [0, 1]), Numbers(2)])
+    timed = batches_of(DataLoader(dataset, batch_size=2))
+    assert [batch.batch.flatten().tolist() for batch in timed] == [[0, 2], [0, 1]]
+    assert timed[0].times.transform_ns >= 2 * PAUSE_NS
+    assert timed[1].times.transform_ns < PAUSE_NS
+
+
+def test_a_transform_within_another_counts_once() -> None:
+    class Both(Numbers):
+        def transforms(self, sample: Tensor) -> Tensor:
+            return self.transform(sample)
+
+        def __getitem__(self, index: int) -> Tensor:
+            return self.transforms(torch.tensor([float(index)]))
+
+    (batch,) = batches_of(DataLoader(Both(2, transform=slow), batch_size=2))
+    assert 2 * PAUSE_NS <= batch.times.transform_ns <= batch.times.fetch_ns
+
+
+def test_a_data_set_that_cannot_be_changed_is_fetched_all_the_same() -> None:
+    class Fixed(Numbers):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in vars(self):
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    (batch,) = batches_of(DataLoader(Fixed(2, transform=slow), batch_size=2))
+    assert batch.batch.flatten().tolist() == [0, 2]
+    assert batch.times.transform_ns is None
+
+
+def test_pinning_is_timed_where_the_loader_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steptrace.train.timed_loader.pin_memory", lambda batch: batch + 1)
+    (batch,) = batches_of(DataLoader(Numbers(2), batch_size=2))
+    pinned = torch.utils.data._utils.pin_memory.pin_memory(batch)
+    assert pinned.batch.flatten().tolist() == [1, 2]
+    assert pinned.times.pin_ns is not None
+    assert pinned.times.collate_ns == batch.times.collate_ns
+
+
+def test_wrappers_can_be_copied_and_sent() -> None:
+    wrapper = TimedDataset(Numbers(3, transform=slow), TransformClock())
+    for twin in (pickle.loads(pickle.dumps(wrapper)), copy.deepcopy(wrapper)):
+        assert len(twin) == 3
+        assert twin.transform is slow
+        assert twin[1].data.tolist() == [2]
+    with pytest.raises(AttributeError):
+        _ = wrapper.no_such_thing
