@@ -142,6 +142,20 @@ DEFINITIONS: dict[str, Definition] = {
         "with. It knows nothing of what else the variant computes.",
     ),
     "overlap": Definition("Overlap", "Share of communication time during which compute kernels run too."),
+    "step_picture": Definition(
+        "Picture of a step",
+        "The profiled step of median time. All that ran in its time is drawn, whichever step launched it. The profiler "
+        "makes it longer than an unprofiled step.",
+    ),
+    "low_box": Definition(
+        "Low box",
+        "Several events of one kind, each too short to be seen. Its height is the share of its length that they fill.",
+    ),
+    "wait_band": Definition(
+        "Pale band",
+        "A sync, through all lanes: the host goes on at its end. Its cost is the idle time below it and the time until "
+        "the next launch reaches the GPU.",
+    ),
     "coverage": Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
 }
 
@@ -163,6 +177,7 @@ WATERFALL_TERMS = {"gpu": ("window", "idle_cause", "residual", "difference"), "h
 PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")
 LAUNCH_TERMS = ("operators", "batch_bytes", "synchronised")
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
+TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
 IDLE_TERMS = ("idle_cause", "idle_stream")
 
 

@@ -16,6 +16,7 @@ from steptrace.report.topics import (
     sequences,
     syncs,
     time,
+    timeline,
     waits,
 )
 from steptrace.report.topics.model import RankTopic, Topic
@@ -23,6 +24,7 @@ from steptrace.report.topics.model import RankTopic, Topic
 #: What the page says of one trace.
 TOPICS: tuple[Topic, ...] = (
     time.TOPIC,
+    timeline.TOPIC,
     idle.TOPIC,
     syncs.TOPIC,
     critical_path.TOPIC,

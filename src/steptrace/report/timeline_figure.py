@@ -1,0 +1,241 @@
+"""The picture of one step as one SVG element: threads, calls, waits, idle gaps and streams over an axis of time.
+
+Heights are pixels, and widths shares of the page's, so that letters keep their size on every screen. Boxes too narrow
+to be pointed at are one path a lane and colour; the others carry their name and length as a tooltip, the widest ones
+written inside, too.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import escape
+
+from steptrace.report import format as fmt
+from steptrace.report.svg import InlineSvg
+
+#: Units of the width: one is a tenth of a pixel on a wide page.
+_UNITS = 10_000
+_BOX, _PITCH, _LABEL, _GAP, _AXIS = 16, 17, 16, 6, 18
+#: Widths in units: what is drawn at least, what can be pointed at, and what takes a name.
+_NARROWEST, _POINTED, _NAMED = 7, 20, 330
+#: How many boxes of a picture have a tooltip: what keeps it below 80 kB.
+MOST_POINTED = 450
+_MOST_LETTERS = 48
+
+#: What the colours mean, in the order of the legend.
+KINDS = {
+    "section": "label",
+    "loader": "wait for the loader",
+    "op": "operator",
+    "launch": "call that launches",
+    "call": "other runtime call",
+    "sync": "sync",
+    "compute": "compute",
+    "comm": "communication",
+    "memory": "copy or set",
+    "idle_sync": "idle: host blocked in a sync",
+    "idle_loader": "idle: waiting for the loader",
+    "idle_host": "idle: host busy launching",
+    "idle_dependency": "idle: stream or event dependency",
+    "idle_unknown": "idle: unknown",
+}
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A box in units and levels; `fill` is the share of its length that its events take."""
+
+    x: int
+    width: int
+    level: int
+    kind: str
+    name: str
+    start_ns: int
+    dur_ns: int
+    events: int
+    time_ns: int
+
+    @property
+    def height(self) -> int:
+        """Several events as high as the share of the box that they fill, but high enough to be seen."""
+        if self.events == 1 or self.dur_ns == 0:
+            return _BOX
+        return min(_BOX, max(4, round(_BOX * self.time_ns / self.dur_ns)))
+
+
+def timeline_figure(
+    timeline: Mapping[str, Any] | None, scale_ns: int | None = None, most: int = MOST_POINTED
+) -> InlineSvg | None:
+    """The picture of the entry `timeline` of summary.json; None if there is nothing to show.
+
+    Args:
+        timeline: as `steptrace.metrics.timeline.summary` makes it.
+        scale_ns: the time that the whole width stands for; the step's own length if that is not given or is longer.
+        most: how many boxes have a tooltip.
+    """
+    if not timeline or not timeline.get("lanes"):
+        return None
+    span = timeline["span_ns"]
+    scale = max(scale_ns or span, span, 1)
+    lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline["lanes"]]
+    limit = _pointed_from([box for _, boxes in lanes for box in boxes], most)
+    parts, top = [], 0
+    for lane, boxes in lanes:
+        parts.append(f'<text class="lane" x="0" y="{top + 11}">{escape(_lane_name(lane))}</text>')
+        top += _LABEL
+        height = (max(box.level for box in boxes) + 1) * _PITCH
+        parts += [_lane(boxes, top, height, limit), *_names(lane["kind"], boxes, top)]
+        top += height + _GAP
+    behind = _grid(scale, top) + _behind(timeline, lanes, scale, top)
+    kinds = [kind for kind in KINDS if any(box.kind == kind for _, boxes in lanes for box in boxes)]
+    legend = "".join(f'<span class="key {kind}">{KINDS[kind]}</span>' for kind in kinds)
+    head = f'role="img" aria-label="{escape(_words(timeline, lanes))}" width="100%" height="{top + _AXIS}"'
+    return InlineSvg(
+        f'<div class="timeline-graph"><div class="flame-bar"><span class="legend">{legend}</span></div>'
+        f'<svg class="timeline" {head}>{behind}{"".join(parts)}</svg></div>'
+    )
+
+
+def _boxes(timeline: Mapping[str, Any], lane: Mapping[str, Any], scale: int) -> list[_Box]:
+    columns = (lane[key] for key in ("start_ns", "dur_ns", "level", "events", "time_ns", "what"))
+    return [
+        _Box(
+            x=round(start * _UNITS / scale),
+            width=max(round((start + dur) * _UNITS / scale) - round(start * _UNITS / scale), _NARROWEST),
+            level=level,
+            kind=timeline["kinds"][what],
+            name=timeline["names"][what],
+            start_ns=start,
+            dur_ns=dur,
+            events=events,
+            time_ns=time,
+        )
+        for start, dur, level, events, time, what in zip(*columns, strict=True)
+    ]
+
+
+def _pointed_from(boxes: list[_Box], most: int) -> int:
+    """The width from which a box gets a tooltip, so that at most `most` have one."""
+    widths = sorted((box.width for box in boxes if box.width >= _POINTED), reverse=True)
+    return _POINTED if len(widths) <= most else widths[most] + 1
+
+
+def _lane(boxes: list[_Box], top: int, height: int, limit: int) -> str:
+    """The boxes of a lane, stretched to the width of the page; colours in the order of their boxes' length."""
+    kinds: defaultdict[str, list[_Box]] = defaultdict(list)
+    for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
+        kinds[box.kind].append(box)
+    groups = "".join(f'<g class="{kind}">{_drawn(found, limit)}</g>' for kind, found in kinds.items())
+    place = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
+    return f"<svg {place}>{groups}</svg>"
+
+
+def _drawn(boxes: list[_Box], limit: int) -> str:
+    pointed = [box for box in boxes if box.width >= limit]
+    small = sorted((box for box in boxes if box.width < limit), key=lambda box: (box.level, box.x))
+    parts = [
+        f'<rect x="{box.x}" y="{_top(box)}" width="{box.width}" height="{box.height}">'
+        f"<title>{escape(_title(box))}</title></rect>"
+        for box in pointed
+    ]
+    if small:
+        path = "".join(f"M{box.x} {_top(box)}h{box.width}v{box.height}h-{box.width}z" for box in small)
+        parts.insert(0, f'<path d="{path}"/>')
+    return "".join(parts)
+
+
+def _top(box: _Box) -> int:
+    return box.level * _PITCH + _BOX - box.height
+
+
+def _names(lane_kind: str, boxes: list[_Box], top: int) -> list[str]:
+    """The names of the boxes that have room for one; a sync's may run on to the next."""
+    found = []
+    ends = [*(box.x for box in boxes[1:]), _UNITS]
+    for box, next_x in zip(boxes, ends, strict=True):
+        room = max(box.width, next_x - box.x) if lane_kind == "syncs" else box.width
+        if room < _NAMED or box.height < _BOX - 3:
+            continue
+        place = f'x="{box.x / 100:g}%" y="{top + box.level * _PITCH}" width="{room / 100:g}%" height="{_BOX}"'
+        found.append(f'<svg {place}><text x="4" y="12">{escape(_short(_name(box)))}</text></svg>')
+    return found
+
+
+def _name(box: _Box) -> str:
+    if box.kind == "loader":
+        return KINDS["loader"]
+    if box.kind.startswith("idle_"):
+        return KINDS[box.kind].removeprefix("idle: ")
+    return box.name
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
+
+
+def _title(box: _Box) -> str:
+    name, at = _short(_name(box)), fmt.duration_ns(box.start_ns)
+    if box.kind.startswith("idle_"):
+        name = f"idle: {name}, until {_short(box.name)}"
+    if box.events == 1:
+        return f"{name}\n{fmt.duration_ns(box.dur_ns)} from {at}"
+    times = f"{fmt.duration_ns(box.time_ns)} within {fmt.duration_ns(box.dur_ns)}"
+    return f"{box.events:,} events, longest {name}\n{times} from {at}"
+
+
+def _lane_name(lane: Mapping[str, Any]) -> str:
+    return str(lane["name"])
+
+
+def _grid(scale: int, height: int) -> str:
+    """The lines of the axis and their times; the last one that has room says the unit."""
+    step = tick_ns(scale)
+    parts = []
+    for tick in range(0, scale + 1, step):
+        share = 100 * tick / scale
+        parts.append(f'<line class="grid" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"/>')
+        if share < 95:
+            unit = " ms" if tick == 0 else ""
+            parts.append(f'<text class="tick" x="{share:.4g}%" dx="3" y="{height + 12}">{tick / 1e6:g}{unit}</text>')
+    return "".join(parts)
+
+
+def tick_ns(scale: int) -> int:
+    """The distance of the axis' lines: 1, 2 or 5 times a power of ten of ns, at most eight of them to the width."""
+    power = 10 ** max(math.floor(math.log10(max(scale / 8, 1))), 0)
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor * 8 >= scale or factor == 10)
+
+
+def _behind(
+    timeline: Mapping[str, Any], lanes: list[tuple[Mapping[str, Any], list[_Box]]], scale: int, height: int
+) -> str:
+    """What is drawn through all lanes: the time after the step, the host's end of the step, and the syncs."""
+    parts = []
+    for lane, boxes in lanes:
+        if lane["kind"] == "syncs":
+            parts += [
+                f'<rect class="wait" x="{box.x / 100:g}%" width="{box.width / 100:g}%" y="0" height="{height}"/>'
+                for box in boxes
+            ]
+    span, host = timeline["span_ns"], timeline["host_ns"]
+    if span < scale:
+        share = 100 * span / scale
+        parts.append(f'<rect class="after" x="{share:.4g}%" width="{100 - share:.4g}%" y="0" height="{height}"/>')
+    if host is not None and host < 0.995 * span:
+        share = 100 * host / scale
+        line = f'<line class="left" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}">'
+        parts.append(f"{line}<title>the host left the step, {fmt.duration_ns(host)}</title></line>")
+    return "".join(parts)
+
+
+def _words(timeline: Mapping[str, Any], lanes: list[tuple[Mapping[str, Any], list[_Box]]]) -> str:
+    """The picture in words, for those who do not see it."""
+    what = "The whole trace" if timeline["step"] is None else f"Step {timeline['step']}"
+    parts = []
+    for lane, boxes in lanes:
+        events, time = sum(box.events for box in boxes), sum(box.time_ns for box in boxes if box.level == 0)
+        parts.append(f"{_lane_name(lane)}: {fmt.plural(events, 'event')}, {fmt.duration_ns(time)} in its first row")
+    return f"{what}, {fmt.duration_ns(timeline['span_ns'])}. {'; '.join(parts)}."

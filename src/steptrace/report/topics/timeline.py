@@ -1,0 +1,17 @@
+"""The picture of one step."""
+
+from steptrace.report.definitions import TIMELINE_TERMS, definitions
+from steptrace.report.timeline_figure import timeline_figure
+from steptrace.report.topics.model import Charts, Topic
+from steptrace.report.trace_model import TraceView
+
+#: Tooltips in a picture of one of several traces: what keeps the page small.
+_FEW = 120
+
+
+def _charts(trace: TraceView, name: str) -> Charts:
+    found = trace.raw.get("timeline")
+    return {"step": timeline_figure(found) if name == "trace" else timeline_figure(found, most=_FEW)}
+
+
+TOPIC = Topic("timeline", "Trace view", definitions(TIMELINE_TERMS), _charts)
