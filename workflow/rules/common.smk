@@ -12,6 +12,7 @@ from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.train.devices import holder, try_lock
+from steptrace.train.torchrun import launcher
 
 ROOT = Path(workflow.basedir)
 
@@ -95,25 +96,37 @@ def device(wildcards):
     return PLAN.variant(wildcards.study, wildcards.variant).config["device"]
 
 
+def ranks(wildcards):
+    return PLAN.variant(wildcards.study, wildcards.variant).config["distributed"][
+        "world_size"
+    ]
+
+
 def gpus_of_training(wildcards):
+    if device(wildcards) != "cuda":
+        return 0
+    # With fewer than it needs a local run starts all the same: it then fails, saying so, and the others go on.
+    return min(ranks(wildcards), max(GPUS, 1)) if LOCAL else ranks(wildcards)
+
+
+def gpus_of_equivalence(wildcards):
     return 1 if device(wildcards) == "cuda" else 0
 
 
 def threads_of_training(wildcards):
-    if (
-        not LOCAL
-    ):  # what the cluster is asked for: the loader's workers, the training and the autograd thread
-        return (
-            PLAN.variant(wildcards.study, wildcards.variant).config["data"][
-                "num_workers"
-            ]
-            + 2
-        )
-    return max(1, CORES // max(GPUS, 1)) if device(wildcards) == "cuda" else CORES
+    if not LOCAL:
+        # What the cluster is asked for, per rank: the loader's workers, the training and the autograd thread.
+        data = PLAN.variant(wildcards.study, wildcards.variant).config["data"]
+        return ranks(wildcards) * (data["num_workers"] + 2)
+    if device(wildcards) != "cuda":
+        return CORES
+    return max(1, CORES // max(GPUS, 1) * gpus_of_training(wildcards))
 
 
 def quiet_of_training(wildcards):
-    return min(QUIET, 1) if device(wildcards) == "cuda" else QUIET
+    if device(wildcards) != "cuda":
+        return QUIET
+    return min(QUIET, gpus_of_training(wildcards))
 
 
 # Digests and attempts: what makes a rule run again besides its input.

@@ -27,15 +27,18 @@ for round in range(PLAN.repeats):
             versions=train_digest("versions"),
             attempt=train_attempt,
             device=device,
+            ranks=ranks,
+            launcher=lambda wildcards: launcher(ranks(wildcards)),
         shell:
             """
             exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \
                 --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} \
-                --attempt {params.attempt} --device {params.device} --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
+                --attempt {params.attempt} --device {params.device} --devices {params.ranks} \
+                --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
                 --failures results/{wildcards.study}/{wildcards.variant}/failures/run{wildcards.repeat}.jsonl \
                 --key {params.config}-{params.code} \
                 --label '{wildcards.study}/{wildcards.variant} run{wildcards.repeat}' \
-                -- "$STEPTRACE_PYTHON" -m steptrace.train.main --config {input.config} \
+                -- "$STEPTRACE_PYTHON" {params.launcher} -m steptrace.train.main --config {input.config} \
                 --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} --repeat {wildcards.repeat}
             """
 
@@ -51,7 +54,7 @@ rule equivalence:
     log:
         "results/{study}/{variant}/equivalence/train.log",
     resources:
-        gpu=gpus_of_training,
+        gpu=gpus_of_equivalence,
         quiet=QUIET,
     params:
         config=equivalence_digest("config"),

@@ -57,7 +57,7 @@ def bucket_bytes(model: Any) -> tuple[int, ...] | None:
     if not isinstance(model, DistributedDataParallel):
         return None
     try:  # private, but the only one who knows
-        said = model._get_ddp_logging_data()
+        said = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
         text = said.get("rebuilt_bucket_sizes") or said.get("bucket_sizes") or ""
         return tuple(int(size) for size in str(text).split(",")) if text else None
     except (AttributeError, RuntimeError, ValueError):

@@ -20,39 +20,64 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True)
 class Lease:
-    """A device that is ours while `descriptor` is open here or in a child; `environment` makes a child use it."""
+    """Devices that are ours while `descriptors` are open here or in a child; `environment` makes a child use them."""
 
     device: str
-    descriptor: int
+    descriptors: tuple[int, ...]
     environment: dict[str, str]
 
     def close(self) -> None:
         """Give up this process's share of the lease."""
-        os.close(self.descriptor)
+        for descriptor in self.descriptors:
+            os.close(descriptor)
 
 
-def acquire(kind: str, *, waiting: Callable[[str], None]) -> Lease:
-    """Take a free device of `kind` (`cpu`, `cuda`), waiting until there is one.
+def acquire(kind: str, *, waiting: Callable[[str], None], count: int = 1) -> Lease:
+    """Take free devices of `kind` (`cpu`, `cuda`), waiting until there are enough.
 
     Args:
         kind: what the training runs on.
-        waiting: called once a poll with the holders while all are taken; may raise to give up.
+        waiting: called once a poll with the holders while too few are free; may raise to give up.
+        count: how many GPUs the training needs. A CPU is taken as a whole by any number of processes.
 
     Raises:
-        TrainError: there is no such device.
+        TrainError: there are not that many devices, whoever holds them.
     """
     candidates = _candidates(kind)
-    if not candidates:
+    needed = 1 if kind == "cpu" else count
+    if len(candidates) < needed:
         raise TrainError(
-            "there is no GPU that this process may use", expected="a GPU", next_step="use scale=cpu, or scale=auto"
+            f"the training needs {needed} GPUs, and this process may use {len(candidates)}"
+            if candidates
+            else "there is no GPU that this process may use",
+            expected=f"{needed} GPUs" if needed > 1 else "a GPU",
+            next_step=f"lower distributed.world_size to {len(candidates)}, or use scale=cpu"
+            if candidates
+            else "use scale=cpu, or scale=auto",
         )
     while True:
-        for name, environment in candidates.items():
-            descriptor = try_lock(_folder() / f"{name}.lock")
-            if descriptor is not None:
-                return Lease(name, descriptor, environment)
+        lease = _take(candidates, needed)
+        if lease is not None:
+            return lease
         waiting(", ".join(f"{name} (process {holder(_folder() / f'{name}.lock')})" for name in candidates))
         time.sleep(_POLL_S)
+
+
+def _take(candidates: dict[str, dict[str, str]], needed: int) -> Lease | None:
+    """Lock as many devices as needed, or none: two that each held a part would wait for each other for ever."""
+    taken: dict[str, int] = {}
+    for name in candidates:
+        descriptor = try_lock(_folder() / f"{name}.lock")
+        if descriptor is not None:
+            taken[name] = descriptor
+        if len(taken) == needed:
+            visible = [candidates[name].get("CUDA_VISIBLE_DEVICES") for name in taken]
+            ids = [index for index in visible if index is not None]
+            environment = {"CUDA_VISIBLE_DEVICES": ",".join(ids)} if ids else {}
+            return Lease("+".join(taken), tuple(taken.values()), environment)
+    for descriptor in taken.values():
+        os.close(descriptor)
+    return None
 
 
 def try_lock(path: Path) -> int | None:

@@ -140,7 +140,7 @@ def data_parallel(model: nn.Module, config: DictConfig, ranks: Ranks) -> nn.Modu
         static_graph=settings.static_graph,
     )
     if settings.comm_hook is not None:
-        wrapped.register_comm_hook(None, _HOOKS[settings.comm_hook])  # type: ignore[no-untyped-call]
+        wrapped.register_comm_hook(None, _HOOKS[settings.comm_hook])
     return wrapped
 
 

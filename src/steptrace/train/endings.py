@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptrace.train.torchrun import first_failure
+
 #: What out of memory looks like in a log: torch on a device, Python, torch's host allocator, C++.
 _OOM = re.compile(
     r"OutOfMemoryError\b|MemoryError\b|CUDA out of memory|HIP out of memory"
@@ -43,6 +45,10 @@ def classify(
         missing: files it should have left and did not.
         kernel_killed: whether the kernel killed a process for memory meanwhile.
     """
+    failure = first_failure(lines) if exit_code else None
+    told, who = lines, ""
+    if failure is not None:  # torchrun's own ending says nothing: that of the rank counts
+        exit_code, told, who = failure.exit_code, failure.lines, f"rank {failure.rank}: "
     number = -exit_code if exit_code is not None and exit_code < 0 else None
     code = exit_code if number is None else None
     if problem is not None:
@@ -53,12 +59,17 @@ def classify(
         return Ending("failed", 0, None, f"ended without an error but left no {', '.join(missing)}")
     if any(_OOM.search(line) for line in lines) or (kernel_killed and _was_killed(number, lines)):
         oom = next((line for line in reversed(lines) if _OOM.search(line)), None)
-        return Ending("oom", code, number, (oom or "killed by the kernel for lack of memory").strip()[:_LONGEST])
+        return Ending(
+            "oom", code, number, f"{who}{(oom or 'killed by the kernel for lack of memory').strip()}"[:_LONGEST]
+        )
     if number is not None:
         # A crash (SIGSEGV, SIGABRT, ...) is the program's own; SIGKILL, SIGTERM and the like come from outside.
         crashed = number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-        return Ending("failed" if crashed else "killed", None, number, f"ended by {_signal_name(number)}")
-    return Ending("failed", code, None, (_last_error(lines) or f"exit code {code}")[:_LONGEST])
+        return Ending("failed" if crashed else "killed", None, number, f"{who}ended by {_signal_name(number)}")
+    error = _last_error(told)
+    if error is None and failure is None and lines:
+        error = lines[-1].strip()
+    return Ending("failed", code, None, f"{who}{error or f'exit code {code}'}"[:_LONGEST])
 
 
 def kernel_oom_kills(root: Path = Path("/")) -> int:
@@ -91,7 +102,7 @@ def _was_killed(number: int | None, lines: Sequence[str]) -> bool:
 
 
 def _last_error(lines: Sequence[str]) -> str | None:
-    """Return the last exception of the log, else its `error: ...` line, else its last line."""
+    """Return the last exception of the log, else its `error: ...` line."""
     for index in reversed(range(len(lines))):
         if _EXCEPTION.match(lines[index]):
             # A message that announces its reason, as Hydra's do, has it on the next line.
@@ -99,7 +110,7 @@ def _last_error(lines: Sequence[str]) -> str | None:
     for line in reversed(lines):
         if line.startswith("error: "):
             return line.removeprefix("error: ")
-    return lines[-1].strip() if lines else None
+    return None
 
 
 def _signal_name(number: int) -> str:
