@@ -98,7 +98,8 @@ FORMAT_RULES: Final = (
 
 #: Whether it runs on tensor cores.
 TENSOR_CORE_RULES: Final = (
-    _rule(r"(?i)splitk_?reduce|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad", "no", _CUBLAS),
+    _rule(r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl", "no", _CUBLAS),
+    _rule(r"computeOffsets|reduce_wgrad", "no", "cuDNN: they run around the product"),
     _rule(r"simt|ffma|gemv|(?<![a-zA-Z])dot_kernel|depthwise|fft2d|flip_filter", "no", _CUBLAS + "; CUDA cores alone"),
     _rule(r"nvjet_(?:sm\d+_)?s[a-z]*_(?!.*tf32)", "unknown", _CUBLAS + "; float32 without a word on TF32"),
     _rule(r"nvjet_", "yes", _CUBLAS + "; Hopper's and Blackwell's warp-group instructions"),
@@ -121,7 +122,7 @@ TENSOR_CORE_RULES: Final = (
 #: Kernels that multiply matrices, convolve or attend, and those that only help them.
 MATRIX_RULES: Final = (
     _rule(
-        r"(?i)splitk_?reduce|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad|flip_filter|"
+        r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad|flip_filter|"
         r"elementwise|flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine|"
         r"reduce_kernel|fill|finalize_matmul|cublasLt::.*reduce|PostGSU|fft2d_[rc]2[rc]",
         "helper",

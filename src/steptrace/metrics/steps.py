@@ -1,5 +1,7 @@
 """The training steps of a trace, and where the GPU's time went in each."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
@@ -97,10 +99,16 @@ def operators_per_step(trace: Trace) -> "pd.Series[int]":
     """
     ops = trace.ops
     names = ops["name"].cat.categories
-    own = np.array(["::" in name and not name.startswith("autograd::") for name in names], dtype=bool)
-    counts = own[ops["name"].cat.codes.to_numpy()] if len(names) else np.zeros(len(ops), dtype=bool)
+    counts = (
+        own_operator_names(names)[ops["name"].cat.codes.to_numpy()] if len(names) else np.zeros(len(ops), dtype=bool)
+    )
     inside = has_ancestor(row_numbers(ops["parent"]), counts)
     return _count(row_numbers(ops["step"])[counts & ~inside], len(trace.steps))
+
+
+def own_operator_names(names: Iterable[str]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Whether each name is that of an operator itself: it has a namespace, and is no wrapper of the autograd engine."""
+    return np.array(["::" in name and not name.startswith("autograd::") for name in names], dtype=bool)
 
 
 def _count(step: "np.ndarray[tuple[int], np.dtype[np.int64]]", steps: int) -> "pd.Series[int]":

@@ -119,3 +119,40 @@ QUALITY_CHECKS = Table(
     ),
     key=("check",),
 )
+
+KERNEL_FORMATS = Table(
+    name="kernel_formats",
+    doc="The compute kernels of one GPU of one name: the number format of their arithmetic and whether it runs on "
+    "tensor cores. Lengths are added over streams.",
+    columns=(
+        Column("name", "string", "Name as recorded."),
+        Column("short_name", "string", "Name without return type, namespaces, template arguments and parameters."),
+        Column("bits", "string", "`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`."),
+        Column("by", "string", "What told it: the kernel's `name` or its operator's input `types`.", nullable=True),
+        Column("tensor_core", "string", "Whether it runs on tensor cores: `yes`, `no` or `unknown`."),
+        Column("eligible", "bool", "Whether its arithmetic is such as tensor cores do."),
+        Column("tf32", "bool", "Whether its products are in TF32."),
+        Column("count", "int64", "Kernels."),
+        Column("ns", "int64", "Sum of their lengths.", "ns"),
+    ),
+    key=("name", "bits", "by", "tensor_core", "eligible", "tf32"),
+)
+
+TOP_OPERATORS = Table(
+    name="top_operators",
+    doc="The operators of one name, by their own time: the GPU's where there is one, else the host's.",
+    columns=(
+        Column("name", "string", "Operator."),
+        Column("calls", "int64", "Calls."),
+        Column("host_self_ns", "int64", "Host time without the operators and calls inside.", "ns"),
+        Column(
+            "device_self_ns",
+            "int64",
+            "Length of the GPU work it launched itself; null without a GPU.",
+            "ns",
+            nullable=True,
+        ),
+        Column("share", "float64", "Of all operators' own time on the GPU, or, without one, on the host; 0 to 1."),
+    ),
+    key=("name",),
+)

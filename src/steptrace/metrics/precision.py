@@ -1,0 +1,144 @@
+"""In which number formats a GPU computes, and how much of its matrix work runs on tensor cores.
+
+What a kernel's name does not tell, the recorded input types of the operator that launched it may. What neither tells
+is `unknown`: a Triton kernel's name holds no types, and a guess would be worse than none.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace import schema
+from steptrace.metrics.kernel_formats import FORMATS, KernelFormat, kernel_format
+from steptrace.metrics.kernels import short_name
+from steptrace.schema.gpu import KERNEL_FORMATS
+from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.model import Trace
+
+#: Operators whose arithmetic is that of tensor cores: matrix products, convolutions, attention, recurrent layers.
+_MATRIX_OPS: Final = re.compile(
+    r"^aten::(?:mm|mv|addmm|addmv|bmm|baddbmm|addbmm|matmul|linear|einsum|_?scaled_mm|_int_mm|_addmm_activation|"
+    r"_?grouped_mm|_scaled_grouped_mm|_cudnn_rnn\w*|_thnn_fused_\w*|"
+    r"_?convolution(?:_backward|_overrideable)?|conv\w*|cudnn_convolution\w*|miopen_convolution\w*|"
+    r"_conv_depthwise2d\w*|_slow_conv\w*|_?scaled_dot_product\w*|_(?:flash|efficient|cudnn)_attention\w*)$"
+    r"|attention|flash_attn|fmha|(?<!fb)gemm|matmul",
+    re.IGNORECASE,
+)
+
+#: An operator's input types as the trace writes them -> width. Integers and scalars are no arithmetic to speak of.
+_TYPES: Final = {
+    "c10::BFloat16": "bits16",
+    "c10::Half": "bits16",
+    "float": "bits32",
+    "c10::complex<float>": "bits32",
+    "double": "bits64",
+    "c10::complex<double>": "bits64",
+}
+_NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The compute kernels of one GPU by number format, in ns of summed kernel time.
+
+    `kernel_ns` has an entry for each of `FORMATS` and adds up to the time of all compute kernels; copies and
+    collectives are none. `from_types_ns` is the part that only the operator's input types told. `tf32_ns` is the part
+    of the 32-bit time in TF32 products. Of the matrix work, `tensor_core_eligible_ns`, `tensor_core_ns` ran on tensor
+    cores, `tensor_core_no_ns` did not, and of `tensor_core_unknown_ns` no name tells.
+    """
+
+    kernel_ns: dict[str, int]
+    from_types_ns: int
+    tf32_ns: int
+    tensor_core_ns: int
+    tensor_core_eligible_ns: int
+    tensor_core_no_ns: int
+    tensor_core_unknown_ns: int
+    eligible_16_ns: int
+
+
+def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
+    """The compute kernels of GPU `device` by name, format and use of tensor cores (table `kernel_formats`).
+
+    A kernel is eligible for tensor cores if its name is that of a matrix product, a convolution or attention, or if
+    the operator that launched it is one and its name is not that of a helper (layout, split-K sums, elementwise).
+    """
+    kernels = trace.kernels
+    chosen = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["kind"] == "compute").to_numpy())
+    names = kernels["name"].iloc[chosen].astype(object).to_numpy()
+    op = _operator(trace)[chosen]
+    of_op = _by_category(trace.ops, "name", op, lambda name: bool(_MATRIX_OPS.search(name)), absent=False)
+    typed = _by_category(trace.ops, "dtypes", op, type_format, absent="unknown")
+    known: dict[str, KernelFormat] = {name: kernel_format(name) for name in set(names)}
+    said = [known[name] for name in names]
+    bits = [typed[i] if f.bits == "unknown" else f.bits for i, f in enumerate(said)]
+    eligible = [f.matrix or (of_op[i] and not f.helper and bits[i] != "integer") for i, f in enumerate(said)]
+    rows = pd.DataFrame(
+        {
+            "name": names,
+            "bits": bits,
+            "by": np.where([f.bits != "unknown" for f in said], "name", "types"),
+            "tensor_core": [f.tensor_core for f in said],
+            "eligible": np.array(eligible, dtype=bool),
+            "tf32": np.array([f.tf32 for f in said], dtype=bool),
+            "ns": kernels["dur"].to_numpy()[chosen],
+        }
+    )
+    rows["by"] = rows["by"].where(rows["bits"] != "unknown", None)
+    groups = rows.groupby(["name", "bits", "by", "tensor_core", "eligible", "tf32"], dropna=False, sort=True)["ns"]
+    table = groups.agg(count="size", ns="sum").reset_index()
+    table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    table.insert(1, "short_name", pd.Series([short_name(name) for name in table["name"]], dtype=object))
+    table["by"] = table["by"].astype(object).where(table["by"].notna(), None)
+    table = table.astype({"eligible": "bool", "tf32": "bool", "count": "int64", "ns": "int64"})
+    return schema.validate(table, KERNEL_FORMATS)
+
+
+def precision(formats: pd.DataFrame) -> Precision:
+    """The sums of a table `kernel_formats`."""
+    ns, core = formats["ns"], formats["tensor_core"]
+    eligible = formats["eligible"].to_numpy(dtype=bool)
+
+    def total(rows: Any) -> int:
+        return int(ns[np.asarray(rows, dtype=bool)].sum())
+
+    return Precision(
+        kernel_ns={name: total(formats["bits"] == name) for name in FORMATS},
+        from_types_ns=total(formats["by"] == "types"),
+        tf32_ns=total(formats["tf32"]),
+        tensor_core_ns=total(eligible & (core == "yes")),
+        tensor_core_eligible_ns=total(eligible),
+        tensor_core_no_ns=total(eligible & (core == "no")),
+        tensor_core_unknown_ns=total(eligible & (core == "unknown")),
+        eligible_16_ns=total(eligible & formats["bits"].isin(["bits8", "bits16"])),
+    )
+
+
+def type_format(types: str) -> str:
+    """The narrowest floating-point format among an operator's input types (`ops.dtypes`), `unknown` without any.
+
+    With integers alone it stays unknown too: a copy of bytes and an operator on indices look the same.
+    """
+    parts = types.split(",")
+    if any(_NARROW.match(part) and "Float" in part for part in parts):
+        return "bits8"
+    found = {_TYPES[part] for part in parts if part in _TYPES}
+    return next((name for name in FORMATS if name in found), "unknown")
+
+
+def _operator(trace: Trace) -> Any:
+    """Row of `ops` that launched each GPU activity, -1 where none is known."""
+    return take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))
+
+
+def _by_category(table: pd.DataFrame, column: str, rows: Any, judge: Any, *, absent: Any) -> list[Any]:
+    """`judge` of a categorical column's text at each row, asked once a text; `absent` where the row is -1."""
+    if len(table) == 0:
+        return [absent] * len(rows)
+    categories, codes = table[column].cat.categories, table[column].cat.codes.to_numpy()
+    used = codes[np.maximum(rows, 0)]
+    verdicts = {int(code): judge(str(categories[code])) for code in np.unique(used[rows >= 0])}
+    return [verdicts[int(code)] if row >= 0 else absent for row, code in zip(rows, used, strict=True)]
