@@ -13,6 +13,7 @@ from steptrace.summary import (
     idle,
     kernels,
     launches,
+    overview,
     prices,
     program,
     quality,
@@ -46,6 +47,7 @@ SECTIONS: tuple[Section, ...] = (
     annotations,
     critical_path,
     program,
+    overview,
     timeline,
 )
 
