@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,33 @@ def test_excerpts_give_way_if_the_rest_needs_the_room(work: Path) -> None:
     assert not list((folder / "traces").iterdir())
     assert "study.good.pt.trace.json.gz: left out" in (folder / "README.md").read_text()
     assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) <= MAX_BYTES
+
+
+def test_a_call_that_was_cut_off_before_any_study_leaves_what_there_is(tmp_path: Path) -> None:
+    logs = tmp_path / "results" / "evidence"
+    logs.mkdir(parents=True)
+    (logs / "machine.json").write_text(json.dumps(ENVIRONMENT))
+    (logs / "tests.txt").write_text("19 passed\n")
+    (logs / "giou_large_float32.json").write_text('{"rows": []}')
+    (logs / "left_out.txt").write_text("all_reduce: left out, it needs 2 GPUs, and there is one\n")
+    folder = collect(tmp_path, scale="gpu", out=tmp_path / "reference", command="make")
+    assert folder.name == "h200"
+    assert (folder / "bench" / "giou_large_float32.json").read_text() == '{"rows": []}'
+    readme = (folder / "README.md").read_text()
+    assert "- no study was compared at scale gpu\n- all_reduce: left out, it needs 2 GPUs, and there is one" in readme
+
+
+def test_an_excerpt_is_taken_over_until_its_trace_is_another(work: Path) -> None:
+    folder = collect(work, scale="gpu", out=work / "reference", command="make")
+    excerpt = folder / "traces" / "study.good.pt.trace.json.gz"
+    right = excerpt.read_bytes()
+    excerpt.write_bytes(b"earlier")
+    collect(work, scale="gpu", out=work / "reference", command="make")
+    assert excerpt.read_bytes() == b"earlier"
+    later = excerpt.stat().st_mtime + 1
+    os.utime(work / "results" / "study" / "good" / "run0" / "trace.json.gz", (later, later))
+    collect(work, scale="gpu", out=work / "reference", command="make")
+    assert excerpt.read_bytes() == right
 
 
 def test_results_of_another_scale_are_none(work: Path) -> None:

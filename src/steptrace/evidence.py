@@ -1,8 +1,8 @@
 """A node's small results, gathered into one folder that can be committed: `reports/reference/<gpu>/`.
 
 comparison.json of every study, summary.json of every variant's first run, the pages (their figures are inside),
-a trace excerpt per variant, what the tests printed, environment.json, and a README with date, machine, versions,
-command and the main figures.
+a trace excerpt per variant, what the tests printed, what the benchmarks wrote, environment.json, and a README with
+date, machine, versions, command and the main figures.
 """
 
 import json
@@ -20,6 +20,11 @@ from steptrace.trace.excerpt import Wanted, write_excerpt
 MAX_BYTES: Final = 5_000_000
 #: The largest excerpt of one variant's trace: a few milliseconds, and thirty of them fit beside the rest.
 EXCERPT_BYTES: Final = 90_000
+#: Where a node's tests and benchmarks write to, below results/, and what says there which machine it is.
+EVIDENCE_FOLDER: Final = "evidence"
+MACHINE_FILE: Final = "machine.json"
+LEFT_OUT_FILE: Final = "left_out.txt"
+BENCH_FOLDER: Final = "bench"
 #: The end of each log, in lines, and the room for the README.
 LOG_LINES: Final = 200
 README_BYTES: Final = 50_000
@@ -30,41 +35,48 @@ _VENDOR: Final = {"nvidia", "amd", "geforce", "tesla", "instinct", "graphics", "
 def collect(work: Path, *, scale: str, out: Path, command: str, commit: str = "unknown") -> Path:
     """Gather what the studies of `scale` left in the working directory `work`; return the folder made below `out`.
 
-    An earlier folder of the same machine is replaced once the new one is complete. If it would be over 5 MB, excerpts
-    are left out, the largest first, and the README says which.
+    Without any study, as after a call that was cut off, it is what the tests and benchmarks left. An earlier folder of
+    the same machine is replaced once the new one is complete. If it would be over 5 MB, excerpts are left out, the
+    largest first, and the README says which.
 
     Args:
         command: what was called, for the README.
         commit: what it was called on, for the README.
 
     Raises:
-        RecordError: no study was compared at this scale, or the folder is over 5 MB without any excerpt.
+        RecordError: there is nothing at this scale, or the folder is over 5 MB without any excerpt.
     """
+    logs = work / "results" / EVIDENCE_FOLDER
     comparisons = {path: read_json(path) for path in sorted(work.glob("results/*/comparison.json"))}
     comparisons = {path: study for path, study in comparisons.items() if study["scale"] == scale}
-    if not comparisons:
+    if not comparisons and not (logs / MACHINE_FILE).is_file():
         raise RecordError(
             f"no study was compared at scale {scale}",
             where=work / "results",
             expected="results/<study>/comparison.json",
             next_step="run the studies first: STAGE=studies",
         )
-    environment: dict[str, Any] = next(
-        (study["environment"] for study in comparisons.values() if study["environment"]), {}
-    )
+    environment = _environment(list(comparisons.values()), logs / MACHINE_FILE)
     folder = out / machine_name(environment)
     fresh = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    notes = [note for path, study in comparisons.items() for note in _collect_study(path.parent, study, fresh, work)]
+    earlier = folder / "traces"
+    notes = []
+    for path, study in comparisons.items():
+        notes += _collect_study(path.parent, study, fresh, work / "reports")
+        notes += _collect_excerpts(path.parent, study, fresh / "traces", earlier)
     for file in [work / "reports" / "index.html", work / "results" / "verdict.json"]:
         if file.is_file():
             shutil.copyfile(file, fresh / file.name)
-    _collect_logs(work / "results" / "evidence", fresh, work)
+    if not comparisons:
+        notes.append(f"no study was compared at scale {scale}")
+    notes += _collect_logs(logs, fresh, work)
     write_json(fresh / "environment.json", environment)
     origin = f"by `{command}`, commit `{commit}`"
     notes += _fit(fresh)
-    (fresh / "README.md").write_text(_readme(environment, list(comparisons.values()), origin, notes), encoding="utf-8")
+    readme = _readme(environment, list(comparisons.values()), f"at scale `{scale}` {origin}", notes)
+    (fresh / "README.md").write_text(readme, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     return fresh.rename(folder)
 
@@ -75,36 +87,66 @@ def machine_name(environment: dict[str, Any]) -> str:
     return "-".join([word for word in words if word not in _VENDOR] or words)
 
 
-def _collect_study(results: Path, study: dict[str, Any], fresh: Path, work: Path) -> list[str]:
+def _environment(studies: list[dict[str, Any]], machine: Path) -> dict[str, Any]:
+    """Where the first study ran that knows it, else what `machine` says; empty if nothing does."""
+    known: list[dict[str, Any]] = [study["environment"] for study in studies if study["environment"]]
+    return known[0] if known else read_json(machine) if machine.is_file() else {}
+
+
+def _collect_study(results: Path, study: dict[str, Any], fresh: Path, pages: Path) -> list[str]:
     """Copy a study's files into `fresh`; return what is missing, one sentence each."""
     name, notes = study["study"], []
     target = fresh / name
     target.mkdir()
     shutil.copyfile(results / "comparison.json", target / "comparison.json")
-    page = work / "reports" / f"{name}.html"
+    page = pages / f"{name}.html"
     if page.is_file():
         shutil.copyfile(page, fresh / page.name)
     for variant in (entry["name"] for entry in study["variants"]):
         run = results / variant / "run0"
-        if not (run / "run.json").is_file():
+        if (run / "run.json").is_file():
+            shutil.copyfile(run / "summary.json", target / f"{variant}.summary.json")
+        else:
             notes.append(f"{name}/{variant}: run0 did not end well, so there is no summary and no excerpt")
-            continue
-        shutil.copyfile(run / "summary.json", target / f"{variant}.summary.json")
-        trace = fresh / "traces" / f"{name}.{variant}.pt.trace.json.gz"
-        trace.parent.mkdir(exist_ok=True)
-        try:
-            write_excerpt(run / "trace.json.gz", trace, Wanted(max_bytes=EXCERPT_BYTES))
-        except TraceError as error:
-            notes.append(f"{name}/{variant}: no excerpt ({error.what})")
     return notes
 
 
-def _collect_logs(logs: Path, fresh: Path, work: Path) -> None:
-    """Copy the end of what the tests printed, without the place where the checkout lies."""
+def _collect_excerpts(results: Path, study: dict[str, Any], target: Path, earlier: Path) -> list[str]:
+    """Write an excerpt per variant into `target`, or take the earlier one; return what is missing."""
+    target.mkdir(exist_ok=True)
+    notes = []
+    for variant in (entry["name"] for entry in study["variants"]):
+        run = results / variant / "run0"
+        trace, name = run / "trace.json.gz", f"{study['study']}.{variant}.pt.trace.json.gz"
+        if not (run / "run.json").is_file():
+            continue
+        if (earlier / name).is_file() and (earlier / name).stat().st_mtime > trace.stat().st_mtime:
+            shutil.copy2(earlier / name, target / name)
+            continue
+        try:
+            write_excerpt(trace, target / name, Wanted(max_bytes=EXCERPT_BYTES))
+        except TraceError as error:
+            notes.append(f"{study['study']}/{variant}: no excerpt ({error.what})")
+    return notes
+
+
+def _collect_logs(logs: Path, fresh: Path, work: Path) -> list[str]:
+    """Copy the end of what the tests printed, without the place where the checkout lies, and the benchmarks' files.
+
+    Returns:
+        What could not be run, one sentence each.
+    """
     for log in sorted(logs.glob("*.txt")):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
         text = "\n".join(lines).replace(f"{work.resolve()}/", "")
-        (fresh / log.name).write_text(text + "\n", encoding="utf-8")
+        if lines:
+            (fresh / log.name).write_text(text + "\n", encoding="utf-8")
+    for figures in sorted(logs.glob("*.json")):
+        if figures.name != MACHINE_FILE:
+            (fresh / BENCH_FOLDER).mkdir(exist_ok=True)
+            shutil.copyfile(figures, fresh / BENCH_FOLDER / figures.name)
+    left_out = logs / LEFT_OUT_FILE
+    return left_out.read_text(encoding="utf-8").splitlines() if left_out.is_file() else []
 
 
 def _readme(environment: dict[str, Any], studies: list[dict[str, Any]], origin: str, notes: list[str]) -> str:
@@ -112,11 +154,11 @@ def _readme(environment: dict[str, Any], studies: list[dict[str, Any]], origin: 
     missing = "".join(f"- {note}\n" for note in notes)
     return (
         f"# Reference results: {environment.get('gpu') or environment.get('cpu')}\n\n"
-        f"Collected on {datetime.now(UTC):%Y-%m-%d} at scale `{studies[0]['scale']}` {origin}.\n"
+        f"Collected on {datetime.now(UTC):%Y-%m-%d} {origin}.\n"
         "Made by a program; nothing here is typed by hand.\n\n"
         "A study's folder holds its `comparison.json` and the first run's summary of every variant; the `.html` files\n"
-        "are the pages, the `.txt` files what the tests printed. `traces/` holds a few milliseconds of the variants,\n"
-        "for `steptrace analyze traces`.\n\n"
+        "are the pages, the `.txt` files what the tests printed, `bench/` what the benchmarks wrote. `traces/` holds\n"
+        "a few milliseconds of the variants, for `steptrace analyze traces`.\n\n"
         + "\n".join(_table(study) for study in studies)
         + f"\n## Environment\n\n| | |\n|---|---|\n{facts}\n"
         + (f"\n## Missing\n\n{missing}" if missing else "")

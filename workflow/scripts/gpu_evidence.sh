@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on one node, and its small results into reports/reference/<gpu>/.
 #
-#   STAGE=build|tests|sanitize|studies|collect    one stage alone (default: all). Each can be repeated: Snakemake and the
-#                                                 compiler resume, so stages fit calls of limited length.
-#   MINUTES=N         stop the studies after N minutes; what is compared by then can be collected, and a call goes on
+# Call it again until it ends with exit code 0: what is done is not done again while the sources stay as they are, and
+# runs that ended are kept. Where a call's length is limited, MINUTES below the limit leaves time to collect.
+#
+#   STAGE=build|tests|sanitize|bench|studies|collect    one stage alone, also if it is done (default: all of them)
+#   MINUTES=N         no stage goes on after N minutes of a call; what there is by then is collected
 #   REHEARSE=1        the same at scale cpu, results below build/rehearsal: tries the script where there is no GPU
 #   PYTHON=...        the interpreter (default: .venv/bin/python if it is there, else python3). Nothing is installed.
 #   REPEATS=N         runs per variant (default: as config/workflow.yaml says)
-#   STUDIES="a b"     default: every study of config/study, the ones that others refer to first
+#   STUDIES="a b:1"   default: every study of config/study, the ones that others refer to first. NAME:N is N runs per
+#                     variant of that study. Those that need more GPUs than there are, are left out.
 #   COMMIT=...        what the results are of, where the sources are no git checkout
-#   ARCHIVE=FILE      also pack the collected folder into FILE (.tar.gz)
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+#   ARCHIVE=FILE      also pack the collected folder into FILE (.tar.gz), anew after each study
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 
 python=${PYTHON:-$([ -x .venv/bin/python ] && echo "$root/.venv/bin/python" || echo python3)}
@@ -19,70 +22,132 @@ python=${PYTHON:-$([ -x .venv/bin/python ] && echo "$root/.venv/bin/python" || e
 more=$(tr : '\n' <<<"${PYTHONPATH:-}" | sed '/^$/d' | xargs -rd '\n' realpath -m | paste -sd:)
 export PYTHONPATH="$root/src:$root/ext/giou/python${more:+:$more}"
 stage=${STAGE:-all}
-[[ " all build tests sanitize studies collect " == *" $stage "* ]] || { echo "there is no stage $stage" >&2; exit 2; }
-first="masked_loss giou"
-rest=$(find config/study -name '*.yaml' -printf '%f\n' | sed 's/\.yaml$//' | sort | grep -vxF "${first// /$'\n'}" || true)
-chosen=${STUDIES:-$first ${rest//$'\n'/ }}
-read -r -a studies <<<"${chosen//[\[\],]/ }"
+[[ " all build tests sanitize bench studies collect " == *" $stage "* ]] || { echo "there is no stage $stage" >&2; exit 2; }
+read -r -a wanted <<<"$(tr -d '[]' <<<"${STUDIES:-}" | tr , ' ')"
 commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
 if [ -n "${REHEARSE:-}" ]; then
-  scale=cpu cuda=auto work="$root/build/rehearsal"
+  scale=cpu device=cpu cuda=auto work="$root/build/rehearsal"
 else
-  scale=gpu cuda=on work="$root"
-  "$python" -c 'import torch; raise SystemExit(None if torch.cuda.is_available() else "no CUDA device: REHEARSE=1 tries the script without")'
+  scale=gpu device=cuda cuda=on work="$root"
+  "$python" -c 'import torch; raise SystemExit(None if torch.cuda.is_available() else "no CUDA device: REHEARSE=1 tries the script without")' || exit 2
 fi
 logs=$work/results/evidence
 mkdir -p "$logs"
 export STEPTRACE_GIOU_LIBRARY=${STEPTRACE_GIOU_LIBRARY:-$work/results/extension}
-status=0
+"$python" workflow/scripts/describe_machine.py "$logs/machine.json" --device "$device" || exit 2
+deadline=$((SECONDS + ${MINUTES:-1440} * 60))
+sources=$(find src ext bench tests workflow config -type f -not -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+status=0 running="" limited=""
 
-runs() { [ "$stage" = all ] || [ "$stage" = "$1" ]; }
 # A stage that fails does not keep the next ones from running: their results are wanted, and the exit code is 1.
 failed() { echo "gpu-evidence: $1 failed" >&2; status=1; }
-# Only the files with such tests: the others may import what a node does not have.
-tests() { grep -rlE 'mark\.gpu' tests --include='test_*.py' | sort; }
+unfinished() { [ -n "$limited" ] || failed "the limit of ${MINUTES:-} minutes was reached (the same call goes on): $1"; limited=1; }
 
-if runs build; then
-  "$python" -m steptrace_giou.build --out "$work/results/extension" --cuda "$cuda" || failed build
-fi
+collect() {
+  "$python" workflow/scripts/collect_evidence.py "$work" --scale "$scale" --out "$work/reports/reference" \
+    --commit "$commit" --command "make gpu-evidence${REHEARSE:+ REHEARSE=1}" ${ARCHIVE:+--archive "$ARCHIVE"} || failed collect
+}
 
-if runs tests; then
-  mapfile -t files < <(tests)
-  "$python" -m pytest -p no:cacheprovider -q -m gpu "${files[@]}" 2>&1 | tee "$logs/tests.txt" || failed tests
-fi
+# Told to stop, it stops what runs and keeps what there is. In the background, since a trap waits for what is not.
+stopped() {
+  trap '' TERM INT HUP
+  [ -z "$running" ] || { kill -INT "$running"; wait "$running"; }
+  echo "gpu-evidence: stopped; what there is, is collected" >&2
+  collect
+  exit 1
+}
+trap stopped TERM INT HUP
 
-if runs sanitize; then
+# within SECONDS COMMAND...: 124 if the command took longer, or had to end with the call.
+within() {
+  local limit=$1 rest=$((deadline - SECONDS)) ended=0
+  shift
+  [ "$rest" -gt 0 ] || return 124
+  # A shell has what it runs in the background ignore SIGINT, and that would be handed down.
+  env --default-signal=INT timeout --signal=INT --kill-after=60 "$((limit < rest ? limit : rest))" "$@" &
+  running=$!
+  wait "$running" || ended=$?
+  running=""
+  [ "$ended" != 137 ] || ended=124
+  return "$ended"
+}
+
+# once STAGE FUNCTION: unless it was done on these sources. A stage that failed is done; one cut off by the call is not.
+once() {
+  [ "$stage" = all ] || [ "$stage" = "$1" ] || return 0
+  local done="$logs/$1.done" ended=0
+  if [ "$stage" = all ] && [ "$(head -1 "$done" 2>/dev/null)" = "$sources" ]; then
+    ended=$(tail -1 "$done")
+    [ "$ended" = 0 ] || failed "$1 (in an earlier call; STAGE=$1 tries again)"
+    return 0
+  fi
+  "$2" || ended=$?
+  [ "$SECONDS" -lt "$deadline" ] || [ "$ended" = 0 ] || { unfinished "$1"; return 0; }
+  [ "$ended" = 0 ] || failed "$1"
+  printf '%s\n%s\n' "$sources" "$ended" >"$done"
+}
+
+build() { within 300 "$python" -m steptrace_giou.build --out "$work/results/extension" --cuda "$cuda"; }
+
+tests() {
+  # Only the files with such tests: the others may import what a node does not have.
+  local files
+  mapfile -t files < <(grep -rlE 'mark\.gpu' tests --include='test_*.py' | sort)
+  within 400 "$python" -m pytest -p no:cacheprovider -q -m gpu "${files[@]}" > >(tee "$logs/tests.txt") 2>&1
+}
+
+sanitize() {
+  local sanitizer tool ended=0
   sanitizer=$(command -v compute-sanitizer || command -v "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" || true)
   if [ -n "${REHEARSE:-}" ] || [ -z "$sanitizer" ]; then
     echo "compute-sanitizer: not run (rehearsal, or the tool is not on this machine)" | tee "$logs/sanitize.txt"
-  else
-    for tool in memcheck racecheck; do
-      # The extension's kernels alone; without the tests whose sizes or compiler would take minutes under it.
-      timeout 240 "$sanitizer" --tool "$tool" --kernel-name kns=giou --report-api-errors no --error-exitcode 9 \
-        "$python" -m pytest -p no:cacheprovider -q -m gpu tests/ext/test_giou_gpu.py \
-        -k 'not compiled and not int32 and not opcheck' 2>&1 | tee "$logs/$tool.txt" || failed "$tool"
-    done
+    return 0
   fi
-fi
+  for tool in memcheck racecheck; do
+    # The extension's kernels alone; without the tests whose sizes or compiler would take minutes under it.
+    within 240 "$sanitizer" --tool "$tool" --kernel-name kns=giou --report-api-errors no --error-exitcode 9 \
+      "$python" -m pytest -p no:cacheprovider -q -m gpu tests/ext/test_giou_gpu.py \
+      -k 'not compiled and not int32 and not opcheck' > >(tee "$logs/$tool.txt") 2>&1 || { ended=$?; echo "$tool: $ended" >&2; }
+  done
+  return "$ended"
+}
+
+# The loss by itself, at the article's size and up to 64 times that. The slow stages are left out of the large ones.
+bench() {
+  local dtype ended=0 small=(1024x256) large=(4096x256 16384x256 65536x256) how=()
+  [ -z "${REHEARSE:-}" ] || { small=(8x64) large=(32x64) how=(--repeats 3 --sample-ms 1); }
+  for dtype in float32 bfloat16; do
+    within 200 "$python" bench/giou.py --device "$device" --predictions "$dtype" --sizes "${small[@]}" "${how[@]}" \
+      --json "$logs/giou_article_$dtype.json" || ended=$?
+    within 200 "$python" bench/giou.py --device "$device" --predictions "$dtype" --sizes "${large[@]}" "${how[@]}" \
+      --only padding compiled kernel kernel_conditional fused --json "$logs/giou_large_$dtype.json" || ended=$?
+  done
+  return "$ended"
+}
 
 # Study by study, so that an interrupted call leaves whole ones; the last call joins them in one index and verdict.
-if runs studies; then
-  deadline=$((SECONDS + ${MINUTES:-1440} * 60))
-  for names in "${studies[@]}" "$(IFS=,; echo "${studies[*]}")"; do
-    ended=124
-    [ "$SECONDS" -ge "$deadline" ] || {
-      ended=0
-      timeout --signal=INT --kill-after=60 "$((deadline - SECONDS))" \
-        "$python" -m snakemake --cores all --directory "$work" --snakefile "$root/Snakefile" \
-        --config "studies=[$names]" "scale=$scale" ${REPEATS:+"repeats=$REPEATS"} || ended=$?
-    }
-    [ "$ended" != 124 ] || { failed "the limit of $MINUTES minutes was reached (the same call goes on): study $names"; break; }
+studies() {
+  local entry names repeats joint ended
+  mapfile -t chosen < <("$python" workflow/scripts/evidence_studies.py "$work" --scale "$scale" --studies "${wanted[@]}" \
+    2> >(tee "$logs/left_out.txt" >&2))
+  [ -n "${chosen[*]}" ] || { failed studies; return; }
+  joint=$(IFS=,; echo "${chosen[*]}")
+  [[ $joint == *:* ]] || chosen+=("$joint")
+  for entry in "${chosen[@]}"; do
+    names=${entry%%:*} repeats=${REPEATS:-} ended=0
+    [[ $entry != *:* ]] || repeats=${entry##*:}
+    within 86400 "$python" -m snakemake --cores all --directory "$work" --snakefile "$root/Snakefile" \
+      --config "studies=[$names]" "scale=$scale" ${repeats:+"repeats=$repeats"} || ended=$?
+    [ "$SECONDS" -lt "$deadline" ] || [ "$ended" = 0 ] || { unfinished "study $names"; return; }
     [ "$ended" = 0 ] || failed "study $names"
+    [ -z "${ARCHIVE:-}" ] || collect
   done
-fi
+}
 
-if runs collect; then
-  "$python" workflow/scripts/collect_evidence.py "$work" --scale "$scale" --out "$work/reports/reference" \
-    --commit "$commit" --command "make gpu-evidence${REHEARSE:+ REHEARSE=1}" ${ARCHIVE:+--archive "$ARCHIVE"} || failed collect
-fi
+once build build
+once tests tests
+once sanitize sanitize
+once bench bench
+if [ "$stage" = all ] || [ "$stage" = studies ]; then studies; fi  # Snakemake knows what is done
+if [ "$stage" = all ] || [ "$stage" = collect ] || [ -n "${ARCHIVE:-}" ]; then collect; fi
 exit "$status"
