@@ -24,22 +24,26 @@ _COPY = "copy data"
 _NULLABLE = [column.name for column in INPUT_OF_RUN.columns if column.nullable]
 
 
-def measure_input(training: Training, loader: "DataLoader[Batch]", batches: int) -> pd.DataFrame:
-    """Train on at least `batches` more batches of `loader` and return the times of loading them (`INPUT_OF_RUN`).
+def left_out(loader: "DataLoader[Any]") -> int:
+    """Steps that the pass makes before those it measures: the first batch of each process comes from a cold start."""
+    return 1 + loader.num_workers
 
-    The first batch, and the first of each worker, are loaded by processes that have only just begun: they are left out.
-    """
+
+def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -> pd.DataFrame:
+    """Train for `left_out` + `steps` more steps on batches of `loader`; return their times (table `INPUT_OF_RUN`)."""
     rows: list[dict[str, Any]] = []
-    first = 1 + loader.num_workers
     source = _recorded(timed_loader(loader), rows)
     watched = replace(training, batches=source)
+    timer = _CopyTimer(training.device, rows)
     try:
-        while len(rows) < first + batches:
-            train_step(watched, _CopyTimer(training.device, rows))
+        for _ in range(left_out(loader)):
+            train_step(watched, timer)
+        rows.clear()
+        for _ in range(steps):
+            train_step(watched, timer)
     finally:
         source.close()
-    table = pd.DataFrame(rows[first : first + batches], columns=INPUT_OF_RUN.names[1:])
-    table = table.astype(dict.fromkeys(_NULLABLE, "Int64"))
+    table = pd.DataFrame(rows, columns=INPUT_OF_RUN.names[1:]).astype(dict.fromkeys(_NULLABLE, "Int64"))
     table.insert(0, "batch", range(len(table)))
     return table
 

@@ -1,9 +1,9 @@
 """One run of one variant: `python -m steptrace.train.main --config CONFIG.yaml --out RUNDIR --repeat K`.
 
 Warm-up steps, unprofiled timed steps, where the config asks for it some steps with a synchronisation around each
-section, then a profiled window, one step watched for its source lines, and on a GPU two for PyTorch's own warnings of
-syncs. Leaves run.json, steps.parquet, sections.parquet, trace.json.gz, op_lines.parquet, sources.json and
-warned_syncs.json in RUNDIR. Repeat K uses seed + K.
+section and some that time the parts of loading a batch, then a profiled window, one step watched for its source lines,
+and on a GPU two for PyTorch's own warnings of syncs. Leaves run.json, steps.parquet, sections.parquet, input.parquet,
+trace.json.gz, op_lines.parquet, sources.json and warned_syncs.json in RUNDIR. Repeat K uses seed + K.
 
 With `distributed.world_size` above 1 it is started by `torchrun`, once per rank. Every rank goes through the same
 steps and leaves its own trace; the rest is rank 0's. Only the step times are those of the slowest rank, step by step:
@@ -28,16 +28,17 @@ from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
 from steptrace.errors import SteptraceError
-from steptrace.record import RunRecord, write_communication, write_run, write_sections, write_steps
+from steptrace.record import RunRecord, write_communication, write_input, write_run, write_sections, write_steps
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.environment import collect_environment
+from steptrace.train.input_pass import left_out, measure_input
 from steptrace.train.lines import record_op_lines
 from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
 from steptrace.train.nvml import NvmlSampler
 from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
 from steptrace.train.sections import batch_bytes, measure_sections
-from steptrace.train.setup import load_config, training
+from steptrace.train.setup import build_loader, load_config, training
 from steptrace.train.warned_syncs import record_warned_syncs
 
 _PROGRESS_PERIOD_S = 5.0
@@ -47,11 +48,13 @@ _PROGRESS_PERIOD_S = 5.0
 class Measured:
     """What the steps of a run gave: the table `STEPS_OF_RUN`, peak memory and NVML's view of the timed part.
 
-    `sections` (the table `SECTIONS_OF_RUN`) and `batch_bytes` are None unless the config asks for section steps.
+    `sections` (the table `SECTIONS_OF_RUN`) and `batch_bytes` are None unless the config asks for section steps, and
+    `input` (the table `INPUT_OF_RUN`) unless it asks for input steps.
     """
 
     steps: pd.DataFrame
     sections: pd.DataFrame | None
+    input: pd.DataFrame | None
     batch_bytes: dict[str, int] | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
@@ -111,6 +114,8 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
         write_steps(out, steps)
         if measured.sections is not None:
             write_sections(out, measured.sections)
+        if measured.input is not None:
+            write_input(out, measured.input)
         write_run(out, record)  # last: a folder with run.json is complete
     return record
 
@@ -147,17 +152,29 @@ def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
     section_steps = config.scale.section_steps
     # Before the window: on a GPU the profiler's hooks into the runtime stay once it has run.
     sections = measure_sections(parts, section_steps) if section_steps else None
+    loaded, input_steps = _input(parts, config)
     profiled = profile_steps(parts, settings, trace)
     _progress("profiled", settings.steps, parts.ranks)(settings.steps)
     return Measured(
-        steps=steps_table(warmup, timed, profiled, unrecorded=section_steps + settings.wait + settings.warmup),
+        steps=steps_table(
+            warmup, timed, profiled, unrecorded=section_steps + input_steps + settings.wait + settings.warmup
+        ),
         sections=sections,
+        input=loaded,
         batch_bytes=batch_bytes(parts) if section_steps else None,
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
         nvml=sampler.summary(),
         warnings=tuple(sampler.warnings),
     )
+
+
+def _input(parts: Training, config: DictConfig) -> tuple[pd.DataFrame | None, int]:
+    """The pass over the input, if the config asks for it, and how many steps it took."""
+    if not config.scale.input_steps:
+        return None, 0
+    loader = build_loader(config, parts.device, config.seed, parts.ranks)
+    return measure_input(parts, loader, config.scale.input_steps), left_out(loader) + config.scale.input_steps
 
 
 def steps_table(

@@ -24,6 +24,7 @@ from steptrace.errors import ConfigError, TrainError
 from steptrace.train.distributed import ALONE, SEED_STRIDE, Ranks, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training
 from steptrace.train.precision import Precision
+from steptrace.train.prefetch import prefetched
 
 #: What a resolved config holds at its top.
 _KEYS = (
@@ -120,6 +121,8 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
     if ranks.rank:
         seed_everything(seed + ranks.rank * SEED_STRIDE)
     batches = _endless(loader)
+    if config.data.device_prefetch:
+        batches = prefetched(batches, device, non_blocking=config.data.non_blocking)
     try:
         yield Training(
             model=model,

@@ -1,0 +1,77 @@
+"""Batches fetched one ahead: the same ones in the same order; on a GPU copied on a stream of their own."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from steptrace.train.loop import run_steps
+from steptrace.train.prefetch import prefetched, tensors_of
+from steptrace.train.setup import training
+
+CPU = torch.device("cpu")
+
+
+def batches(count, log):
+    try:
+        for i in range(count):
+            log.append(f"made {i}")
+            yield torch.tensor([i]), i
+    finally:
+        log.append("closed")
+
+
+def test_batches_come_in_order_each_fetched_one_early():
+    log = []
+    ahead = prefetched(batches(3, log), CPU, non_blocking=True)
+    for i, (inputs, target) in enumerate(ahead):
+        log.append(f"step {i}")
+        assert (inputs.item(), target) == (i, i)
+    assert log == ["made 0", "made 1", "step 0", "made 2", "step 1", "closed", "step 2"]
+
+
+def test_closing_it_closes_the_loader_s_batches():
+    log = []
+    ahead = prefetched(batches(9, log), CPU, non_blocking=False)
+    next(ahead)
+    ahead.close()
+    assert log[-1] == "closed"
+
+
+def test_an_error_of_the_loader_passes_through():
+    def failing():
+        yield torch.zeros(1), 0
+        raise ValueError("sample is broken")
+
+    with pytest.raises(ValueError, match="sample is broken"):
+        list(prefetched(failing(), CPU, non_blocking=False))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_training_gets_the_same_losses(make_config, workers):
+    losses = []
+    for ahead in (False, True):
+        config = make_config({"data.device_prefetch": ahead, "data.num_workers": workers})
+        with training(config, seed=3) as parts:
+            losses.append([step.loss for step in run_steps(parts, 5)])
+    assert losses[0] == losses[1]
+
+
+def test_all_tensors_of_a_batch_are_found():
+    a, b, c, d = (torch.tensor([i]) for i in range(4))
+    batch = ({"a": a, "rest": [b, (c, 3)]}, SimpleNamespace(boxes=d, name="x"))
+    assert [tensor.item() for tensor in tensors_of(batch)] == [0, 1, 2, 3]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_copies_run_on_a_stream_of_their_own_and_are_never_written_over():
+    device = torch.device("cuda")
+    source = ((torch.full((1 << 22,), float(i)).pin_memory(), i) for i in range(20))
+    sums = []
+    for inputs, number in prefetched(source, device, non_blocking=True):
+        torch.cuda._sleep(20_000_000)  # the step reads its batch long after the next one was fetched
+        sums.append((inputs.double().sum(), number))
+        del inputs
+    for total, number in sums:
+        assert total.item() == number * (1 << 22)
