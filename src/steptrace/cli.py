@@ -59,9 +59,11 @@ def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _analyze(arguments: argparse.Namespace) -> int:
+    from steptrace.findings import with_trace_findings
     from steptrace.summary import summarize, write_counters, write_tables
 
     summary, analyses = summarize(arguments.trace)
+    summary = with_trace_findings(summary)
     out: Path = arguments.out
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "input_bound": ({"loader_wait_pct": 6.0}, {"loader_wait_pct": 4.0}),
     "gpu_idle": (idle(10.5), idle(9.5)),
-    "launch_bound": (idle(4.0) | {"kernels_per_step": 2000}, idle(4.0) | {"kernels_per_step": 1000}),
     "differs": ({"equivalence": {"status": "differs"}}, {"equivalence": {"status": "same"}}),
     "equivalence_failed": ({"equivalence": {"status": "failed"}}, {"equivalence": {"status": "not measured"}}),
     "out_of_memory": ({"runs": [run("oom")]}, {"runs": [run("ok")]}),
@@ -159,10 +158,27 @@ def test_waiting_for_the_loader_under_a_busy_gpu_costs_nothing() -> None:
     assert finding.cost_ns_per_step == pytest.approx(3 * MS)
 
 
-def test_idle_time_behind_a_sync_is_not_blamed_on_launching() -> None:
-    changes = idle(4.0) | {"kernels_per_step": 2000}
-    found = findings_of(**changes, sync_sites=[site(exposed_idle_ns_per_step=3 * MS)])
-    assert [finding.rule for finding in found] == ["sync_bound"]
+def test_an_idle_gpu_is_no_finding_of_its_own_where_its_cause_is_one() -> None:
+    causes = [site(exposed_idle_ns_per_step=6 * MS)]
+    assert [finding.rule for finding in findings_of(**idle(10.5), sync_sites=causes)] == ["sync_bound"]
+    half = [site(exposed_idle_ns_per_step=5 * MS)]
+    assert {finding.rule for finding in findings_of(**idle(10.5), sync_sites=half)} == {"sync_bound", "gpu_idle"}
+
+
+def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:
+    fields = {"rule": rule, "severity": "info", "claim": "c", "cost_ns_per_step": MS, "source": None, "variant": None}
+    fields |= {"evidence": ["e"], "advice": "a", "counter_check": "k", "cost_share": 0.05, "basis": "b", "study": None}
+    return fields | changes
+
+
+def test_findings_of_traces_are_added_under_their_variant_unless_the_comparison_has_the_rule() -> None:
+    found = findings_of(trace_findings=[trace_finding("launch_bound"), trace_finding("input_bound")])
+    assert [(finding.rule, finding.variant, finding.evidence) for finding in found] == [("launch_bound", "v", ("e",))]
+
+
+def test_an_idle_gpu_is_explained_by_what_the_trace_says() -> None:
+    launches = trace_finding("launch_bound", cost_share=0.4)
+    assert [finding.rule for finding in findings_of(**idle(10.5), trace_findings=[launches])] == ["launch_bound"]
 
 
 @pytest.mark.parametrize(("verdict", "marked"), [("faster", True), ("same", False)])

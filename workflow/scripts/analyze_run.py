@@ -1,12 +1,17 @@
-"""analyze_run.py RUN_DIR --out FILE: the summary of a run's traces; without traces if the run left none"""
+"""analyze_run.py RUN_DIR --out FILE: the summary of a run's traces; without traces if the run left none.
+
+The first repeat gets an excerpt, too: one a variant is what a page names.
+"""
 
 import argparse
 import sys
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
+from steptrace.findings import with_trace_findings
 from steptrace.record import read_status, write_json
 from steptrace.summary import SCHEMA_VERSION, summarize, write_tables
+from steptrace.summary.excerpt import excerpt_of_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run_dir", type=Path)
@@ -19,7 +24,9 @@ if traces and read_status(options.run_dir).status == "ok":
     try:
         summary, analyses = summarize(traces)
         write_tables(analyses, options.run_dir / "tables")
+        if options.run_dir.name == "run0":
+            summary["trace_excerpt"] = excerpt_of_run(analyses[0].path, options.run_dir)
     except SteptraceError as error:  # step times count without a trace
         summary["error"] = str(error)
         print(f"warning: {error}", file=sys.stderr)
-write_json(options.out, summary)
+write_json(options.out, with_trace_findings(summary))

@@ -1,23 +1,42 @@
-"""Findings: what in a comparison deserves attention, why, and what to do about it.
+"""Findings: what in a comparison or a trace deserves attention, why, and what to do about it.
 
-`RULES` is a plain tuple. A rule looks at a comparison and yields a match wherever its condition holds; the rule carries
-the threshold and its source, and the check that could refute it. Nothing is read or measured here: a figure that was
-not measured fires no rule.
+`RULES` (on comparisons) and `TRACE_RULES` (on traces, see `findings.trace`) are plain tuples. A rule looks at figures
+and yields a match wherever its condition holds; it carries the threshold and its source, and the check that could
+refute it. Nothing is read or measured here: a figure that was not measured fires no rule.
+
+A study has the findings of both: those of its own rules, and of the trace rules what most runs of a variant agree on
+(`trace_findings` of the comparison), except where a rule of its own has the same name, for it knows more: unprofiled
+times, and all runs.
 """
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, fields
 from typing import Any, Final
 
-from steptrace.findings.model import Finding, Json, Match, Rule
+from steptrace.findings.model import Finding, Json, Rule, ranked, settle
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.sync_cost import SYNC_RULES
+from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
 from steptrace.findings.trust import TRUST_RULES
 
+#: On a comparison.
 RULES: Final[tuple[Rule, ...]] = (*SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
-_SEVERITIES: Final = ("high", "warning", "info")
+_OWN: Final = frozenset(rule.name for rule in RULES)
+_FIELDS: Final = tuple(field.name for field in fields(Finding))
 
-__all__ = ["RULES", "Finding", "Rule", "find", "with_findings"]
+__all__ = [
+    "RANK_RULES",
+    "RULES",
+    "TRACE_RULES",
+    "Finding",
+    "Rule",
+    "find",
+    "find_in_ranks",
+    "find_in_trace",
+    "with_findings",
+    "with_trace_findings",
+]
 
 
 def with_findings(comparison: Json) -> dict[str, Any]:
@@ -27,19 +46,14 @@ def with_findings(comparison: Json) -> dict[str, Any]:
 
 def find(comparison: Json) -> list[Finding]:
     """All findings of a comparison: dearest first, then by severity, then in the order of the rules and variants."""
-    found = [_finding(rule, match) for rule in RULES for match in rule.find(comparison)]
-    return sorted(found, key=lambda item: (-(item.cost_ns_per_step or 0), _SEVERITIES.index(item.severity)))
+    own = [settle(rule, match) for rule in RULES for match in rule.find(comparison)]
+    return ranked([*own, *_of_traces(comparison)], (*RULES, *TRACE_RULES, *RANK_RULES))
 
 
-def _finding(rule: Rule, match: Match) -> Finding:
-    return Finding(
-        rule=rule.name,
-        severity=match.severity,
-        claim=match.claim,
-        cost_ns_per_step=None if match.cost_ns_per_step is None else round(match.cost_ns_per_step),
-        source=match.source,
-        evidence=match.evidence,
-        advice=match.advice or rule.advice,
-        counter_check=match.counter_check or rule.counter_check,
-        variant=match.variant,
-    )
+def _of_traces(comparison: Json) -> Iterator[Finding]:
+    """What the traces of each variant add to what the comparison's own rules look at."""
+    for variant in comparison["variants"]:
+        for item in variant.get("trace_findings") or ():
+            if item["rule"] not in _OWN:
+                known = {name: item.get(name) for name in _FIELDS}
+                yield Finding(**known | {"evidence": tuple(item["evidence"]), "variant": variant["name"]})

@@ -1,22 +1,31 @@
-"""What a rule is, what it yields, and the finding that becomes of it."""
+"""What a rule is, what it yields, and the finding that becomes of it; how findings are ranked.
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+A cost is a ceiling: what a perfect remedy could save at most, and no sum, since one instant can have several causes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 Severity = Literal["info", "warning", "high"]
-#: A comparison or one variant of it, as it stands in comparison.json.
+#: A comparison or one variant of it, as it stands in comparison.json; one trace's entry of summary.json, or all of it.
 Json = Mapping[str, Any]
 
 NS_PER_MS: Final = 1e6
+#: What figures are for, in words; a trace without steps is looked at as a whole.
+A_STEP: Final = "a step"
+
+_SEVERITIES: Final = ("high", "warning", "info")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim about a comparison, as it stands in comparison.json.
+    """One claim about a comparison or a trace, as it stands in comparison.json and summary.json.
 
-    `cost_ns_per_step` is an upper bound on what a remedy gains, None where that is not known. `source` is the line of
-    code, `variant` the variant concerned (None: the study).
+    `cost_ns_per_step` is an upper bound on what a remedy gains, None where that is not known, `cost_share` the same as
+    a share of the step (of the whole trace, where that marks no steps). `source` is the line of code, `variant` the
+    variant concerned (None: the study, or a trace). `basis` says where the rule's thresholds come from, `study` names
+    the study that demonstrates it.
     """
 
     rule: str
@@ -28,13 +37,17 @@ class Finding:
     advice: str
     counter_check: str
     variant: str | None
+    cost_share: float | None = None
+    basis: str | None = None
+    study: str | None = None
 
 
 @dataclass(frozen=True)
 class Match:
     """Where a rule's condition holds: what is special to this case.
 
-    `advice` and `counter_check` replace the rule's own if given. `variant` is filled in by `per_variant`.
+    `advice` and `counter_check` replace the rule's own if given. `variant` is filled in by `per_variant`, and
+    `cost_share` by whatever applies the rule, if the rule leaves it open.
     """
 
     severity: Severity
@@ -45,13 +58,16 @@ class Match:
     advice: str | None = None
     counter_check: str | None = None
     variant: str | None = None
+    cost_share: float | None = None
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: `find` yields a match for each place in a comparison where its condition holds.
+    """One rule: `find` yields a match for each place in a comparison, or in a trace, where its condition holds.
 
-    `condition` says in words when it fires, `basis` where its thresholds come from.
+    `condition` says in words when it fires, `basis` where its thresholds come from, `study` which study demonstrates
+    it. A rule on a symptom names in `explained_by` the rules on its causes: where those account for half of its cost
+    or more, it says nothing that they do not say better, and is left out.
     """
 
     name: str
@@ -60,17 +76,45 @@ class Rule:
     advice: str
     counter_check: str
     find: Callable[[Json], Iterator[Match]]
+    study: str | None = None
+    explained_by: tuple[str, ...] = ()
 
 
-def per_variant(check: Callable[[Json], Iterator[Match]]) -> Callable[[Json], Iterator[Match]]:
-    """Make a check of one variant a check of all variants of a comparison."""
+def settle(rule: Rule, match: Match) -> Finding:
+    """The finding that a match of a rule is."""
+    return Finding(
+        rule=rule.name,
+        severity=match.severity,
+        claim=match.claim,
+        cost_ns_per_step=None if match.cost_ns_per_step is None else round(match.cost_ns_per_step),
+        source=match.source,
+        evidence=match.evidence,
+        advice=match.advice or rule.advice,
+        counter_check=match.counter_check or rule.counter_check,
+        variant=match.variant,
+        cost_share=match.cost_share,
+        basis=rule.basis,
+        study=rule.study,
+    )
 
-    def find(comparison: Json) -> Iterator[Match]:
-        for variant in comparison["variants"]:
-            for match in check(variant):
-                yield replace(match, variant=variant["name"])
 
-    return find
+def ranked(found: Iterable[Finding], rules: Iterable[Rule]) -> list[Finding]:
+    """The findings without symptoms that others explain: dearest first, then by severity, then as they came."""
+    kept = list(found)
+    causes = {rule.name: rule.explained_by for rule in rules if rule.explained_by}
+    kept = [item for item in kept if not _explained(item, causes.get(item.rule, ()), kept)]
+    return sorted(
+        kept,
+        key=lambda item: (-(item.cost_ns_per_step or 0), -(item.cost_share or 0), _SEVERITIES.index(item.severity)),
+    )
+
+
+def _explained(item: Finding, causes: tuple[str, ...], found: list[Finding]) -> bool:
+    """Whether findings of these rules on the same variant account for half of the item's share of the step."""
+    if not causes or not item.cost_share:
+        return False
+    shares = [other.cost_share or 0 for other in found if other.rule in causes and other.variant == item.variant]
+    return sum(shares) >= item.cost_share / 2
 
 
 def in_ms(ns: float) -> str:

@@ -1,4 +1,4 @@
-"""Rules on where a step's time goes: the loader, an idle GPU, launches (syncs: see sync_cost.py).
+"""Rules on where a step's time goes: the loader, an idle GPU (syncs: see sync_cost.py; the rest: see trace/).
 
 Shares are of the step they were measured in: trace figures of the profiled step, the loader's wait of the timed one.
 A cost is what the cause takes at most; removing one cause may bring the next to light.
@@ -7,28 +7,16 @@ A cost is what the cause takes at most; removing one cause may bring the next to
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import NS_PER_MS, Json, Match, Rule, in_ms, per_variant
+from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule, in_ms
+from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
 
 #: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
 MODERATE_SHARE: Final = 0.05
 HIGH_SHARE: Final = 0.20
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0
-#: Kernel launches are cheap to hide behind kernels longer than this; a launch costs the host 3-10 microseconds.
-SHORT_KERNEL_NS: Final = 10_000.0
-#: Idle share from which short kernels point to launching (the TensorFlow Profiler's threshold for kernel launch).
-LAUNCH_SHARE: Final = 0.15
-
-
-def step_ns_of(variant: Json) -> float | None:
-    """Median of the unprofiled step."""
-    return variant["step_ms"]["median"] * NS_PER_MS if variant.get("step_ms") else None
-
-
-def traced_step_ns(variant: Json) -> float | None:
-    """Mean step of the profiled window: what trace figures are shares of."""
-    parts = variant.get("breakdown_ms")
-    return sum(parts.values()) * NS_PER_MS if parts else None
+#: The rules that say why a GPU is idle.
+IDLE_CAUSES: Final = ("sync_bound", "syncs_together", "input_bound", "launch_bound", "host_bound")
 
 
 def _input_bound(variant: Json) -> Iterator[Match]:
@@ -52,10 +40,12 @@ def _input_bound(variant: Json) -> Iterator[Match]:
             + (" at most, the GPU being busy for the rest" if parts else ""),
         ),
         cost_ns_per_step=waited_ns,
+        cost_share=waited_ns / step_ns,
     )
 
 
-def _gpu_idle(variant: Json) -> Iterator[Match]:
+def gpu_idle(variant: Json) -> Iterator[Match]:
+    """Where the GPU is idle for most of a variant's profiled step."""
     parts, busy = variant.get("breakdown_ms"), variant.get("gpu_busy_pct")
     if not parts or busy is None or busy >= BUSY_PCT:
         return
@@ -64,34 +54,10 @@ def _gpu_idle(variant: Json) -> Iterator[Match]:
         severity="warning",
         claim=f"the GPU is busy for {busy:.0f} % of the step",
         evidence=(
-            f"idle {parts['idle']:.3g} ms of {sum(parts.values()):.3g} ms a step in the profiled window",
+            f"idle {parts['idle']:.3g} ms of {sum(parts.values()):.3g} ms {variant.get('per', A_STEP)}",
             *([f"NVML's utilisation of the unprofiled run is {nvml:.0f} %"] if nvml is not None else []),
         ),
         cost_ns_per_step=parts["idle"] * NS_PER_MS,
-    )
-
-
-def _launch_bound(variant: Json) -> Iterator[Match]:
-    parts, kernels = variant.get("breakdown_ms"), variant.get("kernels_per_step")
-    step_ns = traced_step_ns(variant)
-    if not parts or not kernels or not step_ns:
-        return
-    idle_ns = parts["idle"] * NS_PER_MS
-    # Idle time behind a sync has a cause of its own.
-    unexplained_ns = idle_ns - sum(
-        site.get("exposed_idle_ns_per_step") or 0 for site in variant.get("sync_sites") or ()
-    )
-    kernel_ns = (step_ns - idle_ns) / kernels
-    if kernel_ns >= SHORT_KERNEL_NS or unexplained_ns < LAUNCH_SHARE * step_ns:
-        return
-    yield Match(
-        severity="info",
-        claim=f"the GPU probably waits for launches: {kernels:g} kernels a step of {kernel_ns / 1e3:.1f} µs on average",
-        evidence=(
-            f"GPU idle {in_ms(unexplained_ns)} of {in_ms(step_ns)} a step that no sync accounts for",
-            f"{variant.get('operators_per_step') or 0:g} operators a step",
-        ),
-        cost_ns_per_step=unexplained_ns,
     )
 
 
@@ -103,6 +69,7 @@ STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
         advice="Raise data.num_workers or prefetch_factor, make a sample cheaper, or move decoding to the GPU.",
         counter_check="Run a variant on one batch kept in memory: its step is what a perfect loader would give.",
         find=per_variant(_input_bound),
+        study="input_pipeline",
     ),
     Rule(
         name="gpu_idle",
@@ -110,15 +77,7 @@ STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
         basis="Nsight Systems (gpu_time_util) and PyTorch's TensorBoard plugin flag less than 50 %",
         advice="Look at the syncs, the loader and the launches first; then try a larger batch.",
         counter_check="Compare with the unprofiled step time: the profiler slows the host, and so makes a GPU idle.",
-        find=per_variant(_gpu_idle),
-    ),
-    Rule(
-        name="launch_bound",
-        condition=f"kernels average less than {SHORT_KERNEL_NS / 1e3:.0f} µs and the GPU is idle, not behind a sync, "
-        f"for at least {LAUNCH_SHARE:.0%} of the step",
-        basis="a launch costs the host 3-10 µs; the TensorFlow Profiler calls 15 % of kernel launch high",
-        advice="Fuse operators (torch.compile, a foreach or fused optimizer), use CUDA graphs, or a larger batch.",
-        counter_check="Double the batch: a launch-bound step hardly gets longer.",
-        find=per_variant(_launch_bound),
+        find=per_variant(gpu_idle),
+        explained_by=IDLE_CAUSES,
     ),
 )

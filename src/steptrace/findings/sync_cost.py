@@ -8,9 +8,10 @@ wait can save at most.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import Json, Match, Rule, in_ms, per_variant
+from steptrace.findings.model import A_STEP, Json, Match, Rule, in_ms
 from steptrace.findings.replacements import counter_check, replacement
-from steptrace.findings.step_time import MODERATE_SHARE, step_ns_of, traced_step_ns
+from steptrace.findings.step_time import MODERATE_SHARE
+from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
 
 #: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
 SYNC_SHARE: Final = 0.01
@@ -26,8 +27,9 @@ def _price(site: Json) -> tuple[float, float]:
     return (min(exposed, ceiling) if saved is None else saved), ceiling
 
 
-def _sync_sites(variant: Json) -> Iterator[Match]:
-    step_ns = traced_step_ns(variant) or step_ns_of(variant)
+def sync_sites(variant: Json) -> Iterator[Match]:
+    """The sync sites of a variant (or of a trace, brought into its form) that cost step time by themselves."""
+    step_ns, per = traced_step_ns(variant) or step_ns_of(variant), variant.get("per", A_STEP)
     for site in variant.get("sync_sites") or ():
         saved_ns, ceiling_ns = _price(site)
         if step_ns is None or saved_ns < SYNC_SHARE * step_ns:
@@ -37,12 +39,12 @@ def _sync_sites(variant: Json) -> Iterator[Match]:
         yield Match(
             severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
             claim=f"{_place(site)} makes the host wait for the GPU ({what}), and the GPU then waits for the host: "
-            f"{in_ms(idle_ns)} idle a step",
+            f"{in_ms(idle_ns)} idle {per}",
             evidence=(
-                f"{site.get('count_per_step', 0):g} syncs a step",
-                f"host blocked {in_ms(site.get('blocked_ns_per_step') or 0)} a step",
-                f"GPU idle {in_ms(idle_ns)} a step from the sync to the next GPU work, of {in_ms(step_ns)}",
-                *_foretold(site, ceiling_ns),
+                f"{site.get('count_per_step', 0):g} syncs {per}",
+                f"host blocked {in_ms(site.get('blocked_ns_per_step') or 0)} {per}",
+                f"GPU idle {in_ms(idle_ns)} {per} from the sync to the next GPU work, of {in_ms(step_ns)}",
+                *_foretold(site, ceiling_ns, per),
                 *([f"code: {site['code']}"] if site.get("code") else []),
             ),
             cost_ns_per_step=ceiling_ns,
@@ -52,10 +54,10 @@ def _sync_sites(variant: Json) -> Iterator[Match]:
         )
 
 
-def _foretold(site: Json, ceiling_ns: float) -> list[str]:
+def _foretold(site: Json, ceiling_ns: float, per: str) -> list[str]:
     if site.get("saved_ns_per_step") is None:
         return []
-    return [f"a replay without it saves {in_ms(site['saved_ns_per_step'])} a step, at most {in_ms(ceiling_ns)}"]
+    return [f"a replay without it saves {in_ms(site['saved_ns_per_step'])} {per}, at most {in_ms(ceiling_ns)}"]
 
 
 def _place(site: Json) -> str:
@@ -67,7 +69,9 @@ def _source(site: Json) -> dict[str, Any] | None:
     return {"file": site["file"], "line": site["line"]} if named else None
 
 
-def _syncs_together(variant: Json) -> Iterator[Match]:
+def syncs_together(variant: Json) -> Iterator[Match]:
+    """Whether a variant's syncs (or a trace's, brought into its form) cost step time only all together."""
+    per = variant.get("per", A_STEP)
     prices, sites = variant.get("sync_prices") or {}, variant.get("sync_sites") or ()
     saved_ns, step_ns = prices.get("all_saved_ns_per_step"), traced_step_ns(variant) or step_ns_of(variant)
     if saved_ns is None or step_ns is None or len(sites) < 2 or saved_ns < SYNC_SHARE * step_ns:
@@ -78,12 +82,12 @@ def _syncs_together(variant: Json) -> Iterator[Match]:
     dearest = sorted(sites, key=lambda site: -(site.get("blocked_ns_per_step") or 0))[:3]
     yield Match(
         severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
-        claim=f"{len(sites)} places make the host wait one after the other: without any of them a step would take "
-        f"{in_ms(saved_ns)} less, without one alone the wait only moves to the next",
+        claim=f"{len(sites)} places make the host wait one after the other: without all of them {in_ms(saved_ns)} "
+        f"{per} would be saved, without one alone the wait only moves to the next",
         evidence=(
-            f"a replay without any sync saves {in_ms(saved_ns)} of {in_ms(step_ns)} a step",
+            f"a replay without any sync saves {in_ms(saved_ns)} of {in_ms(step_ns)} {per}",
             f"replays without one site each save {in_ms(alone_ns)} in all",
-            *(f"{_place(s)}: host blocked {in_ms(s.get('blocked_ns_per_step') or 0)} a step" for s in dearest),
+            *(f"{_place(s)}: host blocked {in_ms(s.get('blocked_ns_per_step') or 0)} {per}" for s in dearest),
         ),
         cost_ns_per_step=prices.get("all_ceiling_ns_per_step"),
         source=_source(dearest[0]),
@@ -99,7 +103,8 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         advice="Keep the value on the device, or move the wait to the end of the step.",
         counter_check="Replace it in a variant of its own: the sync must be gone and the step faster. If the wait "
         "turns up at the next sync instead, nothing was gained.",
-        find=per_variant(_sync_sites),
+        find=per_variant(sync_sites),
+        study="masked_loss",
     ),
     Rule(
         name="syncs_together",
@@ -109,6 +114,7 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         advice="Replace all of them in one variant: the host is held up by the first that is left.",
         counter_check="The variant without any of them must come near the foretold step time; the report shows by how "
         "much the prediction is off.",
-        find=per_variant(_syncs_together),
+        find=per_variant(syncs_together),
+        study="masked_loss",
     ),
 )

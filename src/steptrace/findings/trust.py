@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, per_variant
+from steptrace.findings.model import Json, Match, Rule
+from steptrace.findings.variants import per_variant
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 #: Profiled over unprofiled step time above which trace figures tell of the profiler too.

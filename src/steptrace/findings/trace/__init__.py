@@ -1,0 +1,41 @@
+"""Findings on traces: rules on one trace's entry of summary.json, and on several ranks together.
+
+A rule is data (see `findings.model.Rule`), one module a topic. A rule that has the name of one on comparisons is about
+the same cause; in a study the comparison's speaks. A figure that was not measured fires no rule.
+"""
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from steptrace.findings.model import Finding, Json, Rule, ranked, settle
+from steptrace.findings.trace.copies import COPY_RULES
+from steptrace.findings.trace.quality import QUALITY_RULES
+from steptrace.findings.trace.waiting import WAITING_RULES
+
+#: On one trace.
+TRACE_RULES: Final[tuple[Rule, ...]] = (*WAITING_RULES, *COPY_RULES, *QUALITY_RULES)
+#: On the whole summary, of several ranks.
+RANK_RULES: Final[tuple[Rule, ...]] = ()
+
+__all__ = ["RANK_RULES", "TRACE_RULES", "find_in_ranks", "find_in_trace", "with_trace_findings"]
+
+
+def with_trace_findings(summary: Json) -> dict[str, Any]:
+    """The content of summary.json with the `findings` of every trace, and of the ranks together, filled in."""
+    filled = dict(summary)
+    filled["traces"] = [
+        {**entry, "findings": [asdict(finding) for finding in find_in_trace(entry)]} for entry in summary["traces"]
+    ]
+    if summary.get("ranks"):
+        filled["ranks"] = {**summary["ranks"], "findings": [asdict(finding) for finding in find_in_ranks(summary)]}
+    return filled
+
+
+def find_in_trace(entry: Json) -> list[Finding]:
+    """All findings of one trace, by its entry in summary.json: dearest first (see `findings.model.ranked`)."""
+    return ranked((settle(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
+
+
+def find_in_ranks(summary: Json) -> list[Finding]:
+    """All findings on how the ranks of a job differ, dearest first."""
+    return ranked((settle(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)

@@ -1,0 +1,79 @@
+"""Rules on copies between host and device."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from steptrace.findings.model import Match, Rule, in_ms
+from steptrace.findings.step_time import HIGH_SHARE, MODERATE_SHARE
+from steptrace.findings.trace.window import Window, on_trace
+
+#: Copies out of or into pageable memory below this share of a step are left to the table (the default noise floor).
+PAGEABLE_SHARE: Final = 0.01
+
+
+def _copy_bound(window: Window) -> Iterator[Match]:
+    exposed_ns = window.parts.get("exposed_memory")
+    if exposed_ns is None or window.share(exposed_ns) < MODERATE_SHARE:
+        return
+    yield Match(
+        severity="high" if window.share(exposed_ns) >= HIGH_SHARE else "warning",
+        claim=f"for {window.share(exposed_ns):.0%} of the time the GPU does nothing but copy or set memory",
+        evidence=(
+            f"copies and sets that no kernel hides: {in_ms(exposed_ns)} of {in_ms(window.step_ns)} {window.per}",
+            *(_in_words(row, window) for row in _copies(window)[:3]),
+        ),
+        cost_ns_per_step=exposed_ns,
+    )
+
+
+def _pageable(window: Window) -> Iterator[Match]:
+    rows = [row for row in _copies(window) if "Pageable" in row["kind"]]
+    ns = window.each(sum(row["ns"] for row in rows))
+    if not rows or window.share(ns) < PAGEABLE_SHARE:
+        return
+    exposed_ns = window.parts.get("exposed_memory")
+    yield Match(
+        severity="warning" if window.share(ns) >= MODERATE_SHARE else "info",
+        claim=f"copies go through pageable memory, which the driver stages on the host: {in_ms(ns)} {window.per}",
+        evidence=tuple(_in_words(row, window) for row in rows[:3]),
+        cost_ns_per_step=ns if exposed_ns is None else min(ns, exposed_ns),
+    )
+
+
+def _copies(window: Window) -> list[dict[str, Any]]:
+    """The kinds of copies on the analysed GPU, the one with the most time first."""
+    device = window.entry.get("device")
+    rows = [row for row in window.entry.get("copies") or () if row["device"] == device]
+    return sorted(rows, key=lambda row: -row["ns"])
+
+
+def _in_words(row: dict[str, Any], window: Window) -> str:
+    rate = row.get("mean_bytes_per_second")
+    return f"{row['kind']}: {window.each(row['count']):g} {window.per}, {in_ms(window.each(row['ns']))}" + (
+        f", {rate / 1e9:.3g} GB/s" if rate is not None else ""
+    )
+
+
+COPY_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="copy_bound",
+        condition=f"copies and sets that no kernel hides take at least {MODERATE_SHARE:.0%} of the step",
+        basis="the TensorFlow Profiler calls 5 % of copies to and from the device moderate and 20 % high",
+        advice="Copy the next batch on a stream of its own while this one trains (data.device_prefetch), in a smaller "
+        "type, and leave values on the device.",
+        counter_check="Train on one batch kept on the device: its step is what perfect copies would give.",
+        find=on_trace(_copy_bound),
+        study="input_pipeline",
+        explained_by=("pageable_copies",),
+    ),
+    Rule(
+        name="pageable_copies",
+        condition=f"copies out of or into pageable memory take at least {PAGEABLE_SHARE:.0%} of the step",
+        basis="Nsight Systems (cuda_memcpy_async) names each of them; 1 % is ours, the default noise floor",
+        advice="Pin the host's side: DataLoader(pin_memory=True), and .to(device, non_blocking=True).",
+        counter_check="Pinning copies once more on the host and takes memory that cannot be swapped: for small batches "
+        "look whether the loader's wait grows by more.",
+        find=on_trace(_pageable),
+        study="input_pipeline",
+    ),
+)
