@@ -19,8 +19,10 @@ from steptrace.report.svg import InlineSvg
 #: Units of the width: one is a tenth of a pixel on a wide page.
 _UNITS = 10_000
 _BOX, _PITCH, _LABEL, _GAP, _AXIS = 16, 17, 16, 6, 18
-#: Widths in units: what is drawn at least, what can be pointed at, and what takes a name.
-_NARROWEST, _POINTED, _NAMED = 7, 20, 330
+#: Widths in units: what is drawn at least, and what can be pointed at.
+_NARROWEST, _POINTED = 7, 20
+#: A name is written where it fits, or where a good part of it does: units that a letter takes, and that do for any name.
+_LETTER, _NAMED = 56, 580
 #: How many boxes of a picture have a tooltip: what keeps it below 80 kB.
 MOST_POINTED = 450
 _MOST_LETTERS = 48
@@ -46,7 +48,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class _Box:
-    """A box in units and levels; `fill` is the share of its length that its events take."""
+    """A box of the picture: its place in units and levels, and what summary.json says of it."""
 
     x: int
     width: int
@@ -157,10 +159,11 @@ def _names(lane_kind: str, boxes: list[_Box], top: int) -> list[str]:
     ends = [*(box.x for box in boxes[1:]), _UNITS]
     for box, next_x in zip(boxes, ends, strict=True):
         room = max(box.width, next_x - box.x) if lane_kind == "syncs" else box.width
-        if room < _NAMED or box.height < _BOX - 3:
+        name = _short(_name(box))
+        if room < min(_NAMED, (len(name) + 1) * _LETTER) or box.height < _BOX - 3:
             continue
         place = f'x="{box.x / 100:g}%" y="{top + box.level * _PITCH}" width="{room / 100:g}%" height="{_BOX}"'
-        found.append(f'<svg {place}><text x="4" y="12">{escape(_short(_name(box)))}</text></svg>')
+        found.append(f'<svg {place}><text x="4" y="12">{escape(name)}</text></svg>')
     return found
 
 
@@ -169,7 +172,7 @@ def _name(box: _Box) -> str:
         return KINDS["loader"]
     if box.kind.startswith("idle_"):
         return KINDS[box.kind].removeprefix("idle: ")
-    return box.name
+    return box.name.strip("# ") or box.name
 
 
 def _short(name: str) -> str:

@@ -6,12 +6,16 @@ from pathlib import Path
 from steptrace.errors import TraceError
 from steptrace.trace.stream import looks_like_trace
 
+#: What the workflow calls the excerpt of a run's trace, in the run's folder.
+EXCERPT_FILE = "excerpt.json.gz"
+
 
 def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     """The trace files behind files and folders, in the order given; those of a folder by name.
 
     Of a folder's `.json` and `.json.gz` files those count that hold `traceEvents` near their beginning or have
-    "trace" in their name; its sub-folders are not searched. Each file is listed once.
+    "trace" in their name; its sub-folders are not searched. An excerpt that the workflow put beside the traces of a run
+    is left out: it would pass for another rank. Each file is listed once.
 
     Raises:
         TraceError: a path does not exist, or a folder holds no trace.
@@ -21,6 +25,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
             traces = [p for p in inside if looks_like_trace(p)]
+            traces = [p for p in traces if p.name != EXCERPT_FILE] or traces
             if not traces:
                 raise TraceError(
                     "a folder without traces",
