@@ -139,6 +139,8 @@ def _training_step(config: DictConfig) -> Step:
     precision = config.precision
     dtype = _AUTOCAST[precision.autocast] if precision.autocast else None
     model = instantiate(config.model).to("cuda").train()
+    if (config.get("step") or {}).get("compile"):
+        model = torch.compile(model)  # the eager step is followed, and that it is another one is said
     loss_of = instantiate(config.loss)
     if isinstance(loss_of, torch.nn.Module):
         loss_of = loss_of.to("cuda")

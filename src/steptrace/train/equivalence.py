@@ -1,8 +1,9 @@
 """Does a variant compute what its study means? Loss and gradient, held against a float64 reference.
 
 `python -m steptrace.train.equivalence --config CONFIG.yaml --reference REFERENCE.yaml --out DIR` writes
-DIR/equivalence.json. The variant runs on its own device in its own precision, the reference on the CPU in float64,
-both from the same weights on the same inputs: one batch per seed of the config, then the data set's edge cases.
+DIR/equivalence.json. The variant runs on its own device, in its own precision and arranged as in its training (memory
+format, torch.compile); the reference runs on the CPU in float64. Both begin with the same weights and take the same
+inputs: one batch per seed of the config, then the data set's edge cases.
 
 Relative error of the loss: |loss - reference| / |reference|. Of the gradient, over all parameters as one vector:
 ||gradient - reference|| / ||reference||, in the Euclidean norm. Where a reference is exactly 0 there is nothing to be
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.record import write_json
+from steptrace.train.arrangement import arranged
 from steptrace.train.loop import Batch, to_device
 from steptrace.train.precision import Precision
 from steptrace.train.setup import build_dataset, collate_of, device_of, load_config, seed_everything
@@ -107,7 +109,8 @@ def compare_on(config: DictConfig, reference: DictConfig, name: str, seed: int, 
             where="model",
             expected="parameters of the same names and shapes",
         ) from error
-    got = variant_answer(model.to(device), _loss_of(config, device), precision, batch, seed)
+    model = arranged(model.to(device), config.step)
+    got = variant_answer(model, _loss_of(config, device), precision, batch, seed)
     expected = reference_answer(reference_model.double(), _loss_of(reference, torch.device("cpu")), batch, seed)
     return Case(
         name=name,

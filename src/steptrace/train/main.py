@@ -29,6 +29,7 @@ from torch.distributed.elastic.multiprocessing.errors import record as told_to_t
 
 from steptrace.errors import SteptraceError
 from steptrace.record import RunRecord, write_communication, write_input, write_run, write_sections, write_steps
+from steptrace.train.arrangement import compilations, recompiled
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.environment import collect_environment
@@ -145,8 +146,10 @@ def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
     warmup = run_steps(parts, config.scale.warmup_steps, _progress("warmup", config.scale.warmup_steps, parts.ranks))
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(parts.device)
+    graphs = compilations()
     with NvmlSampler(parts.device) as sampler:
         timed = run_steps(parts, config.scale.timed_steps, _progress("timed", config.scale.timed_steps, parts.ranks))
+    compiled = recompiled(graphs)
     peak_allocated_bytes = torch.cuda.max_memory_allocated(parts.device) if on_gpu else None
     peak_reserved_bytes = torch.cuda.max_memory_reserved(parts.device) if on_gpu else None
     section_steps = config.scale.section_steps
@@ -165,7 +168,7 @@ def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
         nvml=sampler.summary(),
-        warnings=tuple(sampler.warnings),
+        warnings=(*sampler.warnings, *compiled),
     )
 
 

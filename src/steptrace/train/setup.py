@@ -21,6 +21,7 @@ from torch.utils.data.distributed import DistributedSampler
 from yaml import YAMLError
 
 from steptrace.errors import ConfigError, TrainError
+from steptrace.train.arrangement import arranged
 from steptrace.train.distributed import ALONE, SEED_STRIDE, Ranks, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training
 from steptrace.train.precision import Precision
@@ -112,7 +113,7 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
     if threads is not None:
         torch.set_num_threads(threads)
     seed_everything(seed)
-    model = instantiate(config.model).to(device).train()
+    model = arranged(instantiate(config.model).to(device).train(), config.step)
     loss = instantiate(config.loss)
     if isinstance(loss, torch.nn.Module):
         loss = loss.to(device)

@@ -1,0 +1,56 @@
+"""How a model is arranged before its first step: the order of its tensors in memory, and compilation.
+
+Both change how the same function is computed, so the equivalence check arranges its model in the same way.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+#: Dimensions of a batch of images: what channels_last is about.
+_IMAGES: Final = 4
+
+
+def arranged(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
+    """`model`, changed in place as the config's `step` group says.
+
+    With `channels_last` its convolutions' weights lie in that order, and so do the images it is called with: they are
+    put into it as the forward pass begins. With `compile`, the mode of torch.compile, the model is compiled when it is
+    first called; what the compiler cannot do is raised there.
+    """
+    if step["channels_last"]:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.register_forward_pre_hook(_images_channels_last)
+    if step["compile"] is not None:
+        # Several models of one class share the compiler's cache, and count towards the limit at which it gives up.
+        torch.compiler.reset()
+        model.compile(mode=step["compile"])
+    return model
+
+
+def _images_channels_last(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(map(_image_channels_last, inputs))
+
+
+def _image_channels_last(part: Any) -> Any:
+    if not isinstance(part, Tensor) or part.ndim != _IMAGES:
+        return part
+    return part.contiguous(memory_format=torch.channels_last)
+
+
+def compilations() -> int:
+    """How many graphs torch.compile has made in this process so far."""
+    compiler = sys.modules.get("torch._dynamo.utils")  # it takes a second to import, and most runs compile nothing
+    return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
+
+
+def recompiled(before: int) -> tuple[str, ...]:
+    """A warning if torch.compile was at work since there were `before` graphs: that time is no step's own."""
+    more = compilations() - before
+    if more <= 0:
+        return ()
+    graphs = "a graph" if more == 1 else f"{more} graphs"
+    return (f"torch.compile made {graphs} within the timed steps; more warm-up steps (scale.warmup_steps) avoid that",)
