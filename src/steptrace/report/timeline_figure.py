@@ -21,7 +21,7 @@ _UNITS = 10_000
 _BOX, _PITCH, _LABEL, _GAP, _AXIS = 16, 17, 16, 6, 18
 #: Widths in units: what is drawn at least, and what can be pointed at.
 _NARROWEST, _POINTED = 7, 20
-#: A name is written where it fits, or where a good part of it does: units that a letter takes, and that do for any name.
+#: A name is written where it, or a good part of it, fits: units that a letter takes, and that do for any name.
 _LETTER, _NAMED = 56, 580
 #: How many boxes of a picture have a tooltip: what keeps it below 80 kB.
 MOST_POINTED = 450
@@ -208,8 +208,8 @@ def _grid(scale: int, height: int) -> str:
 
 def tick_ns(scale: int) -> int:
     """The distance of the axis' lines: 1, 2 or 5 times a power of ten of ns, at most eight of them to the width."""
-    power = 10 ** max(math.floor(math.log10(max(scale / 8, 1))), 0)
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor * 8 >= scale or factor == 10)
+    power = int(10 ** math.floor(math.log10(max(scale / 8, 1))))
+    return next((power * factor for factor in (1, 2, 5) if power * factor * 8 >= scale), power * 10)
 
 
 def _behind(

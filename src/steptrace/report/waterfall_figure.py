@@ -75,6 +75,8 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference, name: str) 
 
 
 def _name(part: Difference) -> str:
+    if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
+        return part.category
     return CATEGORY_NAMES.get(part.category or "", part.category or "")
 
 
