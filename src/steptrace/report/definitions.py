@@ -156,6 +156,35 @@ DEFINITIONS: dict[str, Definition] = {
         "A sync, through all lanes: the host goes on at its end. Its cost is the idle time below it and the time until "
         "the next launch reaches the GPU.",
     ),
+    "peak_allocated": Definition(
+        "Peak allocated",
+        "The most bytes of live blocks at any instant of the profiled window, by the allocators' events, with what was "
+        "held before it: by the allocator's counter on a GPU, by the run's own count of its tensors on a CPU. What a "
+        "library takes by itself, or a loader worker shares, is not seen. Reserved is what the allocator holds of the "
+        "device.",
+    ),
+    "memory_category": Definition(
+        "Category",
+        "A block released in the part of the step that allocated it is temporary (so is what checkpointing computes "
+        "again). Others go by that part: data: inputs; forward and loss: activations; backward: gradients; optimizer: "
+        "optimizer state. What was there before the window is divided by the run's count, the rest unknown.",
+    ),
+    "headroom": Definition(
+        "Capacity and headroom",
+        "Capacity is the device's memory, on a CPU the machine's, or what scale.memory_limit_mb grants. Headroom is "
+        "capacity less the peak: the reserved one where there is a cache.",
+    ),
+    "fragmentation": Definition(
+        "Fragmentation",
+        "1 - largest free block / free bytes of the caching allocator, at the end of a step's forward pass. A CPU's "
+        "allocator keeps no free blocks, so there is none.",
+    ),
+    "memory_fit": Definition(
+        "Largest batch",
+        "A line through the peaks at two or more batch sizes, all else equal: peak = fixed + per sample x batch. The "
+        "largest batch is what of it fits the capacity; the residual is the largest relative distance of a measured "
+        "peak from the line. `steptrace find-batch` verifies it by running it.",
+    ),
     "coverage": Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
 }
 
@@ -179,6 +208,7 @@ LAUNCH_TERMS = ("operators", "batch_bytes", "synchronised")
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
 TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
 IDLE_TERMS = ("idle_cause", "idle_stream")
+MEMORY_TERMS = ("peak_allocated", "memory_category", "headroom", "fragmentation")
 
 
 def definitions(keys: tuple[str, ...]) -> tuple[Definition, ...]:

@@ -8,6 +8,7 @@ from steptrace.report.topics import (
     idle,
     kernels,
     launches,
+    memory,
     program,
     quality,
     queues,
@@ -37,6 +38,7 @@ TOPICS: tuple[Topic, ...] = (
     launches.TOPIC,
     queues.TOPIC,
     copies.TOPIC,
+    memory.TOPIC,
     quality.TOPIC,
 )
 
