@@ -1,0 +1,216 @@
+"""The image workload: PNG files to read, decode and augment for every sample, and a small network to classify them.
+
+The files are written once, by whoever needs them first, and are the same on every machine: what is in them depends on
+their number and size alone. They stand in for a data set as it comes, and the array beside them for one that was
+decoded beforehand.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from steptrace.errors import TrainError
+
+#: Image `i` belongs to class `i % CLASSES`.
+CLASSES = 10
+#: What the files hold; another number is another folder.
+_VERSION = 1
+#: Standard deviation of the noise: natural images do not compress to nothing either.
+_NOISE = 6.0
+_ARRAY = "images.npy"
+_DONE = "complete"
+
+Pixels = NDArray[np.uint8]
+
+
+class ImageClassifier(nn.Module):
+    """A plain stack of 3x3 convolutions, each of the first halving the image, then the mean over all pixels.
+
+    Args:
+        width: channels of every layer.
+        layers: convolutions without a stride, after those that halve the image.
+        halvings: convolutions of stride 2.
+        classes: number of classes.
+    """
+
+    def __init__(self, width: int = 32, layers: int = 4, halvings: int = 1, classes: int = CLASSES) -> None:
+        super().__init__()
+        strides = [2] * halvings + [1] * layers
+        self.layers = nn.ModuleList(
+            nn.Conv2d(width if i else 3, width, kernel_size=3, stride=stride, padding=1)
+            for i, stride in enumerate(strides)
+        )
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images [N, 3, S, S] to logits [N, classes]."""
+        x = images
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return self.last(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
+
+
+class Augment:
+    """Cuts a random part out of an image, scales it to `crop` pixels, may flip it, and changes its brightness.
+
+    Args:
+        crop: height and width of what comes out, in pixels.
+    """
+
+    def __init__(self, crop: int) -> None:
+        self.crop = crop
+
+    def __call__(self, image: Image.Image, random: np.random.Generator) -> Tensor:
+        """Return an RGB image as a tensor [3, crop, crop] (float32, about -1 to 1), by what `random` draws."""
+        side = image.width * random.uniform(0.5, 1.0)
+        left, top = random.uniform(0, image.width - side, 2)
+        box = (left, top, left + side, top + side)
+        scaled = image.resize((self.crop, self.crop), Image.Resampling.BILINEAR, box=box)
+        if random.random() < 0.5:
+            scaled = scaled.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = np.asarray(scaled, dtype=np.float32) * np.float32(random.uniform(0.8, 1.2) / 127.5) - np.float32(1)
+        return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    """RGB images of ten classes, read and augmented sample by sample.
+
+    The augmentation of sample `i` depends on `seed` and `i` alone, and both forms hold the same pixels, so a sample is
+    the same in every worker, in every order and in every variant.
+
+    Args:
+        length: number of images.
+        image_size: their height and width in pixels.
+        crop: height and width of a sample.
+        stored: `png` reads and decodes a file per sample; `array` takes the pixels from one memory-mapped array in
+            which the files were decoded beforehand.
+        folder: where the files lie, or are written if they do not; None is a folder of the user's among the machine's
+            temporary files.
+        seed: a non-negative integer; another seed augments otherwise. The files are the same for all.
+
+    Raises:
+        TrainError: `stored` is neither, or the files cannot be written.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        image_size: int,
+        crop: int,
+        stored: str = "png",
+        folder: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        if stored not in ("png", "array"):
+            raise TrainError(f"images cannot be stored as '{stored}'", where="stored", expected="png or array")
+        self.length = length
+        self.stored = stored
+        self.seed = seed
+        self.transform = Augment(crop)
+        self.files = image_files(length, image_size, Path(folder) if folder else cache_folder())
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Return image [3, crop, crop] (float32) and class of sample `index`."""
+        if not 0 <= index < self.length:
+            raise IndexError(f"sample {index} of {self.length}")
+        image = self.transform(self._image(index), np.random.default_rng([self.seed, index]))
+        return image, index % CLASSES
+
+    def _image(self, index: int) -> Image.Image:
+        if self.stored == "array":
+            return Image.fromarray(self._array[index])
+        with Image.open(self.files / png_name(index)) as file:
+            return file.convert("RGB")
+
+    @cached_property
+    def _array(self) -> Pixels:
+        array: Pixels = np.load(self.files / _ARRAY, mmap_mode="r")
+        return array
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the array: a worker process maps the file itself instead of being sent all of it."""
+        return {name: value for name, value in vars(self).items() if name != "_array"}
+
+
+def png_name(index: int) -> str:
+    """File name of image `index`."""
+    return f"{index:06d}.png"
+
+
+def cache_folder() -> Path:
+    """The user's own folder for images among the machine's temporary files."""
+    return Path(tempfile.gettempdir()) / f"steptrace-images-{os.getuid()}"
+
+
+def image_files(length: int, size: int, folder: Path) -> Path:
+    """The folder below `folder` with `length` images of `size` pixels, as PNG files and as one array.
+
+    They are written if they are missing. Whoever comes first writes them to a folder of its own and renames it when all
+    are there, so processes that begin together disturb neither each other nor who reads.
+
+    Raises:
+        TrainError: they cannot be written, or `folder` belongs to someone else.
+    """
+    files = folder / f"{length}x{size}-v{_VERSION}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise TrainError("the folder belongs to another user", where=folder, next_step="set data.dataset.folder")
+        if not (files / _DONE).exists():
+            _write_once(files, lambda target: _write_images(target, length, size))
+    except OSError as error:
+        raise TrainError(
+            f"images cannot be written ({error})",
+            where=folder,
+            next_step=f"free space, remove what is left of {files.name}, or set data.dataset.folder",
+        ) from error
+    return files
+
+
+def _write_once(files: Path, write: Callable[[Path], None]) -> None:
+    own = Path(tempfile.mkdtemp(prefix=f".{files.name}-", dir=files.parent))
+    try:
+        write(own)
+        (own / _DONE).touch()
+        own.rename(files)
+    except OSError:
+        if not (files / _DONE).exists():
+            raise  # not that another process was quicker
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _write_images(folder: Path, length: int, size: int) -> None:
+    array = np.lib.format.open_memmap(folder / _ARRAY, mode="w+", dtype=np.uint8, shape=(length, size, size, 3))
+    for index in range(length):
+        array[index] = made_image(index, size)
+        Image.fromarray(array[index]).save(folder / png_name(index), compress_level=1)
+    array.flush()
+
+
+def made_image(index: int, size: int) -> Pixels:
+    """Image `index` [size, size, 3] (uint8): two gratings whose wavelengths go with the number, and noise."""
+    random = np.random.default_rng([_VERSION, index])
+    y, x = np.mgrid[0:size, 0:size].astype(np.float32) / np.float32(size)
+    waves = 2 + index % CLASSES
+    angle, phase = random.uniform(0, np.pi), random.uniform(0, 2 * np.pi, 3).astype(np.float32)
+    grating = 2 * np.pi * waves * (x * np.cos(angle) + y * np.sin(angle))
+    slow = np.pi * (x * np.sin(angle) - y * np.cos(angle))
+    shades = 128 + 60 * np.sin(grating[..., None] + phase) + 40 * np.sin(slow[..., None] + 2 * phase)
+    noisy = shades + _NOISE * random.standard_normal((size, size, 3), dtype=np.float32)
+    pixels: Pixels = noisy.clip(0, 255).astype(np.uint8)
+    return pixels

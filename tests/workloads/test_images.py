@@ -1,0 +1,88 @@
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from steptrace.errors import TrainError
+from steptrace.workloads.images import CLASSES, ImageClassifier, Images, image_files, made_image, png_name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("images"))
+
+
+def images(folder, **changes):
+    return Images(**{"length": 12, "image_size": 32, "crop": 8, "folder": folder, **changes})
+
+
+def test_a_sample_is_the_same_from_files_and_from_the_array(folder):
+    files, array = images(folder), images(folder, stored="array")
+    assert len(files) == len(array) == 12
+    for index in range(12):
+        (image, label), (other, _) = files[index], array[index]
+        assert (image.shape, image.dtype, label) == ((3, 8, 8), torch.float32, index % CLASSES)
+        assert torch.equal(image, other)
+        assert torch.equal(image, files[index][0])
+    with pytest.raises(IndexError, match="sample 12 of 12"):
+        files[12]
+
+
+def test_a_seed_augments_otherwise_but_writes_nothing_new(folder):
+    one, other = images(folder, seed=1), images(folder, seed=2)
+    assert not torch.equal(one[0][0], other[0][0])
+    assert one.files == other.files
+
+
+def test_the_files_are_the_same_wherever_they_are_written(folder, tmp_path):
+    first, second = images(folder).files, images(str(tmp_path)).files
+    for index in (0, 7):
+        assert (first / png_name(index)).read_bytes() == (second / png_name(index)).read_bytes()
+    pixels = np.asarray(Image.open(first / png_name(7)))
+    assert np.array_equal(pixels, made_image(7, 32))
+    assert pixels.std() > 20  # a picture, not a grey square
+
+
+def test_those_who_come_together_write_one_folder(tmp_path):
+    threads = [threading.Thread(target=image_files, args=(4, 16, tmp_path)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["4x16-v1"]
+    assert len(list((tmp_path / "4x16-v1").glob("*.png"))) == 4
+
+
+def test_what_is_half_written_is_not_taken_for_images(tmp_path):
+    (tmp_path / "2x16-v1").mkdir()
+    (tmp_path / "2x16-v1" / "left over").touch()
+    with pytest.raises(TrainError, match="images cannot be written"):
+        image_files(2, 16, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["2x16-v1"]
+
+
+def test_mistakes_are_told(folder, tmp_path):
+    with pytest.raises(TrainError, match="png or array"):
+        images(folder, stored="jpeg")
+    (tmp_path / "file").touch()
+    with pytest.raises(TrainError, match=r"set data\.dataset\.folder"):
+        images(str(tmp_path / "file"))
+
+
+def test_a_worker_maps_the_array_itself(folder):
+    array = images(folder, stored="array")
+    expected = array[3][0]
+    sent = pickle.dumps(array)
+    assert len(sent) < 2_000
+    assert torch.equal(pickle.loads(sent)[3][0], expected)
+
+
+def test_the_network_makes_a_logit_per_class():
+    model = ImageClassifier(width=4, layers=2, halvings=1)
+    logits = model(torch.zeros(5, 3, 8, 8))
+    assert logits.shape == (5, CLASSES)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
