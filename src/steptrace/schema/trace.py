@@ -147,6 +147,7 @@ ANNOTATIONS = Table(
         _THREAD,
         Column("name", "string", "The label."),
         Column("parent", "int64", "Row of `annotations`: the label around it.", nullable=True),
+        Column("bytes", "int64", "What a host's collective is given, by PyTorch's label for it.", "B", nullable=True),
         _STEP,
     ),
 )

@@ -52,7 +52,8 @@ class EventDecoder:
         except msgspec.DecodeError as error:
             raise TraceError(f"invalid JSON among the events ({error})", where=self.path) from error
         try:
-            return msgspec.convert(events, decoder.type, strict=False)  # type: ignore[no-any-return]
+            # Through text once more, not `convert`: what is kept undecoded is text.
+            return msgspec.json.decode(msgspec.json.encode(events), type=decoder.type, strict=False)  # type: ignore[no-any-return]
         except msgspec.ValidationError as error:
             raise TraceError(
                 f"JSON, but no trace: {error}", where=self.path, expected="events as torch.profiler writes them"

@@ -25,6 +25,17 @@ FLOAT_LIMIT_US = float(1 << 43)
 FAR_FROM_ZERO_NS = 10_000_000_000
 
 
+_NULL = msgspec.Raw(b"null")
+
+#: Bytes of an element, by the types of inputs that the profiler writes for a label.
+_INPUT_BYTES = {
+    **dict.fromkeys(("bool", "unsigned char", "signed char", "c10::Float8_e4m3fn", "c10::Float8_e5m2"), 1),
+    **dict.fromkeys(("short int", "c10::Half", "c10::BFloat16"), 2),
+    **dict.fromkeys(("int", "float"), 4),
+    **dict.fromkeys(("long int", "double", "c10::complex<float>"), 8),
+}
+
+
 class Args(msgspec.Struct, gc=False):
     """The arguments of an event that anything here uses. Tools write some of them as text."""
 
@@ -33,6 +44,8 @@ class Args(msgspec.Struct, gc=False):
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=MISSING)
     python_id: Any = msgspec.field(name="Python id", default=MISSING)
     python_parent: Any = msgspec.field(name="Python parent id", default=MISSING)
+    # Undecoded: every operator has them, and only labels of collectives are asked.
+    input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
     input_types: Any = msgspec.field(name="Input type", default=None)
     correlation: Any = MISSING
     device: Any = MISSING
@@ -81,6 +94,15 @@ def collective_args(args: Args) -> CollectiveArgs:
     size, sequence, inputs, outputs = (None if value == MISSING else value for value in (*numbers, *sizes))
     dtype = None if args.dtype is None else str(args.dtype)
     return CollectiveArgs(texts[0], texts[1], texts[2], size, sequence, dtype, inputs, outputs)
+
+
+def input_bytes(args: Args) -> int:
+    """Bytes of the tensors given to an event, `MISSING` where its arguments do not say."""
+    try:
+        dims, types = msgspec.json.decode(args.input_dims), args.input_types
+        return sum(math.prod(dim) * _INPUT_BYTES[kind] for dim, kind in zip(dims, types, strict=True))
+    except (TypeError, ValueError, KeyError, msgspec.DecodeError):
+        return MISSING
 
 
 def input_types(args: Args) -> str:

@@ -43,6 +43,9 @@ _COLLECTIVES = {
 _COLLECTIVE = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _COLLECTIVES.items()}
 _COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem)::|^nccl:")
 
+#: Labels around the work of collectives that the host does itself, on threads of their own.
+_HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):")
+
 _VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+$")
 
 #: Calls that return only once queued GPU work of a stream, an event or the device is complete.
@@ -84,6 +87,11 @@ def collective_name(name: str) -> str | None:
 def is_collective_op(name: str) -> bool:
     """Whether an operator is a call of PyTorch's collectives."""
     return bool(_COLLECTIVE_OP.match(name))
+
+
+def host_collective(label: str) -> str | None:
+    """The collective that the host carries out under a label: `all_reduce` for `gloo:all_reduce`; None for others."""
+    return collective_name(label) or label if _HOST_COLLECTIVE.match(label) else None
 
 
 def call_name(name: str) -> str:

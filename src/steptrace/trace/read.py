@@ -19,6 +19,7 @@ from steptrace.errors import TraceError
 from steptrace.trace.decode import EventDecoder
 from steptrace.trace.events import (
     FAR_FROM_ZERO_NS,
+    MISSING,
     NO_ARGS,
     Args,
     CollectiveArgs,
@@ -27,10 +28,11 @@ from steptrace.trace.events import (
     blocks,
     collective_args,
     floats,
+    input_bytes,
     input_types,
     integers,
 )
-from steptrace.trace.names import GPU_CATEGORIES
+from steptrace.trace.names import GPU_CATEGORIES, host_collective
 from steptrace.trace.stream import CHUNK, EventStream
 
 
@@ -153,6 +155,10 @@ class _Reader:
             part["collective"].append(self._number_collectives(args))
         if kind == "op":
             part["dtypes"].append(self._names.code(map(input_types, args)))
+        if kind == "label":
+            told = [host_collective(row.name) is not None for row in rows]
+            sizes = [input_bytes(arg) if its else MISSING for its, arg in zip(told, args, strict=True)]
+            part["bytes"].append(np.array(sizes, dtype=np.int64))
         if kind == "gpu":
             part["category"].append(np.full(len(rows), self._names.code([GPU_CATEGORIES[category]])[0]))
             part["blocks_per_sm"].append(floats([a.blocks_per_sm for a in args]))
@@ -208,6 +214,8 @@ class _Reader:
             names += ("collective",)
         if kind == "op":
             names += ("dtypes",)
+        if kind == "label":
+            names += ("bytes",)
         if kind == "gpu":
             names += ("category", "blocks_per_sm", "blocks")
         # One column at a time, so that parts and whole never both stand in memory for long.
