@@ -46,7 +46,7 @@ def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
     config = study.variants[0].config
     assert config["data"]["batch_size"] == 256
     assert config["data"]["dataset"]["image_size"] == 256
-    assert config["data"]["num_workers"] == 8
+    assert config["data"]["pool"] == 4
     assert config["data"]["pin_memory"] is True
     assert config["data"]["non_blocking"] is True
     assert config["scale"]["timed_steps"] == 300

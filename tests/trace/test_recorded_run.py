@@ -58,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "_target_": "steptrace.workloads.segmentation.RandomMasks", "length": 6, "image_size": 8, "seed": 7,
             },
             "batch_size": 2, "num_workers": 0, "pin_memory": False, "non_blocking": False, "shuffle": False,
-            "prefetch_factor": 2, "persistent_workers": False, "device_prefetch": False,
+            "prefetch_factor": 2, "persistent_workers": False, "device_prefetch": False, "pool": None,
         },
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1},
         "precision": {

@@ -41,6 +41,7 @@ TINY: dict[str, Any] = {
         "prefetch_factor": 2,
         "persistent_workers": True,
         "device_prefetch": False,
+        "pool": None,
     },
     "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1, "momentum": 0.9},
     "precision": {

@@ -62,6 +62,16 @@ def test_less_than_one_batch_of_data_is_refused(make_config):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_pool_is_the_loader_s_first_batches_again_and_again(make_config):
+    with training(make_config(), 7) as parts:
+        wanted = [next(parts.batches) for _ in range(2)]
+    with training(make_config({"data.pool": 2}), 7) as parts:
+        found = [next(parts.batches) for _ in range(5)]
+    for index, (inputs, targets) in enumerate(found):
+        assert torch.equal(inputs, wanted[index % 2][0])
+        assert torch.equal(targets, wanted[index % 2][1])
+
+
 def test_a_missing_gpu_is_one_message(make_config):
     with pytest.raises(TrainError, match="no GPU"), training(make_config({"device": "cuda"}), 7):
         pass

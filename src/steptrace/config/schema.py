@@ -37,6 +37,8 @@ class DataConfig:
     persistent_workers: bool = False
     #: Copy the next batch to the device on a stream of its own while the step computes.
     device_prefetch: bool = False
+    #: So many batches are loaded before the first step and gone through again and again: loading then costs nothing.
+    pool: int | None = None
 
 
 @dataclass
@@ -155,6 +157,7 @@ _AT_LEAST = {
     "data.batch_size": 1,
     "data.num_workers": 0,
     "data.prefetch_factor": 1,
+    "data.pool": 1,
     "scale.warmup_steps": 0,
     "scale.timed_steps": 1,
     "step.accumulate": 1,

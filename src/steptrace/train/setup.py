@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
     model = data_parallel(model, config, ranks)
     if ranks.rank:
         seed_everything(seed + ranks.rank * SEED_STRIDE)
-    batches = _endless(loader)
+    batches = _endless(loader) if config.data.pool is None else _again(loader, config.data.pool)
     if config.data.device_prefetch:
         batches = prefetched(batches, device, non_blocking=config.data.non_blocking)
     try:
@@ -187,3 +188,15 @@ def _endless(loader: DataLoader[Batch]) -> Generator[Batch]:
             loader.sampler.set_epoch(epoch)
         yield from loader
         epoch += 1
+
+
+def _again(loader: DataLoader[Batch], count: int) -> Generator[Batch]:
+    """The loader's first `count` batches again and again, for a study whose question is not loading.
+
+    They are loaded before the first step, and the workers are gone before it. Nothing may change a batch in place.
+    """
+    source = _endless(loader)
+    batches = list(islice(source, count))
+    source.close()
+    while True:
+        yield from batches
