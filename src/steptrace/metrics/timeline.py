@@ -9,8 +9,9 @@ synchronisations, named by their site; idle gaps of the analysed GPU by cause; i
 
 A picture has some thousand columns of pixels and a step can have a hundred thousand events. So events of one kind, on
 one level, each shorter than `window / RESOLUTION` and nearer to each other than that, are one box that says how many
-they are and how long together. Longer events stay alone. Should the boxes still be more than `MOST_BOXES`, the length
-below which they merge is doubled until they are not.
+they are and how long together; a box ends where the next cell of `CELL` such lengths begins, so that a row of boxes
+shows where the events are dense. Longer events stay alone. Should the boxes still be more than `MOST_BOXES`, the
+length below which they merge is doubled until they are not.
 """
 
 import numpy as np
@@ -24,6 +25,7 @@ from steptrace.trace.model import Trace
 #: Events shorter than this part of the time shown cannot be told apart in a picture.
 RESOLUTION = 1000
 MOST_BOXES = 1000
+CELL = 8
 _LONGEST_NAME = 100
 
 
@@ -56,8 +58,8 @@ def timeline(
 def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
     """The boxes of events: the columns of the table `timeline`, start and end in the events' time.
 
-    Two neighbours of one lane, level and kind share a box if both are shorter than `shorter_than` and the gap between
-    the second and all before it in the box is, too.
+    Two neighbours of one lane, level and kind share a box if both are shorter than `shorter_than`, the gap between the
+    second and the short ones before it is, too, and both start in the same cell of `CELL * shorter_than`.
     """
     keys = ["lane", "level", "kind"]
     group = events.groupby(keys, sort=True).ngroup().to_numpy()
@@ -65,9 +67,11 @@ def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
     events, group = events.iloc[order].reset_index(drop=True), group[order]
     start, end = events["start"].to_numpy(), events["end"].to_numpy()
     small = end - start < shorter_than
-    reach = events["end"].groupby(group).cummax().to_numpy()
+    reach = events["end"].where(small, -1).groupby(group).cummax().to_numpy()
     apart = np.ones(len(events), dtype=bool)
     apart[1:] = (group[1:] != group[:-1]) | ~small[1:] | ~small[:-1] | (start[1:] - reach[:-1] >= shorter_than)
+    cell = start // (CELL * shorter_than)
+    apart[1:] |= cell[1:] != cell[:-1]
     box = np.cumsum(apart) - 1
     first = np.flatnonzero(apart)
     longest = (events["end"] - events["start"]).groupby(box).idxmax().to_numpy()

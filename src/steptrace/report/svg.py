@@ -123,7 +123,7 @@ def _text(axes: Axes, where: tuple[float, float], text: str, **style: Any) -> No
     """Text at a share of the width and a height in pixels. Names hold underscores and dollars: no mathematics."""
     transform = axes.get_yaxis_transform()
     # The page's own colour behind the letters keeps grid lines out of them.
-    behind = {"facecolor": COLOURS["surface"], "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    behind = {"facecolor": COLOURS["surface"], "edgecolor": "none", "pad": 1.0}
     axes.text(*where, text, transform=transform, va="center_baseline", parse_math=False, bbox=behind, **style)
 
 
