@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 from steptrace.capture import identity
-from steptrace.capture.control import RECORDING, ROOT_VARIABLE, STEPS, WANTED, Entry, State, default_root
+from steptrace.capture.control import RECORDING, STEPS, WANTED, Entry, State, default_root
 from steptrace.capture.plan import BY_SIGNAL, Answer, Process, Request, Settings
 from steptrace.capture.task import Task
 from steptrace.errors import CaptureError, SteptraceError
@@ -37,8 +37,9 @@ class Capture:
         folder: where traces go unless the command line names a folder; each capture gets a folder of its own there.
         settings: what is recorded unless the command line says otherwise.
         signum: the signal that asks for a capture, None for none. A handler that is there already is called too.
-        control: the control folder; default: see `steptrace.capture.control`. One that several machines share makes
-            all ranks of a job known to each other, and is looked into once a second.
+        control: the control folder; default: see `steptrace.capture.control`.
+        shared: whether other machines see that folder too, so that all ranks of a job can be asked from one of them;
+            it is then looked into once a second.
 
     Raises:
         CaptureError: a signal is wanted, but this is not the main thread.
@@ -51,6 +52,7 @@ class Capture:
         settings: Settings | None = None,
         signum: signal.Signals | None = signal.SIGUSR1,
         control: str | Path | None = None,
+        shared: bool = False,
     ) -> None:
         if signum is not None and threading.current_thread() is not threading.main_thread():
             raise CaptureError(
@@ -71,7 +73,7 @@ class Capture:
         self._closed = False
         self._signals = 0
         self._looked_at = 0.0
-        self._shared = control is not None or ROOT_VARIABLE in os.environ
+        self._shared = shared
         self._entry, self._state, self._lock = self._enter(default_root() if control is None else Path(control))
         self._words = self._state.words
         # The first step looks again: by then a distributed job knows its ranks.
