@@ -87,6 +87,22 @@ DEFINITIONS: dict[str, Definition] = {
     "loader_wait": Definition(
         "Loader wait", "Host time spent waiting for the loader's next batch, mean over unprofiled steps."
     ),
+    "input_wait": Definition(
+        "Waiting for data",
+        "Host time in the loader's next-batch call. Against a step counts the part of it in which the GPU had nothing "
+        "to do; without a GPU all of it.",
+    ),
+    "input_bound": Definition(
+        "Input-bound",
+        "Moderately if waiting for data counts for 5 % of the step time or more, highly from 20 % on: the thresholds "
+        "of the TensorFlow Profiler.",
+    ),
+    "input_parts": Definition(
+        "Parts of loading",
+        "From a pass of its own over some batches, timed where the work is done; medians per batch. Fetch is the data "
+        "set without its transform, collate makes a batch of samples, pin copies it to pinned memory, copy to the "
+        "device. With workers they run beside the step and beside each other: only the wait costs.",
+    ),
     "operators": Definition(
         "Operators per step",
         "PyTorch operators that the program or a backward node calls in a profiled step; what an operator calls inside "
@@ -204,6 +220,7 @@ PARTS_TERMS = {"gpu": ("parts_gpu", "loader_wait"), "host": ("parts_host", "load
 SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
 WATERFALL_TERMS = {"gpu": ("window", "idle_cause", "residual", "difference"), "host": ("residual", "difference")}
 PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")
+INPUT_TERMS = ("input_wait", "input_bound", "input_parts")
 LAUNCH_TERMS = ("operators", "batch_bytes", "synchronised")
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
 TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
