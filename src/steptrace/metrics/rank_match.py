@@ -1,6 +1,7 @@
 """Which activities on several ranks are one collective, and how far the ranks' clocks are apart.
 
-A collective that PyTorch numbered is known by its process group and number. Others are told by time: on all its ranks
+A collective that PyTorch numbered is known by its process group and number. One that the host carries out itself is the
+n-th of its size in its step: every rank must ask for them in the same order. Others are told by time: on all its ranks
 a collective runs until about the same instant, and each rank is in it before the first one leaves.
 
 Machines' clocks differ, and a trace may count from its own start. So the clocks are aligned first: each rank's offset
@@ -18,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.metrics.collectives import collective_times
+from steptrace.metrics.host_collectives import host_collectives
 from steptrace.schema.comm import COLLECTIVE_TIMES
 from steptrace.trace.columns import Ints, row_numbers
 from steptrace.trace.model import Trace
@@ -28,7 +30,7 @@ _POINT_TO_POINT = frozenset({"send", "recv"})
 #: Ends further apart than half of the shorter span are those of different collectives; alignment errors are allowed.
 _ALLOWED_SPREADS = 3
 
-_ADDED = ["rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
+_ADDED = ["annotation", "rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
 _COLUMNS = [*COLLECTIVE_TIMES.names, *_ADDED]
 
 #: Fewer pairs by order alone say nothing: one always fits.
@@ -59,16 +61,14 @@ def all_collectives(traces: dict[int, Trace]) -> pd.DataFrame:
     based = all(trace.meta.base_ns is not None for trace in traces.values())
     zero = min((trace.meta.base_ns or 0 for trace in traces.values()), default=0) if based else 0
     parts = [
-        _with_pairing(rank, trace, (trace.meta.base_ns or 0) - zero if based else 0)
-        for rank, trace in traces.items()
-        if trace.devices
+        _with_pairing(rank, trace, (trace.meta.base_ns or 0) - zero if based else 0) for rank, trace in traces.items()
     ]
+    parts = [part for part in parts if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
 
 
 def _with_pairing(rank: int, trace: Trace, shift: int) -> pd.DataFrame:
-    times = collective_times(trace, trace.devices[0])
-    described = trace.collectives.set_index("kernel").loc[times["kernel"]]
+    times, described = _collectives_of(trace)
     step = row_numbers(times["step"])
     index = trace.steps["index"].to_numpy()
     group = [
@@ -93,11 +93,29 @@ def _with_pairing(rank: int, trace: Trace, shift: int) -> pd.DataFrame:
         key: tuple[Hashable, ...] = (row.collective, row.group_key)
         if not pd.isna(row.sequence):  # type: ignore[arg-type]
             key = (*key, "number", row.sequence)
+        elif not trace.devices:
+            key = (*key, "number", row.step_index, None if pd.isna(row.bytes) else row.bytes)  # type: ignore[arg-type]
         else:
             key = (*key, None if row.group_key else streams[row.stream], row.step_index)
         keys.append((*key, seen[key]))
         seen[key] += 1
     return table.assign(pairing=pd.Series(keys, dtype=object))
+
+
+def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One rank's collectives, and what is known of each: those of its GPU, or if it has none those of its host.
+
+    The host's have no numbers, and whichever of several threads is free takes the next: they count as of one stream.
+    """
+    if trace.devices:
+        times = collective_times(trace, trace.devices[0])
+        none = pd.array([pd.NA] * len(times), dtype="Int64")
+        return times.assign(annotation=none), trace.collectives.set_index("kernel").loc[times["kernel"]]
+    times = host_collectives(trace)
+    none = pd.array([pd.NA] * len(times), dtype="Int64")
+    unknown = pd.Series([None] * len(times), dtype=object)
+    described = pd.DataFrame({"group": unknown, "group_ranks": unknown, "sequence": none})
+    return times.assign(kernel=none, group=unknown, stream=0), described
 
 
 def align(found: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
@@ -176,9 +194,11 @@ def match(found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
         return found.assign(match=0, matched_by="", start_ns=0, end_ns=0)
     offset = found["rank"].map(clocks.offset).astype("int64")
     table = found.assign(start_ns=found["start"] + offset, end_ns=found["end"] + offset, matched_by="")
-    numbered = table["sequence"].notna().to_numpy()
+    by_order = table["annotation"].notna().to_numpy()
+    numbered = table["sequence"].notna().to_numpy() | by_order
     groups: list[tuple[str, list[int]]] = [
-        ("sequence", list(rows)) for rows in table[numbered].groupby("pairing", sort=False).groups.values()
+        ("order" if by_order[rows[0]] else "sequence", list(rows))
+        for rows in table[numbered].groupby("pairing", sort=False).groups.values()
     ]
     component = table["rank"].map(clocks.component)
     for _, rows in table[~numbered].groupby([component, "collective", "group_key"], dropna=False, sort=False):

@@ -23,6 +23,22 @@ COLLECTIVE_TIMES = Table(
     key=("kernel",),
 )
 
+HOST_COLLECTIVES = Table(
+    name="host_collectives",
+    doc="One collective that the host carried out itself (gloo), and how much of it no operator hid.",
+    columns=(
+        Column("annotation", "int64", "Row of `annotations`: PyTorch's label around it."),
+        _COLLECTIVE,
+        Column("thread", "int64", "Row of `threads`: what carried it out."),
+        Column("step", "int64", "Row of `steps`: the step it began in, null outside them.", nullable=True),
+        Column("ts", "int64", "Start.", "ns"),
+        Column("dur_ns", "int64", "Length, waiting for other ranks included.", "ns"),
+        Column("exposed_ns", "int64", "Of its length, without an operator on a thread that does training work.", "ns"),
+        Column("bytes", "int64", "What this rank gives; null if not said.", "B", nullable=True),
+    ),
+    key=("annotation",),
+)
+
 RANK_WAITS = Table(
     name="rank_waits",
     doc="One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did "
@@ -50,9 +66,10 @@ MATCHED_COLLECTIVES = Table(
         Column("match", "int64", "Number of the collective."),
         _COLLECTIVE,
         _GROUP,
-        Column("matched_by", "string", "`sequence` (group and number) or `time` (order and aligned times)."),
+        Column("matched_by", "string", "`sequence` (group and number), `order` (on a host) or `time` (aligned times)."),
         _RANK,
-        Column("kernel", "int64", "Row of that rank's `kernels`."),
+        Column("kernel", "int64", "Row of that rank's `kernels`, null for a collective of the host.", nullable=True),
+        Column("annotation", "int64", "Row of that rank's `annotations`, null for one of a GPU.", nullable=True),
         Column("step", "int64", "Row of that rank's `steps`.", nullable=True),
         Column("start_ns", "int64", "Aligned start.", "ns"),
         Column("dur_ns", "int64", "Length.", "ns"),

@@ -1,11 +1,16 @@
-"""`waits`, `straggler`, `matched`, `kernels` under `ranks`: how the ranks of one job differ."""
+"""`waits`, `straggler`, `matched`, `kernels`, `all_reduce` under `ranks`: how the ranks of one job differ."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
+from steptrace.errors import RecordError
 from steptrace.metrics import ranks
+from steptrace.metrics.all_reduce import AllReduce, all_reduce
+from steptrace.record import Communication, read_communication
 from steptrace.summary.analysis import Analysis, records
 
 #: How many kernels summary.json compares across ranks; `rank_kernels.parquet` has all.
@@ -36,4 +41,48 @@ def record(analyses: list[Analysis], tables: dict[str, pd.DataFrame]) -> dict[st
             "by_name": records(waited.sort_values("wait_ns", ascending=False, kind="stable")),
         },
         "kernels": records(tables["rank_kernels"].head(MOST_KERNELS)),
+        "all_reduce": _all_reduce(analyses, waits),
     }
+
+
+def _all_reduce(analyses: Sequence[Analysis], waits: pd.DataFrame) -> dict[str, Any] | None:
+    """Per step, medians over the ranks, beside what it should take by the run's own communication.json; null without.
+
+    A rank waits for the others inside its collectives: `wait_ns_per_step` is the mean over the ranks, where collectives
+    that run at once each count theirs.
+    """
+    found = [one for a in analyses if (one := all_reduce(a.trace, a.device)[0]) is not None and one.steps]
+    if not found:
+        return None
+    said = _communication(analyses)
+    steps = median(one.steps or 1 for one in found)
+    waited = waits["wait_ns"].dropna()
+    return {
+        "source": found[0].source,
+        "count_per_step": _per_step(found, "count"),
+        "bytes_per_step": _per_step(found, "bytes"),
+        "measured_ns_per_step": _per_step(found, "measured_ns"),
+        "exposed_ns_per_step": _per_step(found, "exposed_ns"),
+        "overlap": median(overlaps)
+        if (overlaps := [one.overlap for one in found if one.overlap is not None])
+        else None,
+        "wait_ns_per_step": float(waited.mean()) / steps if len(waited) else None,
+        "expected_ns": None if said is None else said.expected_ns,
+        "simplified_ns": None if said is None else said.simplified_ns,
+        "bus_bytes_per_s": None if said is None else said.bus_bytes_per_s,
+    }
+
+
+def _per_step(found: Sequence[AllReduce], figure: str) -> float | None:
+    values = [(getattr(one, figure), one.steps) for one in found]
+    if any(value is None for value, _ in values):
+        return None
+    return float(median(value / steps for value, steps in values))
+
+
+def _communication(analyses: Sequence[Analysis]) -> Communication | None:
+    """What the run recorded beside its traces; None for traces of others."""
+    try:
+        return read_communication(analyses[0].path.parent)
+    except RecordError:
+        return None  # an extra: the traces say what they say without it

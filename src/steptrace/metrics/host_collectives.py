@@ -1,0 +1,47 @@
+"""Communication that the host does itself: gloo's collectives on a CPU, each on a thread of its own.
+
+PyTorch labels each one (`gloo:all_reduce`) on the thread that carries it out. What hides it is an operator on a thread
+that does training work: where none runs, the training waits. On cores that both share, hidden work is not free.
+"""
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.intervals import Spans
+from steptrace.trace.model import Trace
+from steptrace.trace.names import host_collective, is_collective_op
+
+
+def host_collectives(trace: Trace) -> pd.DataFrame:
+    """The collectives that the host carried out, in order of time: the table `HOST_COLLECTIVES`."""
+    labels = trace.annotations
+    called = [host_collective(str(name)) for name in labels["name"].cat.categories]
+    codes = labels["name"].cat.codes.to_numpy()
+    rows = np.flatnonzero(np.array([name is not None for name in called], dtype=bool)[codes])
+    rows = rows[np.argsort(labels["ts"].to_numpy()[rows], kind="stable")]
+    found = labels.iloc[rows]
+    start, length = found["ts"].to_numpy(), found["dur"].to_numpy()
+    hidden = intervals.measure_within(host_compute(trace), start, start + length)
+    return pd.DataFrame(
+        {
+            "annotation": rows.astype(np.int64),
+            "collective": pd.Series([called[code] for code in codes[rows]], dtype=object),
+            "thread": found["thread"].to_numpy(),
+            "step": found["step"].array,
+            "ts": start,
+            "dur_ns": length,
+            "exposed_ns": length - hidden,
+            "bytes": found["bytes"].array,
+        }
+    )
+
+
+def host_compute(trace: Trace) -> Spans:
+    """When operators ran on threads that do training work, calls of collectives aside; in normal form."""
+    training = trace.threads["training"].to_numpy(dtype=bool)
+    ops = trace.ops
+    calls = np.array([is_collective_op(str(name)) for name in ops["name"].cat.categories], dtype=bool)
+    rows = training[ops["thread"].to_numpy()] & ~calls[ops["name"].cat.codes.to_numpy()]
+    start = ops["ts"].to_numpy()[rows]
+    return intervals.union(intervals.spans(start, start + ops["dur"].to_numpy()[rows]))
