@@ -11,7 +11,7 @@ from steptrace.record import read_run, read_steps
 from steptrace.schema import OP_LINES, validate
 from steptrace.train.main import main
 
-FILES = {"run.json", "steps.parquet", "trace.json.gz", "op_lines.parquet", "sources.json"}
+FILES = {"run.json", "steps.parquet", "trace.json.gz", "op_lines.parquet", "sources.json", "memory.json"}
 
 
 def run(config, out, repeat=0):

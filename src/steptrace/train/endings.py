@@ -9,7 +9,7 @@ from pathlib import Path
 from steptrace.train.torchrun import first_failure
 
 #: What out of memory looks like in a log: torch on a device, Python, torch's host allocator, C++.
-_OOM = re.compile(
+OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError\b|MemoryError\b|CUDA out of memory|HIP out of memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
 )
@@ -57,8 +57,8 @@ def classify(
         if not missing:
             return Ending("ok", 0, None, None)
         return Ending("failed", 0, None, f"ended without an error but left no {', '.join(missing)}")
-    if any(_OOM.search(line) for line in lines) or (kernel_killed and _was_killed(number, lines)):
-        oom = next((line for line in reversed(lines) if _OOM.search(line)), None)
+    if any(OUT_OF_MEMORY.search(line) for line in lines) or (kernel_killed and _was_killed(number, lines)):
+        oom = next((line for line in reversed(lines) if OUT_OF_MEMORY.search(line)), None)
         return Ending(
             "oom", code, number, f"{who}{(oom or 'killed by the kernel for lack of memory').strip()}"[:_LONGEST]
         )

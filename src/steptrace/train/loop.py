@@ -32,6 +32,7 @@ class Training:
     """Everything that one training step needs.
 
     `accumulate` batches go into each step. `no_sync`: several ranks reduce the gradients with the last of them alone.
+    `set_to_none`: a step lets go of its gradients instead of filling them with zeros.
     """
 
     model: nn.Module
@@ -44,6 +45,7 @@ class Training:
     non_blocking: bool
     accumulate: int = 1
     no_sync: bool = True
+    set_to_none: bool = True
     ranks: Ranks = ALONE
 
 
@@ -70,7 +72,7 @@ def train_step(training: Training, section: Section = record_function) -> tuple[
     with section("optimizer"):
         training.scaler.step(training.optimizer)
         training.scaler.update()
-        training.optimizer.zero_grad(set_to_none=True)
+        training.optimizer.zero_grad(set_to_none=training.set_to_none)
     return loss, loader_wait_ns
 
 

@@ -3,7 +3,7 @@
 Warm-up steps, unprofiled timed steps, where the config asks for it some steps with a synchronisation around each
 section and some that time the parts of loading a batch, then a profiled window, one step watched for its source lines,
 and on a GPU two for PyTorch's own warnings of syncs. Leaves run.json, steps.parquet, sections.parquet, input.parquet,
-trace.json.gz, op_lines.parquet, sources.json and warned_syncs.json in RUNDIR. Repeat K uses seed + K.
+trace.json.gz, op_lines.parquet, sources.json, warned_syncs.json and memory.json in RUNDIR. Repeat K uses seed + K.
 
 With `distributed.world_size` above 1 it is started by `torchrun`, once per rank. Every rank goes through the same
 steps and leaves its own trace; the rest is rank 0's. Only the step times are those of the slowest rank, step by step:
@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
 from steptrace.errors import SteptraceError
+from steptrace.memory_record import write_memory
 from steptrace.record import RunRecord, write_communication, write_input, write_run, write_sections, write_steps
 from steptrace.train.arrangement import compilations, recompiled
 from steptrace.train.bandwidth import communication
@@ -36,10 +37,11 @@ from steptrace.train.environment import collect_environment
 from steptrace.train.input_pass import left_out, measure_input
 from steptrace.train.lines import record_op_lines
 from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
+from steptrace.train.memory import watched_memory
 from steptrace.train.nvml import NvmlSampler
 from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
 from steptrace.train.sections import batch_bytes, measure_sections
-from steptrace.train.setup import build_loader, load_config, training
+from steptrace.train.setup import build_loader, device_of, load_config, training
 from steptrace.train.warned_syncs import record_warned_syncs
 
 _PROGRESS_PERIOD_S = 5.0
@@ -84,10 +86,17 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     seed = config.seed + repeat
     ranks = ranks_of(config)
     traces = tuple(trace_name(rank) for rank in range(ranks.world_size))
-    with process_group(config, ranks), training(config, seed, ranks) as parts, _folder(out, ranks) as own:
+    with (
+        process_group(config, ranks),
+        _folder(out, ranks) as own,
+        watched_memory(config, device_of(config, ranks), own) as memory,
+        training(config, seed, ranks) as parts,
+    ):
+        memory.training = parts
         environment = collect_environment(parts.device)
         measured = measure(parts, config, out / traces[ranks.rank])
         warnings = (*measured.warnings, *record_op_lines(parts, own), *record_warned_syncs(parts, own))
+        write_memory(own, memory.measure())
         steps = slowest(from_every_rank(measured.steps, ranks))
         if not ranks.alone:
             write_communication(own, communication(parts, config))

@@ -137,6 +137,7 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
             non_blocking=config.data.non_blocking,
             accumulate=config.step.accumulate,
             no_sync=config.distributed.no_sync,
+            set_to_none=config.step.set_to_none,
             ranks=ranks,
         )
     finally:

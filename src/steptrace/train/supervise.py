@@ -44,6 +44,7 @@ _STALE = (
     "sources.json",
     "op_lines.parquet",
     "warned_syncs.json",
+    "memory.json",
     "summary.json",
     "tables",
     "equivalence.json",

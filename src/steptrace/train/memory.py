@@ -1,0 +1,186 @@
+"""Who holds a training's memory: counted on its true tensors, limited where the config asks, told of when it runs out.
+
+The limit (`scale.memory_limit_mb`) is what the training may take beyond what the process holds before the model is
+built. On a GPU the caching allocator keeps it; on a CPU the kernel does: RLIMIT_DATA counts all private writable
+memory, what a library maps included, so that an allocation beyond it fails with torch's own error.
+"""
+
+import resource
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from steptrace.memory_record import MEMORY_FILE, RunMemory, write_memory
+from steptrace.train.loop import Training, train_step
+from steptrace.train.out_of_memory import LiveBooks, is_out_of_memory, mapped_bytes, out_of_memory
+
+_MIB = 2**20
+
+
+@dataclass
+class MemoryWatch:
+    """What a training may take, and its parts once they are built.
+
+    `base_bytes` is what the process held when the watch began (a CPU's), `capacity_bytes` what the training may take.
+    """
+
+    device: torch.device
+    batch_size: int
+    capacity_bytes: int
+    capacity_source: str
+    base_bytes: int | None = None
+    training: Training | None = None
+
+    def books(self) -> LiveBooks:
+        """The storages of the training's lasting tensors by category; empty before it is built."""
+        parts = self.training
+        if parts is None:
+            return LiveBooks({}, self.device, self.base_bytes)
+        modules = [module for module in (parts.model, parts.loss) if isinstance(module, nn.Module)]
+        parameters = [parameter for module in modules for parameter in module.parameters()]
+        held: dict[str, list[Tensor]] = {
+            "parameters": [*parameters, *(buffer for module in modules for buffer in module.buffers())],
+            "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
+            "optimizer_state": list(_tensors(list(parts.optimizer.state.values()))),
+        }
+        return LiveBooks(held, self.device, self.base_bytes)
+
+    def empty(self) -> RunMemory:
+        """A record with what is known without looking at the training."""
+        return RunMemory(self.device.type, self.batch_size, self.capacity_bytes, self.capacity_source, {})
+
+    def measure(self) -> RunMemory:
+        """Train for one more step, and count what it holds: at the end of its passes, and after it."""
+        assert self.training is not None
+        marks = _Marks(self)
+        train_step(self.training, marks)
+        free, largest = marks.free or (None, None)
+        return replace(
+            self.empty(),
+            held=self.books().sizes(),
+            gradient_bytes=marks.gradient_bytes,
+            free_bytes=free,
+            largest_free_bytes=largest,
+        )
+
+    def ran_out(self, error: BaseException) -> RunMemory:
+        """The record of a training that ran out of memory: what was alive, and for what there was no room."""
+        books = self.books()
+        free, largest = free_blocks() if self.device.type == "cuda" else (None, None)
+        known = replace(self.empty(), held=books.sizes(), free_bytes=free, largest_free_bytes=largest)
+        return replace(known, oom=out_of_memory(error, books))
+
+
+class _Marks:
+    """Looks at the memory at certain parts of one step; given to `train_step` in place of `record_function`."""
+
+    def __init__(self, watch: MemoryWatch) -> None:
+        self.gradient_bytes: int | None = None
+        self.free: tuple[int, int] | None = None
+        self._watch = watch
+
+    @contextmanager
+    def __call__(self, label: str) -> Generator[None]:
+        if label == "backward" and self._watch.device.type == "cuda":
+            self.free = free_blocks()
+        yield
+        if label == "backward":
+            self.gradient_bytes = self._watch.books().sizes()["gradients"]
+
+
+@contextmanager
+def watched_memory(config: DictConfig, device: torch.device, out: Path | None) -> Generator[MemoryWatch]:
+    """Limit what is done within to the config's memory; if it runs out all the same, write `memory.json` into `out`.
+
+    The error goes on. `out` None writes nothing.
+    """
+    limit = config.scale.memory_limit_mb
+    limit_bytes = None if limit is None else limit * _MIB
+    with _limited_device(device, limit_bytes) if device.type == "cuda" else _limited_process(limit_bytes) as base:
+        total = _total(device)
+        capacity = total if limit_bytes is None else min(limit_bytes, total)
+        source = "limit" if capacity < total else "device" if device.type == "cuda" else "machine"
+        watch = MemoryWatch(device, config.data.batch_size, capacity, source, base)
+        try:
+            yield watch
+        except Exception as error:
+            if out is None or not is_out_of_memory(error):
+                raise
+            lift_limit()
+            try:
+                write_memory(out, watch.ran_out(error))
+            except Exception as problem:  # of any kind: the training's own error must not give way to it
+                sys.stderr.write(f"{MEMORY_FILE} was left out: {type(problem).__name__}: {problem}\n")
+            raise
+
+
+@contextmanager
+def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[None]:
+    if limit_bytes is None:
+        yield
+        return
+    torch.cuda.set_per_process_memory_fraction(min(limit_bytes / _total(device), 1.0), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+@contextmanager
+def _limited_process(limit_bytes: int | None) -> Generator[int | None]:
+    """Limit this process's private memory; yields what it holds at the start, None where the system does not tell."""
+    torch.ones(2**20).add_(1)  # the threads that compute have their stacks by now
+    base = mapped_bytes()
+    if limit_bytes is None or base is None:
+        yield base
+        return
+    before, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = base + limit_bytes
+    if hard == resource.RLIM_INFINITY or wanted < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    try:
+        yield base
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (before, hard))
+
+
+def lift_limit() -> None:
+    """Let the process take what memory there is, so that it can tell of how it ran out."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def free_blocks() -> tuple[int, int]:
+    """Free bytes in the CUDA caching allocator's segments, and the largest free block among them."""
+    sizes = [
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    ]
+    return sum(sizes), max(sizes, default=0)
+
+
+def _total(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().total)
+
+
+def _tensors(value: Any) -> Iterable[Tensor]:
+    """All tensors in nested lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)

@@ -1,0 +1,122 @@
+"""What a training holds, the limit on it, and what it tells when it runs out; for real, on a CPU."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from steptrace.memory_record import MEMORY_FILE, RunMemory, read_memory, write_memory
+from steptrace.record import read_status
+from steptrace.train.main import main
+from steptrace.train.memory import watched_memory
+from steptrace.train.out_of_memory import is_out_of_memory, phase_of, requested_bytes
+from steptrace.train.setup import training
+
+#: Forward alone keeps some 70 MB of each of the two hidden layers, the batch takes 21 MB.
+LARGE = {"data.dataset.image_size": 256, "data.batch_size": 16, "data.dataset.length": 16, "model.hidden": 16}
+MIB = 2**20
+
+
+def test_a_run_counts_its_parameters_gradients_and_optimizer_state(write_config, make_config, tmp_path):
+    assert main(["--config", str(write_config()), "--out", str(tmp_path), "--repeat", "0"]) == 0
+    memory = read_memory(tmp_path)
+    with training(make_config(), 7) as parts:
+        size = sum(parameter.nbytes for parameter in parts.model.parameters())
+    assert memory is not None
+    assert memory.held == {"parameters": size, "gradients": 0, "optimizer_state": size}
+    assert memory.gradient_bytes == size
+    assert (memory.device, memory.batch_size, memory.capacity_source) == ("cpu", 2, "machine")
+    assert (memory.free_bytes, memory.fragmentation, memory.oom) == (None, None, None)
+
+
+def test_gradients_filled_with_zeros_are_held_between_steps(make_config):
+    config = make_config({"step.set_to_none": False})
+    cpu = torch.device("cpu")
+    with watched_memory(config, cpu, None) as memory, training(config, 7) as parts:
+        memory.training = parts
+        found = memory.measure()
+        assert all(parameter.grad is not None for parameter in parts.model.parameters())
+    assert found.held["gradients"] == found.gradient_bytes == found.held["parameters"]
+
+
+def test_a_training_beyond_its_limit_is_out_of_memory_and_says_what_was_alive(write_config, tmp_path):
+    config = write_config({**LARGE, "scale.memory_limit_mb": 230})
+    out = tmp_path / "run0"
+    trains = [sys.executable, "-m", "steptrace.train.main", "--config", str(config), "--out", str(out), "--repeat", "0"]
+    supervise = [sys.executable, "-m", "steptrace.train.supervise", "--out", str(out), "--attempt", "1"]
+    subprocess.run([*supervise, "--expect", "run.json", "--", *trains], check=True, capture_output=True, timeout=120)
+    status = read_status(out)
+    assert status.status == "oom", status
+    assert "DefaultCPUAllocator" in (status.error or "")
+    memory = read_memory(out)
+    assert memory is not None
+    assert memory.oom is not None
+    assert (memory.capacity_bytes, memory.capacity_source, memory.batch_size) == (230 * MIB, "limit", 16)
+    assert memory.oom.phase == "forward"
+    layer = 16 * 16 * 256 * 256 * 4
+    assert memory.oom.requested_bytes == layer
+    sizes = memory.oom.by_category
+    assert memory.held["parameters"] == sizes["parameters"] > 0
+    assert sizes["inputs"] == 16 * 256 * 256 * (3 * 4 + 8)
+    assert sizes["activations"] >= layer
+    rows = {(row.category, row.what, row.shape): row.bytes for row in memory.oom.live}
+    assert rows["activations", "ReluBackward0", (16, 16, 256, 256)] == layer
+    assert 0 < memory.oom.used_bytes <= 230 * MIB
+    assert sum(sizes.values()) >= memory.oom.used_bytes
+
+
+def test_the_limit_ends_with_the_training(make_config):
+    config = make_config({"scale.memory_limit_mb": 50})
+    with pytest.raises(RuntimeError) as caught, watched_memory(config, torch.device("cpu"), None):
+        torch.empty(100 * MIB, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+    assert requested_bytes(str(caught.value)) == 100 * MIB
+    assert torch.empty(100 * MIB, dtype=torch.uint8).numel()
+
+
+def test_the_part_of_the_step_that_failed_is_read_from_the_traceback(make_config):
+    from steptrace.train.loop import train_step
+
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # noqa: ARG004
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):  # noqa: ARG004
+            raise MemoryError
+
+    with training(make_config(), 7) as parts:
+        loss = parts.loss
+        object.__setattr__(parts, "loss", lambda output, target: loss(Failing.apply(output), target))
+        with pytest.raises(MemoryError) as caught:
+            train_step(parts)
+        assert phase_of(caught.value.__traceback__) == "backward"
+        object.__setattr__(parts, "batches", iter(()))
+        with pytest.raises(StopIteration) as stopped:
+            train_step(parts)
+        assert phase_of(stopped.value.__traceback__) == "data"
+    assert phase_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10485760 bytes. Error code 12", 10485760),
+        ("CUDA out of memory. Tried to allocate 20.50 GiB. GPU 0 has a total capacity of 9 GiB", 22011707392),
+        ("std::bad_alloc", None),
+    ],
+)
+def test_requested_bytes_by_message(message, expected):
+    assert requested_bytes(message) == expected
+
+
+def test_the_record_survives_its_file_and_knows_its_fragmentation(tmp_path):
+    memory = RunMemory("cuda", 8, 1000, "device", {"parameters": 10}, 10, free_bytes=400, largest_free_bytes=100)
+    write_memory(tmp_path, memory)
+    assert read_memory(tmp_path) == memory
+    assert memory.fragmentation == 0.75
+    assert json.loads((tmp_path / MEMORY_FILE).read_text())["oom"] is None
+    assert read_memory(tmp_path / "none") is None
