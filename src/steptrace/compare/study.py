@@ -9,6 +9,7 @@ import numpy as np
 
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
+from steptrace.compare.overview import overview_figures
 from steptrace.compare.sync_diff import sync_diff
 from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
 from steptrace.compare.trace_findings import trace_findings
@@ -84,6 +85,7 @@ def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
         **syncs,
         "sync_prices": sync_prices(variant),
         **trace_figures(variant),
+        **overview_figures(variant),
         "trace_findings": trace_findings(variant),
         "equivalence": equivalence(variant.path),
     }
