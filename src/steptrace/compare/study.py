@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from steptrace.compare.communication import communication
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
+from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.overview import overview_figures
 from steptrace.compare.sync_diff import sync_diff
@@ -85,7 +87,9 @@ def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
         **syncs,
         "sync_prices": sync_prices(variant),
         **trace_figures(variant),
+        **input_figures(variant),
         **overview_figures(variant),
+        "communication": communication(variant),
         "trace_findings": trace_findings(variant),
         "equivalence": equivalence(variant.path),
     }

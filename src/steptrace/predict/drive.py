@@ -1,7 +1,8 @@
 """Drives a program on the virtual device: a resolved config's training step, or anyone's `module:function`.
 
 A first step creates what later ones find (optimizer states, the scale of a gradient scaler, caches), so a second one
-is predicted. Its parts carry the same labels as in a training: data, forward, loss, backward, optimizer.
+is predicted. Its parts carry the same labels as in a training: data, forward, loss, backward, optimizer. Of several
+ranks one is followed, by itself: what they tell each other is no part of it.
 """
 
 import importlib
@@ -149,7 +150,9 @@ def _training_step(config: DictConfig) -> Step:
     scaler = torch.amp.GradScaler("cuda", enabled=precision.grad_scaler)
     batches = _batches(config)
 
-    def step() -> None:
+    accumulate = config.step.accumulate if "step" in config else 1
+
+    def gradients() -> None:
         with record_function("data"):
             inputs, targets = next(batches)
             inputs = _to_device(inputs, non_blocking=config.data.non_blocking)
@@ -159,8 +162,14 @@ def _training_step(config: DictConfig) -> Step:
                 outputs = model(inputs)
             with record_function("loss"):
                 loss = loss_of(outputs, targets)
+                if accumulate > 1:
+                    loss = loss / accumulate
         with record_function("backward"):
             scaler.scale(loss).backward()
+
+    def step() -> None:
+        for _ in range(accumulate):
+            gradients()
         with record_function("optimizer"):
             scaler.step(optimizer)
             scaler.update()
