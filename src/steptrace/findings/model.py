@@ -117,6 +117,16 @@ def _explained(item: Finding, causes: tuple[str, ...], found: list[Finding]) -> 
     return sum(shares) >= item.cost_share / 2
 
 
-def in_ms(ns: float) -> str:
-    """Nanoseconds as milliseconds with three digits."""
-    return f"{ns / NS_PER_MS:.3g} ms"
+def duration(ns: float) -> str:
+    """Nanoseconds with three digits, in seconds from one on, below a tenth of a microsecond in nanoseconds."""
+    for unit, size in (("s", 1e9), ("ms", 1e5), ("µs", 1e2)):
+        if abs(ns) >= size:
+            return f"{_digits(ns / _UNITS[unit])} {unit}"
+    return f"{_digits(ns)} ns"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+_UNITS: Final = {"s": 1e9, "ms": NS_PER_MS, "µs": 1e3}

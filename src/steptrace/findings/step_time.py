@@ -7,12 +7,10 @@ A cost is what the cause takes at most; removing one cause may bring the next to
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule, in_ms
-from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
+from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule
+from steptrace.findings.variants import per_variant, step_ns_of
+from steptrace.metrics.input import MODERATE_SHARE
 
-#: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
-MODERATE_SHARE: Final = 0.05
-HIGH_SHARE: Final = 0.20
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0
 #: The rules that say why a GPU is idle.
@@ -20,28 +18,30 @@ IDLE_CAUSES: Final = ("sync_bound", "syncs_together", "input_bound", "launch_bou
 
 
 def _input_bound(variant: Json) -> Iterator[Match]:
-    step_ns, share = step_ns_of(variant), variant.get("loader_wait_pct")
-    if step_ns is None or share is None:
+    found = variant.get("input") or {}
+    step_ns, share, part = step_ns_of(variant), found.get("share"), found.get("idle_part")
+    if step_ns is None or share is None or share < MODERATE_SHARE:
         return
-    waited_ns = share / 100 * step_ns
-    parts = variant.get("breakdown_ms")
-    traced_ns = traced_step_ns(variant)
-    if parts and traced_ns:
-        # Waiting while the GPU still works costs nothing: at most its idle time can be the loader's.
-        waited_ns = min(waited_ns, parts["idle"] * NS_PER_MS / traced_ns * step_ns)
-    if waited_ns < MODERATE_SHARE * step_ns:
-        return
+    evidence = [f"{in_ms(found['wait_ms'] * NS_PER_MS)} of the {in_ms(step_ns)} step is spent in the loader's __next__"]
+    if part is not None:
+        evidence.append(f"the GPU is idle for {part:.0%} of that time")
     yield Match(
-        severity="high" if waited_ns >= HIGH_SHARE * step_ns else "warning",
-        claim=f"up to {waited_ns / step_ns:.0%} of the step is waiting for the data loader",
-        evidence=(
-            f"{share:.0f} % of the timed steps' time is spent in the loader's __next__",
-            f"{in_ms(waited_ns)} of {in_ms(step_ns)} a step"
-            + (" at most, the GPU being busy for the rest" if parts else ""),
-        ),
-        cost_ns_per_step=waited_ns,
-        cost_share=waited_ns / step_ns,
+        severity="high" if found["verdict"] == "high" else "warning",
+        claim=f"{share:.0%} of the step is waiting for the data loader"
+        + (", the GPU idle meanwhile" if part is not None else ""),
+        evidence=(*evidence, *_dearest_part(found.get("breakdown_ms") or {})),
+        cost_ns_per_step=share * step_ns,
+        cost_share=share,
     )
+
+
+def _dearest_part(parts: Json) -> list[str]:
+    """Which part of loading a batch takes longest, if a pass timed them."""
+    known = {part: ms for part, ms in parts.items() if ms is not None}
+    if not known:
+        return []
+    part = max(known, key=lambda name: known[name])
+    return [f"{known[part] / (sum(known.values()) or 1):.0%} of the work of loading a batch is {part}"]
 
 
 def gpu_idle(variant: Json) -> Iterator[Match]:

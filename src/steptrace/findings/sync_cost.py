@@ -8,7 +8,7 @@ wait can save at most.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import A_STEP, Json, Match, Rule, in_ms
+from steptrace.findings.model import A_STEP, Json, Match, Rule, duration
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.step_time import MODERATE_SHARE
 from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
@@ -39,11 +39,11 @@ def sync_sites(variant: Json) -> Iterator[Match]:
         yield Match(
             severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
             claim=f"{_place(site)} makes the host wait for the GPU ({what}), and the GPU then waits for the host: "
-            f"{in_ms(idle_ns)} idle {per}",
+            f"{duration(idle_ns)} idle {per}",
             evidence=(
                 f"{site.get('count_per_step', 0):g} syncs {per}",
-                f"host blocked {in_ms(site.get('blocked_ns_per_step') or 0)} {per}",
-                f"GPU idle {in_ms(idle_ns)} {per} from the sync to the next GPU work, of {in_ms(step_ns)}",
+                f"host blocked {duration(site.get('blocked_ns_per_step') or 0)} {per}",
+                f"GPU idle {duration(idle_ns)} {per} from the sync to the next GPU work, of {duration(step_ns)}",
                 *_foretold(site, ceiling_ns, per),
                 *([f"code: {site['code']}"] if site.get("code") else []),
             ),
@@ -57,7 +57,7 @@ def sync_sites(variant: Json) -> Iterator[Match]:
 def _foretold(site: Json, ceiling_ns: float, per: str) -> list[str]:
     if site.get("saved_ns_per_step") is None:
         return []
-    return [f"a replay without it saves {in_ms(site['saved_ns_per_step'])} {per}, at most {in_ms(ceiling_ns)}"]
+    return [f"a replay without it saves {duration(site['saved_ns_per_step'])} {per}, at most {duration(ceiling_ns)}"]
 
 
 def _place(site: Json) -> str:
@@ -82,12 +82,12 @@ def syncs_together(variant: Json) -> Iterator[Match]:
     dearest = sorted(sites, key=lambda site: -(site.get("blocked_ns_per_step") or 0))[:3]
     yield Match(
         severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
-        claim=f"{len(sites)} places make the host wait one after the other: without all of them {in_ms(saved_ns)} "
+        claim=f"{len(sites)} places make the host wait one after the other: without all of them {duration(saved_ns)} "
         f"{per} would be saved, without one alone the wait only moves to the next",
         evidence=(
-            f"a replay without any sync saves {in_ms(saved_ns)} of {in_ms(step_ns)} {per}",
-            f"replays without one site each save {in_ms(alone_ns)} in all",
-            *(f"{_place(s)}: host blocked {in_ms(s.get('blocked_ns_per_step') or 0)} {per}" for s in dearest),
+            f"a replay without any sync saves {duration(saved_ns)} of {duration(step_ns)} {per}",
+            f"replays without one site each save {duration(alone_ns)} in all",
+            *(f"{_place(s)}: host blocked {duration(s.get('blocked_ns_per_step') or 0)} {per}" for s in dearest),
         ),
         cost_ns_per_step=prices.get("all_ceiling_ns_per_step"),
         source=_source(dearest[0]),

@@ -8,14 +8,29 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from steptrace.findings.model import Finding, Json, Rule, ranked, settle
+from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
+from steptrace.findings.trace.communication import COMMUNICATION_RULES
 from steptrace.findings.trace.copies import COPY_RULES
+from steptrace.findings.trace.input import INPUT_RULES
+from steptrace.findings.trace.memory import MEMORY_RULES
+from steptrace.findings.trace.optimizer import OPTIMIZER_RULES
 from steptrace.findings.trace.quality import QUALITY_RULES
+from steptrace.findings.trace.ranks import STRAGGLER_RULES
 from steptrace.findings.trace.waiting import WAITING_RULES
 
 #: On one trace.
-TRACE_RULES: Final[tuple[Rule, ...]] = (*WAITING_RULES, *COPY_RULES, *QUALITY_RULES)
+TRACE_RULES: Final[tuple[Rule, ...]] = (
+    *INPUT_RULES,
+    *WAITING_RULES,
+    *COPY_RULES,
+    *ARITHMETIC_RULES,
+    *OPTIMIZER_RULES,
+    *COMMUNICATION_RULES,
+    *MEMORY_RULES,
+    *QUALITY_RULES,
+)
 #: On the whole summary, of several ranks.
-RANK_RULES: Final[tuple[Rule, ...]] = ()
+RANK_RULES: Final[tuple[Rule, ...]] = STRAGGLER_RULES
 
 __all__ = ["RANK_RULES", "TRACE_RULES", "find_in_ranks", "find_in_trace", "with_trace_findings"]
 

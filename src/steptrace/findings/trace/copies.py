@@ -1,28 +1,38 @@
 """Rules on copies between host and device."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import Match, Rule, in_ms
+from steptrace.findings.model import Match, Rule, duration
 from steptrace.findings.step_time import HIGH_SHARE, MODERATE_SHARE
 from steptrace.findings.trace.window import Window, on_trace
 
 #: Copies out of or into pageable memory below this share of a step are left to the table (the default noise floor).
 PAGEABLE_SHARE: Final = 0.01
 
+_HOST: Final = re.compile(r"HtoD|DtoH|HtoH|Pinned|Pageable|Host")
+_INSIDE_ADVICE: Final = (
+    "Most of it stays on the GPU: write results where they are needed instead of copying them there (preallocate, "
+    "views instead of cat and contiguous, set_to_none instead of zeros)."
+)
+
 
 def _copy_bound(window: Window) -> Iterator[Match]:
     exposed_ns = window.parts.get("exposed_memory")
     if exposed_ns is None or window.share(exposed_ns) < MODERATE_SHARE:
         return
+    copies = _copies(window)
+    inside = sum(row["ns"] for row in copies if not _HOST.search(row["kind"]))
     yield Match(
         severity="high" if window.share(exposed_ns) >= HIGH_SHARE else "warning",
         claim=f"for {window.share(exposed_ns):.0%} of the time the GPU does nothing but copy or set memory",
         evidence=(
-            f"copies and sets that no kernel hides: {in_ms(exposed_ns)} of {in_ms(window.step_ns)} {window.per}",
-            *(_in_words(row, window) for row in _copies(window)[:3]),
+            f"copies and sets that no kernel hides: {duration(exposed_ns)} of {duration(window.step_ns)} {window.per}",
+            *(_in_words(row, window) for row in copies[:3]),
         ),
         cost_ns_per_step=exposed_ns,
+        advice=_INSIDE_ADVICE if inside > sum(row["ns"] for row in copies) / 2 else None,
     )
 
 
@@ -34,7 +44,7 @@ def _pageable(window: Window) -> Iterator[Match]:
     exposed_ns = window.parts.get("exposed_memory")
     yield Match(
         severity="warning" if window.share(ns) >= MODERATE_SHARE else "info",
-        claim=f"copies go through pageable memory, which the driver stages on the host: {in_ms(ns)} {window.per}",
+        claim=f"copies go through pageable memory, which the driver stages on the host: {duration(ns)} {window.per}",
         evidence=tuple(_in_words(row, window) for row in rows[:3]),
         cost_ns_per_step=ns if exposed_ns is None else min(ns, exposed_ns),
     )
@@ -49,7 +59,7 @@ def _copies(window: Window) -> list[dict[str, Any]]:
 
 def _in_words(row: dict[str, Any], window: Window) -> str:
     rate = row.get("mean_bytes_per_second")
-    return f"{row['kind']}: {window.each(row['count']):g} {window.per}, {in_ms(window.each(row['ns']))}" + (
+    return f"{row['kind']}: {window.each(row['count']):g} {window.per}, {duration(window.each(row['ns']))}" + (
         f", {rate / 1e9:.3g} GB/s" if rate is not None else ""
     )
 

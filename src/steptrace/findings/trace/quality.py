@@ -19,7 +19,7 @@ def _too_few_steps(window: Window) -> Iterator[Match]:
         claim="the trace marks no steps: every figure is of the whole trace, start-up and waiting included"
         if none
         else f"the trace holds {window.steps} step{'s' if window.steps > 1 else ''}: a single slow one decides",
-        evidence=(f"{window.steps} ProfilerStep annotations",),
+        evidence=(f"annotations ProfilerStep#N in the trace: {window.steps}",),
     )
 
 

@@ -1,0 +1,115 @@
+"""Rules on number formats and tensor cores.
+
+Kernel times are summed over streams, so a cost is at most the step's compute time. What runs in a format that no name
+tells is left out of every share.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from steptrace.findings.model import Json, Match, Rule, duration
+from steptrace.findings.step_time import MODERATE_SHARE
+from steptrace.findings.trace.window import Window, on_trace
+
+#: Below this share of 16 bits or less the TensorFlow Profiler speaks of it.
+LOW_PRECISION_SHARE: Final = 0.10
+#: Below this share of the matrix work on tensor cores they count as badly used.
+TENSOR_CORE_SHARE: Final = 0.50
+#: Half the bytes, and twice the rate of TF32 on tensor cores: what 16 bits can save of work in 32.
+_SAVED_BY_HALF: Final = 0.5
+
+
+def _tensor_cores(window: Window) -> Iterator[Match]:
+    found = window.entry.get("precision") or {}
+    without, using = found.get("tensor_core_no_ns"), found.get("tensor_core_ns")
+    if without is None or using is None or without + using == 0:
+        return
+    share, cost_ns = using / (without + using), _at_most_compute(window, without)
+    if share >= TENSOR_CORE_SHARE or window.share(cost_ns) < MODERATE_SHARE:
+        return
+    narrow = found.get("eligible_16_ns") or 0
+    wide = narrow < (without + using) / 2
+    yield Match(
+        severity="warning",
+        claim=f"{1 - share:.0%} of the time of matrix products, convolutions and attention runs beside the tensor "
+        "cores" + (", in 32 bits" if wide else ""),
+        evidence=(
+            f"{duration(window.each(using))} {window.per} on tensor cores, {duration(window.each(without))} not",
+            *_telling(found, window, "no"),
+        ),
+        cost_ns_per_step=cost_ns,
+        advice=None if wide else _NARROW_ADVICE,
+    )
+
+
+def _bf16_fits(window: Window) -> Iterator[Match]:
+    found = window.entry.get("precision") or {}
+    ns = found.get("kernel_ns") or {}
+    narrow, wide = ns.get("bits16", 0) + ns.get("bits8", 0), ns.get("bits32", 0)
+    if narrow + wide == 0 or narrow / (narrow + wide) >= LOW_PRECISION_SHARE:
+        return
+    cost_ns = _SAVED_BY_HALF * _at_most_compute(window, wide)
+    # What the arithmetic gains shows in matrix work; without any, only the bytes of the rest are halved.
+    if not found.get("tensor_core_eligible_ns") or window.share(cost_ns) < MODERATE_SHARE:
+        return
+    tf32_ns, matrix_ns = found.get("tf32_ns") or 0, found["tensor_core_eligible_ns"]
+    yield Match(
+        severity="info",
+        claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.each(wide))} "
+        f"{window.per} in 32",
+        evidence=(
+            f"matrix products, convolutions and attention take {duration(window.each(matrix_ns))} {window.per}"
+            + (f", in 32 bits with TF32 {duration(window.each(tf32_ns))}" if tf32_ns else ""),
+            "the ceiling takes it that half the bytes, at twice the rate, save half",
+        ),
+        cost_ns_per_step=cost_ns,
+    )
+
+
+def _only(share: float) -> str:
+    return f"only {share:.0%} of" if share >= 0.005 else "no"
+
+
+def _at_most_compute(window: Window, total_ns: float) -> float:
+    """A sum of kernel times as time of a step."""
+    return min(window.each(total_ns), window.parts.get("compute", window.each(total_ns)))
+
+
+def _telling(found: Json, window: Window, tensor_core: str) -> list[str]:
+    """The dearest kernels that do (`yes`) or do not (`no`) use tensor cores."""
+    rows = [row for row in found.get("kernels") or () if row.get("tensor_core") == tensor_core]
+    return [f"{row['short_name']}: {duration(window.each(row['ns']))} {window.per}" for row in rows[:3]]
+
+
+_NARROW_ADVICE: Final = (
+    "Make the sizes that go into products multiples of 8 (channels, features, vocabulary, batch), and for "
+    "convolutions use channels_last."
+)
+
+ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="tensor_cores_unused",
+        condition=f"of matrix products, convolutions and attention less than {TENSOR_CORE_SHARE:.0%} of the time runs "
+        f"on tensor cores, and what does not takes at least {MODERATE_SHARE:.0%} of the step",
+        basis="PyTorch's TensorBoard plugin speaks where none does; the TensorFlow Profiler calls less than 50 % of "
+        "the matrix unit low; 5 % of the step is ours",
+        advice="Train under bf16 autocast; where the formulas need 32 bits, allow TF32: "
+        'torch.set_float32_matmul_precision("high") and torch.backends.cudnn.conv.fp32_precision = "tf32".',
+        counter_check="A GPU without tensor cores for the type has nothing to gain, nor has work bound by memory: look "
+        "whether these kernels get shorter. The loss must stay within the study's tolerance.",
+        find=on_trace(_tensor_cores),
+        study="precision",
+    ),
+    Rule(
+        name="fp32_where_bf16_fits",
+        condition=f"less than {LOW_PRECISION_SHARE:.0%} of kernel time is in 16 bits or less, there is matrix work, "
+        f"and half of the 32-bit time is at least {MODERATE_SHARE:.0%} of the step",
+        basis="the TensorFlow Profiler speaks below 10 % of 16 bits; the 5 % is ours",
+        advice="Train under bf16 autocast (precision=bf16): weights and optimizer state stay in 32 bits.",
+        counter_check="The equivalence check must pass and the loss curve be the same; casts are kernels of their own, "
+        "so a step of many small operators may gain nothing.",
+        find=on_trace(_bf16_fits),
+        study="precision",
+        explained_by=("tensor_cores_unused",),
+    ),
+)

@@ -1,0 +1,169 @@
+"""Rules on collectives of one rank: what computation does not hide, and why.
+
+Times include waiting for other ranks; who they wait for is a question to all ranks (see ranks.py).
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from steptrace.findings.model import Json, Match, Rule, duration
+from steptrace.findings.trace.window import Window, on_trace
+
+#: Shares of a step in communication that nothing hides: moderate and high for the TensorFlow Profiler.
+COMM_MODERATE, COMM_HIGH = 0.03, 0.15
+#: Below this share hidden, communication and computation run one after the other.
+HIDDEN_SHARE: Final = 0.10
+#: Messages smaller than DDP's own first bucket, if a step has several of them.
+SMALL_BYTES, SEVERAL = 2**20, 4
+#: Redundant all-reduces below this share of a step are left alone (the default noise floor).
+REDUNDANT_SHARE: Final = 0.01
+
+
+def _exposed(window: Window) -> Iterator[Match]:
+    exposed_ns = _exposed_ns(window)
+    if exposed_ns is None or window.share(exposed_ns) < COMM_MODERATE:
+        return
+    rows = (window.entry.get("collectives") or {}).get("by_name") or ()
+    yield Match(
+        severity=_severity(window, exposed_ns),
+        claim=f"for {window.share(exposed_ns):.0%} of the time the rank only communicates",
+        evidence=(
+            f"communication that no computation hides: {duration(exposed_ns)} of {duration(window.step_ns)} "
+            f"{window.per}",
+            *(_by_name(row, window) for row in sorted(rows, key=lambda row: -row["exposed_ns"])[:3]),
+        ),
+        cost_ns_per_step=exposed_ns,
+    )
+
+
+def _missing_overlap(window: Window) -> Iterator[Match]:
+    found = _all_reduce(window)
+    if found is None or found.get("overlap") is None or found["overlap"] >= HIDDEN_SHARE:
+        return
+    exposed_ns = window.each(found["exposed_ns"])
+    if window.share(exposed_ns) < COMM_MODERATE:
+        return
+    yield Match(
+        severity=_severity(window, exposed_ns),
+        claim=f"computation hides {found['overlap']:.0%} of the all-reduces: they run after the backward pass instead "
+        "of beside it",
+        evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
+        cost_ns_per_step=exposed_ns,
+    )
+
+
+def _small_buckets(window: Window) -> Iterator[Match]:
+    found = _all_reduce(window)
+    if found is None or not found.get("bytes") or not found["count"]:
+        return
+    mean, each = found["bytes"] / found["count"], window.each(found["count"])
+    exposed_ns = window.each(found["exposed_ns"])
+    if mean >= SMALL_BYTES or each < SEVERAL or window.share(exposed_ns) < REDUNDANT_SHARE:
+        return
+    yield Match(
+        severity=_severity(window, exposed_ns),
+        claim=f"all-reduces are small: {each:g} {window.per} of {mean / 2**20:.2g} MiB on average",
+        evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
+        cost_ns_per_step=exposed_ns,
+    )
+
+
+def _redundant(window: Window) -> Iterator[Match]:
+    found = window.entry.get("all_reduce_passes")
+    if not found or not found["redundant"]["count"]:
+        return
+    extra = found["redundant"]
+    measured_ns, exposed_ns = window.each(extra["measured_ns"]), _exposed_ns(window)
+    cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
+    if window.share(measured_ns) < REDUNDANT_SHARE:
+        return
+    yield Match(
+        severity=_severity(window, cost_ns),
+        claim=f"gradients are reduced in each of {found['passes_per_step']:g} passes of a step: only the last reduction "
+        "is needed",
+        evidence=(
+            f"{window.each(extra['count']):g} all-reduces {window.per} before the last pass, "
+            f"{duration(measured_ns)} in all",
+        ),
+        cost_ns_per_step=cost_ns,
+    )
+
+
+def _all_reduce(window: Window) -> Json | None:
+    found: Json | None = window.entry.get("all_reduce")
+    return found
+
+
+def _exposed_ns(window: Window) -> float | None:
+    """What nothing hides: all collectives of the GPU, or the all-reduces of a host that reduces itself."""
+    if window.parts:
+        return window.parts["exposed_comm"]
+    found = _all_reduce(window)
+    return None if found is None or found.get("exposed_ns") is None else window.each(found["exposed_ns"])
+
+
+def _severity(window: Window, ns: float) -> Any:
+    return "warning" if window.share(ns) >= COMM_HIGH else "info"
+
+
+def _measured(found: Json, window: Window) -> str:
+    size = f", {window.each(found['bytes']) / 2**20:.3g} MiB" if found.get("bytes") else ""
+    return (
+        f"{window.each(found['count']):g} all-reduces {window.per}{size}, {duration(window.each(found['measured_ns']))}"
+    )
+
+
+def _by_name(row: Json, window: Window) -> str:
+    return (
+        f"{row['collective']}: {window.each(row['count']):g} {window.per}, "
+        f"{duration(window.each(row['exposed_ns']))} of {duration(window.each(row['sum_ns']))} not hidden"
+    )
+
+
+COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="exposed_communication",
+        condition=f"communication that no computation hides takes at least {COMM_MODERATE:.0%} of the step",
+        basis="the TensorFlow Profiler calls 3 % of device collectives moderate and 15 % high",
+        advice="Send less (a bf16 compression hook, gradient accumulation under no_sync), or more per step (a larger "
+        "batch); on several nodes look at the network first.",
+        counter_check="Train on one rank: its step is what communication for free would give. A rank that waits for a "
+        "slower one is no matter of the network: compare the ranks.",
+        find=on_trace(_exposed),
+        study="all_reduce",
+        explained_by=("redundant_all_reduce", "small_buckets", "missing_overlap"),
+    ),
+    Rule(
+        name="missing_overlap",
+        condition=f"computation hides less than {HIDDEN_SHARE:.0%} of the all-reduces, and they take at least "
+        f"{COMM_MODERATE:.0%} of the step unhidden",
+        basis="3 % as the TensorFlow Profiler's for collectives, 15 % high; 10 % is ours",
+        advice="Let DistributedDataParallel reduce bucket by bucket during the backward pass: several buckets (a "
+        "smaller bucket_cap_mb), no all-reduce of one's own after it.",
+        counter_check="With one bucket, or where the first layers hold most parameters, nothing is left to compute "
+        "while the last bucket is reduced.",
+        find=on_trace(_missing_overlap),
+        study="all_reduce",
+    ),
+    Rule(
+        name="small_buckets",
+        condition=f"a step has at least {SEVERAL} all-reduces of less than {SMALL_BYTES // 2**20} MiB on average, and "
+        f"they take at least {REDUNDANT_SHARE:.0%} of the step unhidden",
+        basis="DistributedDataParallel's own first bucket is 1 MiB, the others 25 MiB; the number of 4 is ours",
+        advice="Raise bucket_cap_mb, so that latency is paid once for more bytes.",
+        counter_check="A larger bucket begins later: look whether the part that nothing hides gets smaller.",
+        find=on_trace(_small_buckets),
+        study="all_reduce",
+    ),
+    Rule(
+        name="redundant_all_reduce",
+        condition="a step has several passes through DistributedDataParallel, gradients are reduced in more than the "
+        f"last, and that takes at least {REDUNDANT_SHARE:.0%} of the step",
+        basis="PyTorch's documentation of no_sync; 1 % is the default noise floor",
+        advice="Wrap all passes but the last of a step in model.no_sync() (distributed.no_sync=true).",
+        counter_check="All-reduces of a step must drop to those of one pass, the gradients stay the same; those that "
+        "computation hides cost nothing.",
+        find=on_trace(_redundant),
+        study="all_reduce",
+    ),
+)

@@ -1,0 +1,33 @@
+"""The rule on a step that waits for its data."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from steptrace.findings.model import Match, Rule, duration
+from steptrace.findings.step_time import HIGH_SHARE, MODERATE_SHARE, STEP_TIME_RULES
+from steptrace.findings.trace.window import Window, on_trace
+
+
+def _input_bound(window: Window) -> Iterator[Match]:
+    found = window.entry.get("input") or {}
+    share, wait_ns, cost_ns = found.get("share"), found.get("wait_ns"), found.get("counted_ns")
+    if share is None or wait_ns is None or cost_ns is None or share < MODERATE_SHARE:
+        return
+    with_gpu = found.get("gpu_idle_wait_ns") is not None
+    waited = f"{duration(window.each(wait_ns))} {window.per} waiting for the loader's next batch"
+    yield Match(
+        severity="high" if share >= HIGH_SHARE else "warning",
+        claim=f"{share:.0%} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
+        evidence=(
+            waited + (f", {duration(window.each(cost_ns))} of it with the GPU idle" if with_gpu else ""),
+            *([f"{found['waits']} waits in {window.steps} steps"] if window.steps and found.get("waits") else []),
+        ),
+        cost_ns_per_step=window.each(cost_ns),
+        cost_share=share,
+    )
+
+
+INPUT_RULES: Final[tuple[Rule, ...]] = tuple(
+    replace(rule, find=on_trace(_input_bound)) for rule in STEP_TIME_RULES if rule.name == "input_bound"
+)

@@ -1,0 +1,137 @@
+"""Rules on memory: too little left, much left unused, room lost between blocks."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from steptrace.findings.model import Json, Match, Rule
+from steptrace.findings.step_time import BUSY_PCT
+from steptrace.findings.trace.window import Window, on_trace
+
+#: Shares of a device's memory at its peak: above the one it is nearly full, below the other half of it is unused.
+FULL_SHARE, UNUSED_SHARE = 0.90, 0.50
+#: Of the allocator's free memory, what is not in its largest free block; and its free memory of all it reserved.
+FRAGMENTED, FREE_SHARE = 0.50, 0.10
+
+_GIB: Final = 2**30
+
+
+def _low_headroom(window: Window) -> Iterator[Match]:
+    for device in _devices(window):
+        share = _taken_share(device)
+        if share is not None and share > FULL_SHARE:
+            yield Match(
+                severity="warning",
+                claim=f"{_name(device)} is {share:.0%} full at the peak: {_gib(device['headroom_bytes'])} are left",
+                evidence=(_peak(device), *_largest(device)),
+            )
+
+
+def _unused_memory(window: Window) -> Iterator[Match]:
+    busy, weighted = window.entry.get("gpu_busy_pct"), window.entry.get("sm_weighted_pct")
+    low = [
+        f"{what} is {value:.0f} %"
+        for what, value in (("the GPU's busy share", busy), ("its SM-weighted share", weighted))
+        if value is not None and value < BUSY_PCT
+    ]
+    for device in _devices(window):
+        share = _taken_share(device)
+        if share is None or share >= UNUSED_SHARE or not low or device.get("device") != window.entry.get("device"):
+            continue
+        yield Match(
+            severity="info",
+            claim=f"{_most(1 - share)} of the memory of {_name(device)} is never used, and neither is all of the GPU: a "
+            "larger batch may fit and pay",
+            evidence=(_peak(device), *low),
+        )
+
+
+def _fragmentation(window: Window) -> Iterator[Match]:
+    for device in _devices(window):
+        lost, reserved = device.get("fragmentation"), device.get("peak_reserved_bytes")
+        if lost is None or not reserved or device.get("peak_allocated_bytes") is None:
+            continue
+        free = reserved - device["peak_allocated_bytes"]
+        if lost > FRAGMENTED and free > FREE_SHARE * reserved:
+            yield Match(
+                severity="warning",
+                claim=f"{lost:.0%} of the allocator's free memory on {_name(device)} lies outside its largest free "
+                "block: a large tensor may not fit though there is room",
+                evidence=(_peak(device), f"{_gib(free)} reserved and not allocated at the peaks"),
+            )
+
+
+def _devices(window: Window) -> list[Json]:
+    return list(window.entry.get("memory") or ())
+
+
+def _taken_share(device: Json) -> float | None:
+    """What was taken at the peak of what was to be had; None if either is not known."""
+    capacity, headroom = device.get("capacity_bytes"), device.get("headroom_bytes")
+    return None if not capacity or headroom is None else 1 - headroom / capacity
+
+
+def _name(device: Json) -> str:
+    return "the host" if device["device_type"] == "cpu" else f"GPU {device['device'] or 0}"
+
+
+def _peak(device: Json) -> str:
+    said = [
+        f"{_gib(device[f'peak_{what}_bytes'])} {what}"
+        for what in ("allocated", "reserved")
+        if device.get(f"peak_{what}_bytes") is not None
+    ]
+    capacity = device.get("capacity_bytes")
+    return f"at the peak {' and '.join(said)}" + (f" of {_gib(capacity)}" if capacity else "")
+
+
+def _largest(device: Json) -> list[str]:
+    """What takes most of the peak."""
+    held = sorted((device.get("by_category") or {}).items(), key=lambda item: -item[1])
+    said = ", ".join(f"{name.replace('_', ' ')} {_gib(size)}" for name, size in held[:3] if size)
+    return [said] if said else []
+
+
+def _most(share: float) -> str:
+    return "over 99 %" if share > 0.99 else f"{share:.0%}"
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:.3g} GiB" if size >= _GIB / 10 else f"{size / 2**20:.3g} MiB"
+
+
+MEMORY_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="low_headroom",
+        condition=f"the peak takes more than {FULL_SHARE:.0%} of a device's memory",
+        basis="PyTorch's TensorBoard plugin warns above 90 %",
+        advice="Checkpoint activations, train under bf16 autocast, drop gradients (set_to_none), or a smaller batch "
+        "with gradient accumulation.",
+        counter_check="The allocator keeps what it once reserved: look at the peak that is allocated, and whether runs "
+        "with longer samples still end.",
+        find=on_trace(_low_headroom),
+        study="memory",
+    ),
+    Rule(
+        name="unused_memory",
+        condition=f"the peak takes less than {UNUSED_SHARE:.0%} of a GPU's memory, and the GPU is busy, or its "
+        f"multiprocessors are, for less than {BUSY_PCT:.0f} % of the time",
+        basis="PyTorch's TensorBoard plugin advises a larger batch below 50 % of utilisation; half of the memory is "
+        "where a batch of twice the size surely fits",
+        advice="Try a larger batch (find_batch measures the largest that fits), which makes kernels longer and steps "
+        "fewer.",
+        counter_check="Samples per second must grow, not the step alone; a larger batch also changes the training.",
+        find=on_trace(_unused_memory),
+        study="memory",
+    ),
+    Rule(
+        name="fragmented_memory",
+        condition=f"more than {FRAGMENTED:.0%} of the allocator's free memory lies outside its largest free block, and "
+        f"more than {FREE_SHARE:.0%} of what it reserved is free",
+        basis="ours; the measure is the TensorFlow Profiler's, which names no threshold",
+        advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and let tensors of one size be reused: pad to a "
+        "few lengths.",
+        counter_check="Without an allocation that fails or retries fragmentation costs no time.",
+        find=on_trace(_fragmentation),
+        study="memory",
+    ),
+)

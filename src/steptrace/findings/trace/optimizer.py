@@ -1,0 +1,96 @@
+"""Rules on the optimizer: updates one parameter after the other, gradients set to zero."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from steptrace.findings.model import Json, Match, Rule, duration
+from steptrace.findings.step_time import MODERATE_SHARE
+from steptrace.findings.trace.window import Window, on_trace
+
+#: From so many calls of one operator in a step on, an update goes through the parameters one by one.
+ONE_BY_ONE: Final = 10
+#: Updates below this share of a step are left alone (the default noise floor).
+UPDATE_SHARE: Final = 0.01
+
+
+def _single_tensor(window: Window) -> Iterator[Match]:
+    for row in _calls(window, "step"):
+        each = row["most_common_count"] / row["count"] if row["count"] else 0.0
+        cost_ns = _ceiling(window, row)
+        together = row["foreach"] + row["fused"] > 0 or "fused" in row["optimizer"].lower()
+        # Operators on the host alone (step counters) are no update of parameters on the GPU.
+        elsewhere = row["kernels"] is not None and row["kernels"] < row["most_common_count"]
+        if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < UPDATE_SHARE:
+            continue
+        evidence = [f"{row['most_common']} is called {each:g} times in each {row['label']}"]
+        if row["kernels"] is not None:
+            evidence.append(f"{row['kernels'] / row['count']:g} kernels in each")
+        if row["single_tensor"]:
+            evidence.append("the Python frames are those of PyTorch's single-tensor implementation")
+        yield Match(
+            severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
+            claim=f"{row['optimizer']} updates the parameters one after the other: {row['operators'] / row['count']:g} "
+            f"operators in each step, {duration(window.each(row['host_ns']))} of the host's time {window.per}",
+            evidence=tuple(evidence),
+            cost_ns_per_step=cost_ns,
+        )
+
+
+def _zeroed_gradients(window: Window) -> Iterator[Match]:
+    for row in _calls(window, "zero_grad"):
+        if row["zeroing"] == 0:
+            continue
+        cost_ns = _ceiling(window, row)
+        yield Match(
+            severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
+            claim=f"gradients are set to zero instead of being dropped: {row['zeroing'] / max(row['count'], 1):g} "
+            f"operators in each {row['label']}",
+            evidence=(
+                f"{duration(window.each(row['host_ns']))} of the host's time {window.per}",
+                *(
+                    [f"GPU busy {duration(window.each(row['device_ns']))} with it"]
+                    if row["device_ns"] is not None
+                    else []
+                ),
+                "the next backward pass adds to the zeros, where it could write",
+            ),
+            cost_ns_per_step=cost_ns,
+        )
+
+
+def _calls(window: Window, method: str) -> list[Json]:
+    return [row for row in window.entry.get("optimizer") or () if row["method"] == method]
+
+
+def _ceiling(window: Window, row: Json) -> float:
+    """All of it: on a GPU its own work, and as much of the idle time as the host was busy with it; else host time."""
+    host_ns = window.each(row["host_ns"])
+    if row["device_ns"] is None or window.idle_ns is None:
+        return host_ns
+    return window.each(row["device_ns"]) + min(host_ns, window.idle_ns)
+
+
+OPTIMIZER_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="single_tensor_optimizer",
+        condition=f"in each call of Optimizer.step one operator runs at least {ONE_BY_ONE} times (on a GPU with as "
+        f"many kernels), none of them foreach or fused, and the update takes at least {UPDATE_SHARE:.0%} of the step",
+        basis="TorchTidy (torch.profiler's pattern OptimizerSingleTensor) names the frames _single_tensor_*; the "
+        "figures are ours, so that traces without frames tell too",
+        advice="Pass fused=True to the optimizer (or foreach=True): a few launches update all parameters.",
+        counter_check="With few large parameters the update is bound by memory, and launches cost nothing: look "
+        "whether the step gets shorter. foreach needs memory for its intermediate results.",
+        find=on_trace(_single_tensor),
+        study="precision",
+    ),
+    Rule(
+        name="gradients_zeroed",
+        condition="an Optimizer.zero_grad calls zero_ or _foreach_zero_",
+        basis="TorchTidy (torch.profiler's pattern GradNotSetToNone)",
+        advice="Call zero_grad(set_to_none=True), PyTorch's default: the gradients' memory is free during the forward "
+        "pass, and the backward pass writes instead of adding.",
+        counter_check="A captured CUDA graph, or code that reads .grad between the steps, needs gradients that stay.",
+        find=on_trace(_zeroed_gradients),
+        study="memory",
+    ),
+)

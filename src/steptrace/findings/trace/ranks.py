@@ -1,0 +1,58 @@
+"""The rule on ranks that wait for one of them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Final
+
+from steptrace.findings.model import Json, Match, Rule, duration
+from steptrace.findings.step_time import MODERATE_SHARE
+from steptrace.findings.trace.window import window_of
+
+#: A delay below this share of a step is left to the table (the default noise floor).
+DELAY_SHARE: Final = 0.01
+
+
+def _straggler(summary: Json) -> Iterator[Match]:
+    found = (summary.get("ranks") or {}).get("straggler")
+    windows = [window_of(entry) for entry in summary["traces"]]
+    step_ns = median(window.step_ns for window in windows) if windows else 0.0
+    if found is None or not step_ns:
+        return
+    delay_ns = windows[0].each(found["delay_ns"])
+    if delay_ns < DELAY_SHARE * step_ns:
+        return
+    stepped = all(window.steps for window in windows)
+    match = Match(
+        severity="warning" if delay_ns >= MODERATE_SHARE * step_ns else "info",
+        claim=f"the other ranks wait for rank {found['rank']}: it comes last by {duration(delay_ns)} "
+        f"{windows[0].per}, and causes {found['share']:.0%} of all waiting",
+        evidence=(
+            f"{duration(windows[0].each(found['caused_ns']))} of other ranks' waiting {windows[0].per}, added up",
+            *(
+                f"rank {row['rank']} waits {duration(windows[0].each(row['wait_ns']))} {windows[0].per}"
+                for row in summary["ranks"].get("waits") or ()
+                if row.get("wait_ns") and row["rank"] != found["rank"]
+            ),
+        ),
+        cost_ns_per_step=delay_ns,
+        cost_share=min(delay_ns / step_ns, 1.0),
+    )
+    yield match if stepped else replace(match, cost_ns_per_step=None)
+
+
+STRAGGLER_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="straggler",
+        condition=f"one rank causes more than half of all waiting in collectives, by more than the clocks' noise, and "
+        f"comes later than the second-last by at least {DELAY_SHARE:.0%} of the step",
+        basis="ours: the TensorFlow Profiler's test (modified z-score above 3.5) needs three hosts; 1 % is the default "
+        "noise floor",
+        advice="Compare that rank's trace with another's (steptrace diff): more data, a slower loader or GPU, work that "
+        "only it does.",
+        counter_check="Start the job on other nodes, or with the ranks swapped: a straggler that stays with the rank is "
+        "the program's, one that stays with the machine is the machine's.",
+        find=_straggler,
+        study="all_reduce",
+    ),
+)
