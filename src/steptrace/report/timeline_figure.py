@@ -23,8 +23,8 @@ _BOX, _PITCH, _LABEL, _GAP, _AXIS = 16, 17, 16, 6, 18
 _NARROWEST, _POINTED = 7, 20
 #: A name is written where it, or a good part of it, fits: units that a letter takes, and that do for any name.
 _LETTER, _NAMED = 56, 580
-#: How many boxes of a picture have a tooltip: what keeps it below 80 kB.
-MOST_POINTED = 450
+#: How many boxes of a picture have a tooltip; fewer where their names are so long that it would be larger than this.
+MOST_POINTED, MAX_BYTES = 450, 80_000
 _MOST_LETTERS = 48
 
 #: What the colours mean, in the order of the legend.
@@ -65,7 +65,7 @@ class _Box:
         """Several events as high as the share of the box that they fill, but high enough to be seen."""
         if self.events == 1 or self.dur_ns == 0:
             return _BOX
-        return min(_BOX, max(4, round(_BOX * self.time_ns / self.dur_ns)))
+        return min(_BOX, max(2, round(_BOX * self.time_ns / self.dur_ns)))
 
 
 def timeline_figure(
@@ -76,10 +76,18 @@ def timeline_figure(
     Args:
         timeline: as `steptrace.metrics.timeline.summary` makes it.
         scale_ns: the time that the whole width stands for; the step's own length if that is not given or is longer.
-        most: how many boxes have a tooltip.
+        most: how many boxes have a tooltip, the widest ones.
     """
     if not timeline or not timeline.get("lanes"):
         return None
+    picture = _picture(timeline, scale_ns, most)
+    while len(picture.encode()) > MAX_BYTES and most > 0:
+        most = most * 3 // 4
+        picture = _picture(timeline, scale_ns, most)
+    return picture
+
+
+def _picture(timeline: Mapping[str, Any], scale_ns: int | None, most: int) -> InlineSvg:
     span = timeline["span_ns"]
     scale = max(scale_ns or span, span, 1)
     lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline["lanes"]]
