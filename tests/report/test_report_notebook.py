@@ -142,3 +142,13 @@ def test_a_notebook_without_a_parameters_cell_is_told(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ReportError, match="parameters"):
         render_index([], tmp_path / "index.html", tmp_path / "index.ipynb")
+
+
+def test_nbconverts_templates_are_found_after_an_installation_into_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nbconvert.__file__", str(tmp_path / "nbconvert" / "__init__.py"))
+    assert notebook._templates_beside_nbconvert() == []
+    templates = tmp_path / "share" / "jupyter" / "nbconvert" / "templates"
+    templates.mkdir(parents=True)
+    assert notebook._templates_beside_nbconvert() == [str(templates)]

@@ -36,7 +36,9 @@ mkdir -p "$logs"
 export STEPTRACE_GIOU_LIBRARY=${STEPTRACE_GIOU_LIBRARY:-$work/results/extension}
 "$python" workflow/scripts/describe_machine.py "$logs/machine.json" --device "$device" || exit 2
 deadline=$((SECONDS + ${MINUTES:-1440} * 60))
-sources=$(find src ext bench tests workflow config -type f -not -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+# What is built lies among the sources.
+sources=$(find src ext bench tests workflow config \( -name __pycache__ -o -name build -o -name '*.egg-info' \) -prune \
+  -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
 status=0 running="" limited=""
 
 # A stage that fails does not keep the next ones from running: their results are wanted, and the exit code is 1.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import nbconvert
 import nbformat
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
@@ -137,10 +138,11 @@ def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], pa
 def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | None) -> None:
     """Render an executed notebook with steptrace's template: cells become sections, code is left out."""
     toc = _mark_sections(notebook)
+    folders = [str(TEMPLATES), *_templates_beside_nbconvert()]
     exporter = HTMLExporter(  # type: ignore[no-untyped-call]
         template_name="steptrace",
-        extra_template_basedirs=[str(TEMPLATES)],
-        extra_loaders=[jinja2.FileSystemLoader(TEMPLATES)],
+        extra_template_basedirs=folders,
+        extra_loaders=[jinja2.FileSystemLoader(folders)],
         exclude_anchor_links=True,
     )
     resources: dict[str, Any] = {"title": title, "toc": toc, "home": home}
@@ -149,6 +151,12 @@ def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | No
     partial = out.with_name(out.name + ".part")
     partial.write_text(html, encoding="utf-8")
     partial.replace(out)  # never half a page
+
+
+def _templates_beside_nbconvert() -> list[str]:
+    """Where nbconvert's own templates are after `pip install --target`: in no folder that it looks into."""
+    folder = Path(nbconvert.__file__).parents[1] / "share" / "jupyter" / "nbconvert" / "templates"
+    return [str(folder)] if folder.is_dir() else []
 
 
 def _mark_sections(notebook: NotebookNode) -> list[tuple[str, str]]:
