@@ -9,6 +9,7 @@ import pytest
 
 from steptrace.findings import RULES, Finding, find, with_findings
 from steptrace.findings.replacements import BY_KIND, REPLACEMENTS, replacement
+from steptrace.metrics.input import verdict_on
 
 MS = 1_000_000
 
@@ -30,10 +31,18 @@ def healthy_variant() -> dict[str, Any]:
         "breakdown_ms": {"compute": 17.0, "exposed_comm": 0.0, "exposed_memory": 1.0, "idle": 2.0},
         "loader_wait_ms": 0.1,
         "loader_wait_pct": 0.5,
+        "input": waiting(0.005),
         "operators_per_step": 300,
         "kernels_per_step": 100,
         "equivalence": {"status": "same", "max_rel_err": 1e-7},
     }
+
+
+def waiting(share: float, **changes: Any) -> dict[str, Any]:
+    """What a step of 20 ms waits for its data."""
+    parts = {"fetch": 7.0, "transform": 0.6, "collate": 0.4, "pin": None, "copy": None}
+    fields = {"wait_ms": 20 * share, "idle_part": None, "share": share, "verdict": verdict_on(share)}
+    return fields | {"breakdown_ms": parts} | changes
 
 
 def site(**changes: Any) -> dict[str, Any]:
@@ -81,7 +90,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"sync_prices": {"all_saved_ns_per_step": 0.2 * MS}}
         | {"sync_sites": [site(saved_ns_per_step=0.05 * MS), site(line=20, saved_ns_per_step=0.1 * MS)]},
     ),
-    "input_bound": ({"loader_wait_pct": 6.0}, {"loader_wait_pct": 4.0}),
+    "input_bound": ({"input": waiting(0.06)}, {"input": waiting(0.04)}),
     "gpu_idle": (idle(10.5), idle(9.5)),
     "differs": ({"equivalence": {"status": "differs"}}, {"equivalence": {"status": "same"}}),
     "equivalence_failed": ({"equivalence": {"status": "failed"}}, {"equivalence": {"status": "not measured"}}),
@@ -145,17 +154,19 @@ def test_a_sync_without_a_source_line() -> None:
     assert finding.advice
 
 
-@pytest.mark.parametrize(("share", "severity"), [(5.0, "warning"), (19.9, "warning"), (20.0, "high")])
-def test_input_bound_at_its_thresholds_on_a_cpu(share: float, severity: str) -> None:
-    (finding,) = findings_of(loader_wait_pct=share, breakdown_ms=None, gpu_busy_pct=None)
+@pytest.mark.parametrize(("share", "severity"), [(0.05, "warning"), (0.199, "warning"), (0.2, "high")])
+def test_input_bound_at_its_thresholds(share: float, severity: str) -> None:
+    (finding,) = findings_of(input=waiting(share), breakdown_ms=None, gpu_busy_pct=None)
     assert finding.severity == severity
-    assert finding.cost_ns_per_step == pytest.approx(share / 100 * 20 * MS)
+    assert finding.cost_ns_per_step == pytest.approx(share * 20 * MS)
+    assert any("88% of the work of loading a batch is fetch" in line for line in finding.evidence)
 
 
 def test_waiting_for_the_loader_under_a_busy_gpu_costs_nothing() -> None:
-    assert findings_of(loader_wait_pct=30.0, **idle(0.5)) == []
-    (finding,) = findings_of(loader_wait_pct=30.0, **idle(3.0))
+    assert findings_of(input=waiting(0.0, wait_ms=6.0, idle_part=0.0)) == []
+    (finding,) = findings_of(input=waiting(0.15, wait_ms=6.0, idle_part=0.5))
     assert finding.cost_ns_per_step == pytest.approx(3 * MS)
+    assert any("the GPU is idle for 50% of that time" in line for line in finding.evidence)
 
 
 def test_an_idle_gpu_is_no_finding_of_its_own_where_its_cause_is_one() -> None:

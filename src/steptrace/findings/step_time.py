@@ -7,10 +7,13 @@ A cost is what the cause takes at most; removing one cause may bring the next to
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule
+from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule, duration
 from steptrace.findings.variants import per_variant, step_ns_of
-from steptrace.metrics.input import MODERATE_SHARE
+from steptrace.metrics import input as waiting
 
+#: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
+MODERATE_SHARE: Final = waiting.MODERATE_SHARE
+HIGH_SHARE: Final = waiting.HIGH_SHARE
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0
 #: The rules that say why a GPU is idle.
@@ -22,7 +25,9 @@ def _input_bound(variant: Json) -> Iterator[Match]:
     step_ns, share, part = step_ns_of(variant), found.get("share"), found.get("idle_part")
     if step_ns is None or share is None or share < MODERATE_SHARE:
         return
-    evidence = [f"{in_ms(found['wait_ms'] * NS_PER_MS)} of the {in_ms(step_ns)} step is spent in the loader's __next__"]
+    evidence = [
+        f"{duration(found['wait_ms'] * NS_PER_MS)} of the {duration(step_ns)} step is spent in the loader's __next__"
+    ]
     if part is not None:
         evidence.append(f"the GPU is idle for {part:.0%} of that time")
     yield Match(

@@ -1,0 +1,98 @@
+"""`input` of comparison.json: how long a variant's steps wait for their data, whether that is much, and why.
+
+The wait is that of the unprofiled steps. Where a GPU works meanwhile it costs nothing: the profiled window says which
+part of the wait had the GPU idle, and that part of the unprofiled wait counts. Without a GPU all of it does.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace.compare.explain import median_of
+from steptrace.compare.load import Measured, Variant
+from steptrace.errors import RecordError
+from steptrace.metrics.input import verdict_on
+from steptrace.record import INPUT_FILE, read_input
+
+_NS_PER_MS: Final = 1e6
+#: The parts of loading a batch, in the order a batch goes through them.
+PARTS: Final = ("fetch", "transform", "collate", "pin", "copy")
+
+
+def input_figures(variant: Variant) -> dict[str, Any]:
+    """`input` of a variant: medians over its runs, None in place of what no run measured.
+
+    `share` (0 to 1) is what of the step time counts, `counted_ms` the same in milliseconds a step, `idle_part` which
+    part of the wait had the GPU idle, and `traced_share` the share that the profiled windows give by themselves.
+    """
+    runs = variant.measured
+    if not runs:
+        return {"input": None}
+    share = median_of(runs, _share)
+    return {
+        "input": {
+            "wait_ms": median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
+            "counted_ms": median_of(runs, _counted_ms),
+            "idle_part": median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
+            "share": share,
+            "verdict": verdict_on(share),
+            "traced_share": median_of(runs, lambda run: _of_trace(run).get("share")),
+            "breakdown_ms": _breakdown(variant),
+        }
+    }
+
+
+def _share(run: Measured) -> float | None:
+    part = _idle_part(run)
+    return None if part is None else part * float(run.loader_wait_ns.sum()) / float(run.times.counted.sum())
+
+
+def _counted_ms(run: Measured) -> float | None:
+    part = _idle_part(run)
+    return None if part is None else part * float(run.loader_wait_ns.mean()) / _NS_PER_MS
+
+
+def _idle_part(run: Measured) -> float | None:
+    """The part of the wait that counts: of a GPU's run as its trace says, else all."""
+    if not _on_gpu(run):
+        return 1.0
+    found = _of_trace(run)
+    wait_ns, idle_ns = found.get("wait_ns"), found.get("gpu_idle_wait_ns")
+    return None if not wait_ns or idle_ns is None else float(idle_ns / wait_ns)
+
+
+def _on_gpu(run: Measured) -> bool:
+    return run.record.device == "cuda"
+
+
+def _of_trace(run: Measured) -> dict[str, Any]:
+    traces: Sequence[dict[str, Any]] = (run.summary or {}).get("traces") or ({},)
+    return traces[0].get("input") or {}
+
+
+def _breakdown(variant: Variant) -> dict[str, float | None] | None:
+    """Milliseconds a batch in each part of loading; `fetch` is without the transform. None without such a pass."""
+    tables = []
+    for run in variant.runs:
+        if run.measured is None or not (run.path / INPUT_FILE).exists():
+            continue
+        try:
+            tables.append(_parts(read_input(run.path)))
+        except RecordError:
+            continue  # an extra: the wait stands without it
+    if not tables:
+        return None
+    by_run = {part: [_median_ms(table[part]) for table in tables] for part in PARTS}
+    return {part: median_of(medians, lambda ms: ms) for part, medians in by_run.items()}
+
+
+def _parts(batches: pd.DataFrame) -> pd.DataFrame:
+    fetch_ns = batches["fetch_ns"] - batches["transform_ns"].fillna(0)
+    return pd.DataFrame({"fetch": fetch_ns, **{part: batches[f"{part}_ns"] for part in PARTS[1:]}})
+
+
+def _median_ms(values: "pd.Series[Any]") -> float | None:
+    known = values.dropna().to_numpy(dtype=np.float64)
+    return float(np.median(known)) / _NS_PER_MS if len(known) else None
