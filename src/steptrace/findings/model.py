@@ -121,11 +121,12 @@ def duration(ns: float) -> str:
     """Nanoseconds with three digits, in seconds from one on, below a tenth of a microsecond in nanoseconds."""
     for unit, size in (("s", 1e9), ("ms", 1e5), ("µs", 1e2)):
         if abs(ns) >= size:
-            return f"{_digits(ns / _UNITS[unit])} {unit}"
-    return f"{_digits(ns)} ns"
+            return f"{number(ns / _UNITS[unit])} {unit}"
+    return f"{number(ns)} ns"
 
 
-def _digits(value: float) -> str:
+def number(value: float) -> str:
+    """A number with three digits, from a thousand on as a whole one."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 

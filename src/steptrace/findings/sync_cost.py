@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from steptrace.findings.model import A_STEP, Json, Match, Rule, duration
 from steptrace.findings.replacements import counter_check, replacement
-from steptrace.findings.step_time import MODERATE_SHARE
 from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
+from steptrace.metrics.input import MODERATE_SHARE
 
 #: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
 SYNC_SHARE: Final = 0.01

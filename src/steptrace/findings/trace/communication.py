@@ -6,7 +6,7 @@ Times include waiting for other ranks; who they wait for is a question to all ra
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import Json, Match, Rule, duration
+from steptrace.findings.model import Json, Match, Rule, duration, number
 from steptrace.findings.trace.window import Window, on_trace
 
 #: Shares of a step in communication that nothing hides: moderate and high for the TensorFlow Profiler.
@@ -28,8 +28,7 @@ def _exposed(window: Window) -> Iterator[Match]:
         severity=_severity(window, exposed_ns),
         claim=f"for {window.share(exposed_ns):.0%} of the time the rank only communicates",
         evidence=(
-            f"communication that no computation hides: {duration(exposed_ns)} of {duration(window.step_ns)} "
-            f"{window.per}",
+            f"{duration(exposed_ns)} of {duration(window.step_ns)} {window.per} that no computation hides",
             *(_by_name(row, window) for row in sorted(rows, key=lambda row: -row["exposed_ns"])[:3]),
         ),
         cost_ns_per_step=exposed_ns,
@@ -62,7 +61,7 @@ def _small_buckets(window: Window) -> Iterator[Match]:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"all-reduces are small: {each:g} {window.per} of {mean / 2**20:.2g} MiB on average",
+        claim=f"all-reduces are small: {number(each)} {window.per} of {mean / 2**20:.2g} MiB on average",
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
     )
@@ -79,12 +78,9 @@ def _redundant(window: Window) -> Iterator[Match]:
         return
     yield Match(
         severity=_severity(window, cost_ns),
-        claim=f"gradients are reduced in each of {found['passes_per_step']:g} passes of a step: only the last reduction "
-        "is needed",
-        evidence=(
-            f"{window.each(extra['count']):g} all-reduces {window.per} before the last pass, "
-            f"{duration(measured_ns)} in all",
-        ),
+        claim=f"gradients are reduced in each of {number(found['passes_per_step'])} passes of a step: only the last "
+        "reduction is needed",
+        evidence=(f"before the last pass {_measured(extra, window)}",),
         cost_ns_per_step=cost_ns,
     )
 
@@ -108,14 +104,13 @@ def _severity(window: Window, ns: float) -> Any:
 
 def _measured(found: Json, window: Window) -> str:
     size = f", {window.each(found['bytes']) / 2**20:.3g} MiB" if found.get("bytes") else ""
-    return (
-        f"{window.each(found['count']):g} all-reduces {window.per}{size}, {duration(window.each(found['measured_ns']))}"
-    )
+    count, measured_ns = window.each(found["count"]), window.each(found["measured_ns"])
+    return f"{number(count)} all-reduces {window.per}{size}, {duration(measured_ns)}"
 
 
 def _by_name(row: Json, window: Window) -> str:
     return (
-        f"{row['collective']}: {window.each(row['count']):g} {window.per}, "
+        f"{row['collective']}: {number(window.each(row['count']))} {window.per}, "
         f"{duration(window.each(row['exposed_ns']))} of {duration(window.each(row['sum_ns']))} not hidden"
     )
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import Match, Rule, duration
-from steptrace.findings.step_time import HIGH_SHARE, MODERATE_SHARE
+from steptrace.findings.model import Match, Rule, duration, number
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.metrics.input import HIGH_SHARE, MODERATE_SHARE
 
 #: Copies out of or into pageable memory below this share of a step are left to the table (the default noise floor).
 PAGEABLE_SHARE: Final = 0.01
@@ -59,7 +59,7 @@ def _copies(window: Window) -> list[dict[str, Any]]:
 
 def _in_words(row: dict[str, Any], window: Window) -> str:
     rate = row.get("mean_bytes_per_second")
-    return f"{row['kind']}: {window.each(row['count']):g} {window.per}, {duration(window.each(row['ns']))}" + (
+    return f"{row['kind']}: {number(window.each(row['count']))} {window.per}, {duration(window.each(row['ns']))}" + (
         f", {rate / 1e9:.3g} GB/s" if rate is not None else ""
     )
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Final
 
 from steptrace.findings.model import Match, Rule, duration
-from steptrace.findings.step_time import HIGH_SHARE, MODERATE_SHARE, STEP_TIME_RULES
+from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.metrics.input import HIGH_SHARE, MODERATE_SHARE
 
 
 def _input_bound(window: Window) -> Iterator[Match]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, duration
-from steptrace.findings.step_time import MODERATE_SHARE
+from steptrace.findings.model import Json, Match, Rule, duration, number
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.metrics.input import MODERATE_SHARE
 
 #: From so many calls of one operator in a step on, an update goes through the parameters one by one.
 ONE_BY_ONE: Final = 10
@@ -22,15 +22,15 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         elsewhere = row["kernels"] is not None and row["kernels"] < row["most_common_count"]
         if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < UPDATE_SHARE:
             continue
-        evidence = [f"{row['most_common']} is called {each:g} times in each {row['label']}"]
+        evidence = [f"{row['most_common']} is called {number(each)} times in each {row['label']}"]
         if row["kernels"] is not None:
-            evidence.append(f"{row['kernels'] / row['count']:g} kernels in each")
+            evidence.append(f"{number(row['kernels'] / row['count'])} kernels in each")
         if row["single_tensor"]:
             evidence.append("the Python frames are those of PyTorch's single-tensor implementation")
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
-            claim=f"{row['optimizer']} updates the parameters one after the other: {row['operators'] / row['count']:g} "
-            f"operators in each step, {duration(window.each(row['host_ns']))} of the host's time {window.per}",
+            claim=f"{row['optimizer']} updates the parameters one after the other: "
+            f"{number(row['operators'] / row['count'])} operators in each step, {duration(window.each(row['host_ns']))} of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,
         )
@@ -43,8 +43,8 @@ def _zeroed_gradients(window: Window) -> Iterator[Match]:
         cost_ns = _ceiling(window, row)
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
-            claim=f"gradients are set to zero instead of being dropped: {row['zeroing'] / max(row['count'], 1):g} "
-            f"operators in each {row['label']}",
+            claim=f"gradients are set to zero instead of being dropped: "
+            f"{number(row['zeroing'] / max(row['count'], 1))} operators in each {row['label']}",
             evidence=(
                 f"{duration(window.each(row['host_ns']))} of the host's time {window.per}",
                 *(

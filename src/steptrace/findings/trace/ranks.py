@@ -6,8 +6,8 @@ from statistics import median
 from typing import Final
 
 from steptrace.findings.model import Json, Match, Rule, duration
-from steptrace.findings.step_time import MODERATE_SHARE
 from steptrace.findings.trace.window import window_of
+from steptrace.metrics.input import MODERATE_SHARE
 
 #: A delay below this share of a step is left to the table (the default noise floor).
 DELAY_SHARE: Final = 0.01
@@ -48,10 +48,10 @@ STRAGGLER_RULES: Final[tuple[Rule, ...]] = (
         f"comes later than the second-last by at least {DELAY_SHARE:.0%} of the step",
         basis="ours: the TensorFlow Profiler's test (modified z-score above 3.5) needs three hosts; 1 % is the default "
         "noise floor",
-        advice="Compare that rank's trace with another's (steptrace diff): more data, a slower loader or GPU, work that "
-        "only it does.",
-        counter_check="Start the job on other nodes, or with the ranks swapped: a straggler that stays with the rank is "
-        "the program's, one that stays with the machine is the machine's.",
+        advice="Compare that rank's trace with another's (steptrace diff): more data, a slower loader or GPU, work "
+        "that only it does.",
+        counter_check="Start the job on other nodes, or with the ranks swapped: a straggler that stays with the rank "
+        "is the program's, one that stays with the machine is the machine's.",
         find=_straggler,
         study="all_reduce",
     ),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from steptrace.findings.model import Match, Rule, duration
+from steptrace.findings.model import Match, Rule, duration, number
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
 from steptrace.findings.sync_cost import SYNC_RULES, sync_sites, syncs_together
 from steptrace.findings.trace.window import Window, as_variant, on_trace
@@ -42,7 +42,7 @@ def _launch_bound(window: Window) -> Iterator[Match]:
     kernels = window.entry.get("kernels_per_step") or window.each(launches["activities"])
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
-        claim=f"the GPU waits for launches: of {kernels:g} kernels and copies {window.per} half take at most "
+        claim=f"the GPU waits for launches: of {number(kernels)} kernels and copies {window.per} half take at most "
         f"{kernel_ns / 1e3:.1f} µs, and end before the host has launched the next",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
@@ -64,7 +64,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
         claim=f"the GPU waits for the host, which does something else than launching: {duration(idle_ns)} {window.per}",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
-            f"{count:g} launches {window.per}, half of them of {duration(kernel_ns)} of GPU work or more",
+            f"{number(count)} launches {window.per}, half of them of {duration(kernel_ns)} of GPU work or more",
             *_dearest_endings(window),
         ),
         cost_ns_per_step=idle_ns,
