@@ -11,6 +11,7 @@ from steptrace.compare.communication import communication
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
+from steptrace.compare.memory import memory_fits, memory_of
 from steptrace.compare.overview import overview_figures
 from steptrace.compare.sync_diff import sync_diff
 from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
@@ -34,6 +35,7 @@ def compare(study_dir: Path) -> dict[str, Any]:
     study = load_study(study_dir)
     method, timings = compare_times(study)
     first = first_measured(study.variants)
+    variants = _variants(study, timings)
     return {
         "schema_version": SCHEMA_VERSION,
         "study": study.name,
@@ -45,7 +47,8 @@ def compare(study_dir: Path) -> dict[str, Any]:
         "environment": None if first is None else asdict(first.record.environment),
         "environments_differ": _environments_differ(study),
         "method": method,
-        "variants": _variants(study, timings),
+        "variants": variants,
+        "memory_fit": memory_fits(study, {entry["name"]: entry for entry in variants}),
         "findings": [],
     }
 
@@ -89,6 +92,7 @@ def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
         **trace_figures(variant),
         **input_figures(variant),
         **overview_figures(variant),
+        "memory": memory_of(variant),
         "communication": communication(variant),
         "trace_findings": trace_findings(variant),
         "equivalence": equivalence(variant.path),
