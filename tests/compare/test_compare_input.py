@@ -1,0 +1,65 @@
+"""The wait for data: unprofiled, the part of it with the GPU idle, and the parts of loading a batch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from steptrace.compare import compare
+from steptrace.record import write_input
+
+MS = 1_000_000
+
+
+def batches(**ns: Any) -> pd.DataFrame:
+    fields = {"worker": None, "wait_ns": 1, "fetch_ns": 9 * MS, "transform_ns": 2 * MS, "collate_ns": MS}
+    rows = [{"batch": i, **fields, "pin_ns": None, "copy_ns": None, **ns} for i in range(3)]
+    return pd.DataFrame(rows).astype(dict.fromkeys(("worker", "transform_ns", "pin_ns", "copy_ns"), "Int64"))
+
+
+@pytest.fixture
+def input_of(folder: Any) -> Callable[[str], Any]:
+    def find(variant: str) -> Any:
+        found = next(item for item in compare(folder.path)["variants"] if item["name"] == variant)
+        return found["input"]
+
+    return find
+
+
+def test_without_a_gpu_all_of_the_unprofiled_wait_counts(folder, input_of, trace_of) -> None:
+    folder.make_study([{"name": "base"}, {"name": "missing"}])
+    summary = trace_of(gpu={"activities": 0}, input={"wait_ns": 9 * MS, "gpu_idle_wait_ns": None, "share": 0.9})
+    folder.add_runs("base", [20, 20, 20], wait_ms=5.0, summary=summary)
+    found = input_of("base")
+    assert (found["wait_ms"], found["counted_ms"], found["idle_part"]) == (5, 5, None)
+    assert found["share"] == pytest.approx(0.25, rel=0.01)  # not the profiled step's, which a profiler slowed
+    assert (found["verdict"], found["traced_share"], found["breakdown_ms"]) == ("high", 0.9, None)
+    assert input_of("missing") is None
+
+
+def test_with_a_gpu_the_part_with_it_idle_counts(folder, input_of, trace_of) -> None:
+    folder.make_study([{"name": "base"}, {"name": "untold"}])
+    summary = trace_of(input={"wait_ns": 8 * MS, "gpu_idle_wait_ns": 2 * MS, "share": 0.1})
+    folder.add_runs("base", [20, 20, 20], wait_ms=5.0, device="cuda", summary=summary)
+    folder.add_runs("untold", [20, 20, 20], wait_ms=5.0, device="cuda", summary=trace_of())
+    found = input_of("base")
+    assert (found["wait_ms"], found["counted_ms"], found["idle_part"]) == (5, 1.25, 0.25)
+    assert found["share"] == pytest.approx(0.0625, rel=0.01)
+    assert found["verdict"] == "moderate"
+    found = input_of("untold")  # a trace that does not say
+    assert (found["wait_ms"], found["counted_ms"], found["share"], found["verdict"]) == (5, None, None, None)
+
+
+def test_the_parts_of_loading_are_medians_and_do_not_overlap(folder, input_of) -> None:
+    folder.make_study([{"name": "base"}], repeats=3)
+    for repeat in range(3):
+        run_dir = folder.add_run("base", repeat, [20] * 20)
+        write_input(run_dir, batches(fetch_ns=(8 + repeat) * MS, pin_ns=3 * MS if repeat else None))
+    assert input_of("base")["breakdown_ms"] == {"fetch": 7, "transform": 2, "collate": 1, "pin": 3, "copy": None}
+
+
+def test_a_pass_that_cannot_be_read_is_as_if_it_had_not_been(folder, input_of) -> None:
+    folder.make_study([{"name": "base"}], repeats=1)
+    (folder.add_run("base", 0, [20] * 20) / "input.parquet").write_bytes(b"no table")
+    assert input_of("base")["breakdown_ms"] is None
