@@ -1,0 +1,62 @@
+"""The section on the input pipeline: which variants wait for their data, and what loading it is made of."""
+
+from steptrace.report import definitions as defs
+from steptrace.report import format as fmt
+from steptrace.report.input_model import LOADING_PARTS
+from steptrace.report.markup import Html, render
+from steptrace.report.model import Part, Study, Variant
+from steptrace.report.parts_figures import PART_NAMES, stacked_bars
+from steptrace.report.svg import InlineSvg
+
+
+def input_pipeline(study: Study) -> Html | None:
+    """Waits by variant with their verdict, and the parts of loading.
+
+    None if no variant is input-bound and no pass timed the parts of loading: the study is about something else.
+    """
+    known = [variant for variant in study.variants if variant.input is not None]
+    timed = [variant for variant in known if variant.input is not None and variant.input.loading]
+    bound = [
+        variant for variant in known if variant.input is not None and variant.input.verdict in ("moderate", "high")
+    ]
+    if not timed and not bound:
+        return None
+    waits = [v.input.wait_ms for v in known if v.input is not None and v.input.wait_ms is not None]
+    waits += [v.step.median for v in known if v.step is not None]
+    parts = [part for part in LOADING_PARTS if any(_loading(variant).get(part) is not None for variant in timed)]
+    return render(
+        "input_pipeline",
+        variants=known,
+        wait_chart=_waits(known),
+        loading_chart=_parts(timed) if timed else None,
+        has_idle=any(variant.input is not None and variant.input.idle_part is not None for variant in known),
+        parts=parts,
+        loading={variant.name: _loading(variant) for variant in known},
+        names=PART_NAMES,
+        unit=fmt.unit_for_ms(waits),
+        parts_unit=fmt.unit_for_ms([ms for v in timed for ms in _loading(v).values() if ms is not None]),
+        terms=defs.definitions(defs.INPUT_TERMS if timed else defs.INPUT_TERMS[:2]),
+    )
+
+
+def _loading(variant: Variant) -> dict[str, float | None]:
+    return dict(variant.input.loading or {}) if variant.input is not None else {}
+
+
+def _waits(variants: list[Variant]) -> InlineSvg | None:
+    """A bar a variant: the step time, of which the waiting that counts, and that which a busy GPU hides."""
+    rows = []
+    for variant in variants:
+        found, step = variant.input, variant.step
+        if found is None or found.wait_ms is None or found.counted_ms is None or step is None:
+            continue
+        hidden = found.wait_ms - found.counted_ms
+        rest = max(step.median - found.wait_ms, 0.0)
+        named = (("waiting", found.counted_ms), ("hidden_wait", hidden), ("rest", rest))
+        rows.append((variant.name, [Part(name, ms) for name, ms in named]))
+    return stacked_bars(rows, "input-waits", "ms per unprofiled step") if rows else None
+
+
+def _parts(variants: list[Variant]) -> InlineSvg:
+    rows = [(v.name, [Part(name, ms) for name, ms in _loading(v).items() if ms is not None]) for v in variants]
+    return stacked_bars(rows, "input-parts", "ms of work per batch")
