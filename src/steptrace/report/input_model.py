@@ -28,5 +28,11 @@ def load_input(raw: Mapping[str, Any] | None) -> InputPipeline | None:
     """A variant's input pipeline from `input` of comparison.json; None where the variant has none."""
     if not raw:
         return None
-    keys = ("wait_ms", "counted_ms", "share", "verdict", "idle_part")
-    return InputPipeline(*(raw.get(key) for key in keys), loading=raw.get("breakdown_ms"))
+    return InputPipeline(
+        wait_ms=raw.get("wait_ms"),
+        counted_ms=raw.get("counted_ms"),
+        share=raw.get("share"),
+        verdict=raw.get("verdict"),
+        idle_part=raw.get("idle_part"),
+        loading=raw.get("breakdown_ms"),
+    )
