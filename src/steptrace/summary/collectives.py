@@ -1,4 +1,4 @@
-"""`collectives`, `all_reduce`: what a rank communicated, and what of it computation did not hide.
+"""`collectives`, `all_reduce`, `all_reduce_passes`: what a rank communicated, and what of it computation did not hide.
 
 What the analysed GPU did, or where there is none, the host.
 """
@@ -10,6 +10,7 @@ import pandas as pd
 from steptrace.metrics import collectives
 from steptrace.metrics.all_reduce import all_reduce
 from steptrace.metrics.host_collectives import host_collectives
+from steptrace.metrics.reduce_passes import reduce_passes
 from steptrace.summary.analysis import Analysis, records
 
 
@@ -28,7 +29,7 @@ def record(analysis: Analysis) -> dict[str, Any]:
     if times is None and "host_collectives" in analysis.tables:
         times = analysis.tables["host_collectives"].assign(group=None)
     if times is None:
-        return {"collectives": None, "all_reduce": None}
+        return {"collectives": None, "all_reduce": None, "all_reduce_passes": None}
     return {
         "collectives": {
             "count": len(times),
@@ -36,6 +37,7 @@ def record(analysis: Analysis) -> dict[str, Any]:
             "by_step": records(collectives.collectives_by_step(times, analysis.trace)),
         },
         "all_reduce": _all_reduce(analysis),
+        "all_reduce_passes": _passes(analysis),
     }
 
 
@@ -55,3 +57,12 @@ def _all_reduce(analysis: Analysis) -> dict[str, Any] | None:
         for name, value in figures.items()
     }
     return {"source": found.source, **figures, "overlap": found.overlap, **per_step, "by_step": records(by_step)}
+
+
+def _passes(analysis: Analysis) -> dict[str, Any] | None:
+    """All-reduces of gradients before the last pass of a step, over all steps; null where no label tells passes."""
+    found = reduce_passes(analysis.trace, analysis.device)
+    if found is None:
+        return None
+    redundant = {"count": found.count, "bytes": found.bytes, "measured_ns": found.measured_ns}
+    return {"passes_per_step": found.passes_per_step, "redundant": redundant}

@@ -30,7 +30,8 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
             claim=f"{row['optimizer']} updates the parameters one after the other: "
-            f"{number(row['operators'] / row['count'])} operators in each step, {duration(window.each(row['host_ns']))} of the host's time {window.per}",
+            f"{number(row['operators'] / row['count'])} operators each time, {duration(window.each(row['host_ns']))} "
+            f"of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,
         )
