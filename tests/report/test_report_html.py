@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steptrace.report import figures, html, parts_figures
+from steptrace.report import figures, html, overview
 from steptrace.report.build import finding, load_steps, load_study
 from steptrace.report.markup import breakable, inline_code
 
@@ -32,7 +32,7 @@ def row(table: str, variant: str) -> list[str]:
 def all_parts(path: Path) -> str:
     study = load_study(path)
     parts = (
-        html.intro, html.variants_table, html.comparison_charts, html.step_parts, html.loss_sections, html.sync_sites,
+        html.intro, html.variants_table, html.comparison_charts, overview.overview, html.loss_sections, html.sync_sites,
         html.method, html.provenance,
     )  # fmt: skip
     # Plain strings, since a Markup escapes the strings that it is added to.
@@ -237,7 +237,7 @@ def test_charts_are_the_same_bytes_for_the_same_data(make_study: MakeStudy) -> N
     steps = load_steps(study)
     assert figures.step_times(study, steps) == figures.step_times(study, steps)
     assert figures.ratios(study) == figures.ratios(study)
-    assert parts_figures.step_parts(study) == parts_figures.step_parts(study)
+    assert overview.step_parts(study) == overview.step_parts(study)
 
 
 def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
@@ -246,7 +246,7 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
         figures.step_times(study, load_steps(study)),
         figures.ratios(study),
         figures.steps_in_order(study, load_steps(study)),
-        parts_figures.step_parts(study),
+        overview.step_parts(study),
     ]
     for chart in charts:
         assert chart.startswith("<svg role=")

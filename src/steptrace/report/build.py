@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from steptrace.errors import RecordError
 from steptrace.report.changes_model import load_changes
+from steptrace.report.input_model import load_input
 from steptrace.report.model import (
     Equivalence,
     Finding,
@@ -28,6 +29,7 @@ from steptrace.report.model import (
     Study,
     Variant,
 )
+from steptrace.report.overview_model import load_overview
 from steptrace.report.sites import Agreement, Site, Unknown
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
@@ -133,6 +135,7 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         predicted_unknown=tuple(Unknown(**_fields(Unknown, item)) for item in raw.get("predicted_unknown") or ()),
         sync_agreement=tuple(Agreement(**_fields(Agreement, item)) for item in raw.get("sync_agreement") or ()),
         changes=load_changes(raw),
+        overview=load_overview(raw),
         gpu_busy_pct=raw.get("gpu_busy_pct"),
         nvml_util_pct=raw.get("nvml_util_pct"),
         sm_weighted_pct=raw.get("sm_weighted_pct"),
@@ -141,6 +144,7 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         loss_sections=_loss_sections(raw.get("sections_ms") or {}),
         loss_sections_device=_loss_sections(raw.get("sections_device_ms") or {}),
         loader_wait_ms=raw.get("loader_wait_ms"),
+        input=load_input(raw.get("input")),
         peak_allocated_bytes=raw.get("peak_allocated_bytes"),
         batch_bytes=raw.get("batch_bytes"),
         synchronised=tuple(Part(label, ms) for label, ms in (raw.get("synchronised_sections_ms") or {}).items()),

@@ -157,6 +157,31 @@ DEFINITIONS: dict[str, Definition] = {
         "The baseline's unprofiled step time, times the replayed ratio without the sites that a variant does away "
         "with. It knows nothing of what else the variant computes.",
     ),
+    "step_window_gpu": Definition(
+        "Where a step goes",
+        "All profiled steps as one window, over their number: each instant counts once, as computation, as a copy or "
+        "communication that no computation hides, or as idle time by its cause. The parts add up to the bar.",
+    ),
+    "device_compute": Definition(
+        "Device compute", "Share of the profiled step in which the GPU runs a compute kernel."
+    ),
+    "placement": Definition(
+        "Operators on the GPU",
+        "An operator is on the GPU if it launched work there itself. Of the others those count that work themselves; "
+        "views and allocations, which touch no element, are left out. By time: GPU time of what operators launched, "
+        "and host time of those that stay on the host.",
+    ),
+    "number_format": Definition(
+        "16-bit, 32-bit, unknown",
+        "Shares of the compute kernels' time by the narrowest floating-point format that a kernel's name gives, or, "
+        "where the name is silent, its operator's input types. bfloat16 is 16-bit; TF32 is 32-bit. What neither tells "
+        "is unknown.",
+    ),
+    "tensor_core": Definition(
+        "Tensor cores",
+        "Of the kernel time of matrix products, convolutions and attention, the share of kernels that by their name "
+        "run on tensor (or matrix) cores.",
+    ),
     "overlap": Definition("Overlap", "Share of communication time during which compute kernels run too."),
     "step_picture": Definition(
         "Picture of a step",
@@ -216,7 +241,6 @@ TABLE_TERMS = (
     "equivalence",
     "profiled",
 )
-PARTS_TERMS = {"gpu": ("parts_gpu", "loader_wait"), "host": ("parts_host", "loader_wait"), None: ()}
 SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
 WATERFALL_TERMS = {"gpu": ("window", "idle_cause", "residual", "difference"), "host": ("residual", "difference")}
 PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from steptrace.report import definitions as defs
-from steptrace.report import figures, headline, parts_figures
+from steptrace.report import figures, headline
 from steptrace.report import format as fmt
 from steptrace.report.build import load_steps
 from steptrace.report.markup import Html, render
@@ -149,22 +149,6 @@ def comparison_charts(study: Study) -> Html:
 
 def _runs_without_steps(study: Study, steps: Sequence[RunSteps]) -> int:
     return sum(variant.runs_ok for variant in study.variants) - len(steps)
-
-
-def step_parts(study: Study) -> Html:
-    """Where the time of a profiled step goes."""
-    labels = list(dict.fromkeys(part.label for variant in study.variants for part in variant.step_parts))
-    return render(
-        "step_parts",
-        study=study,
-        chart=parts_figures.step_parts(study) if labels else None,
-        labels=labels,
-        names=parts_figures.PART_NAMES,
-        many=len(study.variants) > _MANY,
-        unit=fmt.unit_for_ms(part.ms for variant in study.variants for part in variant.step_parts),
-        cells={variant.name: {part.label: part.ms for part in variant.step_parts} for variant in study.variants},
-        terms=defs.definitions(defs.PARTS_TERMS[study.parts_kind]),
-    )
 
 
 def loss_sections(study: Study) -> Html:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steptrace.report.changes_model import Changes
+from steptrace.report.input_model import InputPipeline
+from steptrace.report.overview_model import Overview
 from steptrace.report.sites import Agreement, Site, Unknown
 
 
@@ -134,6 +136,7 @@ class Variant:
     predicted_unknown: tuple[Unknown, ...]
     sync_agreement: tuple[Agreement, ...]
     changes: Changes
+    overview: Overview
     gpu_busy_pct: float | None
     nvml_util_pct: float | None
     sm_weighted_pct: float | None
@@ -142,6 +145,7 @@ class Variant:
     loss_sections: tuple[Part, ...]
     loss_sections_device: tuple[Part, ...]
     loader_wait_ms: float | None
+    input: InputPipeline | None
     peak_allocated_bytes: float | None
     batch_bytes: dict[str, int] | None
     synchronised: tuple[Part, ...]

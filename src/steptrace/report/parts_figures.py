@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from steptrace.report import format as fmt
-from steptrace.report.model import Part, Study
+from steptrace.report.model import Part
 from steptrace.report.svg import (
     COLOURS,
     GREY,
@@ -39,6 +39,22 @@ PART_COLOURS: dict[str, str] = {
     "loss": COLOURS["vermillion"],
     "backward": COLOURS["blue"],
     "optimizer": COLOURS["green"],
+    "step_compute": COLOURS["blue"],
+    "step_memory": COLOURS["purple"],
+    "step_comm": COLOURS["orange"],
+    "step_input": COLOURS["green"],
+    "step_sync": COLOURS["vermillion"],
+    "step_host": COLOURS["sky"],
+    "step_dependency": GREY,
+    "step_unknown": RULE,
+    "waiting": COLOURS["orange"],
+    "hidden_wait": COLOURS["sky"],
+    "rest": RULE,
+    "fetch": COLOURS["blue"],
+    "transform": COLOURS["sky"],
+    "collate": COLOURS["green"],
+    "pin": COLOURS["orange"],
+    "copy": COLOURS["purple"],
     "path_host": COLOURS["sky"],
     "path_loader": COLOURS["green"],
     "path_sync": COLOURS["vermillion"],
@@ -55,6 +71,18 @@ PART_NAMES = {
     "loader": "waiting for the loader",
     "host": "host busy launching",
     "dependency": "stream or event dependency",
+    "step_compute": "compute",
+    "step_memory": "exposed copies",
+    "step_comm": "exposed communication",
+    "step_input": "waiting for input",
+    "step_sync": "host blocked in a sync",
+    "step_host": "host launching",
+    "step_dependency": "dependency",
+    "step_unknown": "idle, unknown",
+    "waiting": "waiting for data",
+    "hidden_wait": "waiting under a busy GPU",
+    "rest": "rest of the step",
+    "copy": "copy to the device",
     "path_host": "host",
     "path_loader": "data loader",
     "path_sync": "wait's return",
@@ -68,12 +96,6 @@ PART_NAMES = {
 #: More profiled steps than this are not drawn.
 MOST_STEPS = 100
 _GAP = 11.0
-
-
-def step_parts(study: Study) -> InlineSvg:
-    """Where a profiled step's time goes: one stacked bar a variant."""
-    rows = [(variant.name, variant.step_parts) for variant in study.variants if variant.step_parts]
-    return stacked_bars(rows, "step-parts", "ms per profiled step")
 
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], name: str, unit: str) -> InlineSvg:

@@ -10,6 +10,7 @@ from steptrace.report.topics import (
     kernels,
     launches,
     memory,
+    overview,
     program,
     quality,
     queues,
@@ -25,6 +26,7 @@ from steptrace.report.topics.model import RankTopic, Topic
 
 #: What the page says of one trace.
 TOPICS: tuple[Topic, ...] = (
+    overview.TOPIC,
     time.TOPIC,
     timeline.TOPIC,
     idle.TOPIC,

@@ -1,0 +1,118 @@
+"""The first section of a page: where a step goes, where its operators run, in which number formats, and what to do.
+
+The same on a study's page, variant by variant, and on a trace's page.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from steptrace.report import definitions as defs
+from steptrace.report import format as fmt
+from steptrace.report import parts_figures
+from steptrace.report.markup import Html, render
+from steptrace.report.model import Finding, Part, Study, Variant
+from steptrace.report.overview_model import FORMAT_NAMES, Operator, Overview, Precision
+from steptrace.report.svg import InlineSvg
+
+#: How many recommendations stand at the top; the section `Findings` has all.
+MOST_FINDINGS: Final = 3
+#: More variants than this fold the table below the chart.
+_MANY: Final = 6
+#: Before the names of an overview's parts where charts and tables know them.
+_PREFIX: Final = "step_"
+
+
+@dataclass(frozen=True)
+class TopOperators:
+    """The operators of one variant that take the most time, on the GPU or (`on_device` false) on the host."""
+
+    variant: str
+    on_device: bool
+    rows: tuple[Operator, ...]
+
+
+def overview(study: Study) -> Html:
+    """The overview of a study."""
+    views = {variant.name: variant.overview for variant in study.variants}
+    parts = {variant.name: _parts(variant) for variant in study.variants}
+    labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
+    has_gpu = any(view.precision is not None for view in views.values())
+    return render(
+        "overview",
+        study=study,
+        views=views,
+        has_gpu=has_gpu,
+        formats=formats_shown([view.precision for view in views.values()]),
+        format_names=FORMAT_NAMES,
+        chart=step_parts(study),
+        labels=labels,
+        names=parts_figures.PART_NAMES,
+        many=len(study.variants) > _MANY,
+        unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
+        cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
+        top_operators=top_operators(study),
+        recommendations_found=recommended(study.findings),
+        more=max(len(study.findings) - MOST_FINDINGS, 0),
+        terms=defs.definitions(terms(has_gpu=has_gpu, kind=study.parts_kind)),
+    )
+
+
+def step_parts(study: Study) -> InlineSvg | None:
+    """Where a profiled step's time goes: one stacked bar a variant; None if none was profiled."""
+    rows = [(variant.name, _parts(variant)) for variant in study.variants]
+    rows = [(name, parts) for name, parts in rows if parts]
+    return parts_figures.stacked_bars(rows, "step-parts", "ms per profiled step") if rows else None
+
+
+def recommended(findings: Sequence[Finding]) -> list[Finding]:
+    """The first findings, which are the dearest: one of each rule."""
+    by_rule: dict[str, Finding] = {}
+    for finding in findings:
+        by_rule.setdefault(finding.rule, finding)
+    return list(by_rule.values())[:MOST_FINDINGS]
+
+
+def formats_shown(found: Sequence[Precision | None]) -> list[str]:
+    """The number formats worth a column: 16, 32 bits and unknown always, the others where any kernel has them."""
+    used = {name for item in found if item is not None for name, share in item.kernel_share.items() if share}
+    return [name for name in FORMAT_NAMES if name in ("bits16", "bits32", "unknown") or name in used]
+
+
+def terms(*, has_gpu: bool, kind: str | None) -> tuple[str, ...]:
+    """The keys of the definitions that an overview needs."""
+    parts = ("step_window_gpu", "device_compute") if has_gpu or kind == "gpu" else ("parts_host",)
+    return (*parts, "loader_wait", "placement", *(("number_format", "tensor_core") if has_gpu else ()))
+
+
+def top_operators(study: Study) -> list[TopOperators]:
+    """Those of the baseline, and of the variant with the least step time where that is another one."""
+    baseline = next((v for v in study.variants if v.name == study.baseline), None)
+    best = min(study.measured, key=_median, default=None)
+    found = {v.name: v for v in (baseline, best) if v is not None and v.overview.operators}
+    return [
+        TopOperators(name, any(row.device_self_ns for row in v.overview.operators), v.overview.operators)
+        for name, v in found.items()
+    ]
+
+
+def parts_chart(view: Overview, title: str, name: str) -> InlineSvg | None:
+    """One bar of a trace's parts; None without any."""
+    if not view.parts:
+        return None
+    return parts_figures.stacked_bars([(title, _labelled(view.parts))], name, "ms")
+
+
+def _median(variant: Variant) -> float:
+    return variant.step.median if variant.step is not None else float("inf")
+
+
+def _parts(variant: Variant) -> tuple[Part, ...]:
+    """The parts of a variant's profiled step; of a comparison without an overview those of its trace figures."""
+    return _labelled(variant.overview.parts) if variant.overview.parts else variant.step_parts
+
+
+def _labelled(parts: Sequence[tuple[str, float]]) -> tuple[Part, ...]:
+    """Parts under labels of their own: some of these names mean a cause of idle time elsewhere on the page."""
+    known = parts_figures.PART_COLOURS
+    return tuple(Part(label if (label := _PREFIX + name) in known else name, ms) for name, ms in parts)

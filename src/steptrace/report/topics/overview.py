@@ -1,0 +1,40 @@
+"""The first look at a trace: its step, where that goes, where operators run, in which formats, and what to do first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from steptrace.report import overview as first_look
+from steptrace.report.definitions import definitions
+from steptrace.report.overview_model import FORMAT_NAMES, trace_overview
+from steptrace.report.topics.model import Charts, Topic
+from steptrace.report.trace_model import TraceView
+
+#: How many kernels stand in the overview; the section on kernels has all.
+MOST_KERNELS = 10
+
+
+def _charts(trace: TraceView, name: str) -> Charts:
+    title = "step" if trace.steps else "whole trace"
+    return {"parts": first_look.parts_chart(trace_overview(trace.raw), title, f"{name}-overview")}
+
+
+def _data(trace: TraceView) -> Mapping[str, Any]:
+    view = trace_overview(trace.raw)
+    return {
+        "view": view,
+        "on_device": any(row.device_self_ns for row in view.operators),
+        "formats": first_look.formats_shown([view.precision]),
+        "format_names": FORMAT_NAMES,
+        "kernels": trace.kernels[:MOST_KERNELS],
+        "found": first_look.recommended(trace.findings),
+        "more": max(len(trace.findings) - first_look.MOST_FINDINGS, 0),
+    }
+
+
+TOPIC = Topic(
+    "overview",
+    "Overview",
+    definitions(("step_window_gpu", "device_compute", "placement", "number_format", "tensor_core")),
+    _charts,
+    _data,
+)

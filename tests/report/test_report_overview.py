@@ -1,0 +1,134 @@
+"""The overview of a study's and of a trace's page: what it shows, what it leaves out, what it never makes up."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from builders import TraceBuilder, training_step
+from steptrace.findings import with_trace_findings
+from steptrace.report import trace_page
+from steptrace.report.build import load_study
+from steptrace.report.overview import overview, recommended
+from steptrace.report.overview_model import Precision, load_overview
+from steptrace.report.trace_model import build
+from steptrace.summary import summarize
+
+MakeStudy = Callable[[str], Path]
+
+PARTS = {"compute": 70.0, "memory": 2.0, "comm": 0.0, "input": 5.0, "sync": 20.0, "host": 3.0, "dependency": 0.0}
+SHARES = {"bits8": 0.0, "bits16": 0.62, "bits32": 0.3, "bits64": 0.0, "integer": 0.01, "unknown": 0.07}
+SEEN: dict[str, Any] = {
+    "overview": {
+        "kind": "gpu",
+        "step_ms": 100.0,
+        "parts_ms": {**PARTS, "unknown": 0.0},
+        "device_compute_share": 0.7,
+        "operators": [
+            {"name": "aten::mm", "calls": 8, "host_self_ns": 90_000, "device_self_ns": 60_000_000, "share": 0.8}
+        ],
+    },
+    "placement": {
+        "ops_total": 210.0, "ops_device": 150.0, "ops_host": 50.0, "ops_view": 10.0,
+        "device_ns": 7.2e7, "host_ns": 4.1e6, "view_ns": 2e5,
+    },
+    "precision": {
+        "kernel_share": SHARES, "tf32_share": 0.1, "eligible_share": 0.6, "tensor_core_share": 0.91,
+        "tensor_core_unknown_share": 0.04,
+    },
+}  # fmt: skip
+
+
+def cells(html: str, variant: str) -> list[str]:
+    """The texts of a variant's row in the first table that has one."""
+    row = next(part for part in html.split("<tr")[1:] if f">{variant}</th>" in part.replace("<wbr>", ""))
+    found = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+    return [" ".join(Markup(cell.replace("<span", " <span")).striptags().split()) for cell in found]
+
+
+def test_a_gpu_study_shows_shares_formats_and_tensor_cores(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [100.0, 101.0], ratio={"value": 1.0, "verdict": "baseline"}, **SEEN)
+    html = overview(load_study(study_builder.write()))
+    assert cells(html, "boolean_mask")[2:] == [
+        "70 %", "75 % 150 of 200", "62 %", "30 %", "1.0 %", "7.0 %", "91 % 4.0 % unknown", "120 µs",
+    ]  # fmt: skip
+    assert "aten::<wbr>mm" in html or "aten::mm" in html.replace("<wbr>", "")
+    for term in ("Where a step goes", "Device compute", "Operators on the GPU", "16-bit, 32-bit, unknown"):
+        assert f"<dt>{term}</dt>" in html
+
+
+def test_a_variant_without_figures_says_so_beside_one_that_has_them(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [100.0, 101.0], ratio={"value": 1.0, "verdict": "baseline"}, **SEEN)
+    study_builder.fail("where", "failed", {"error": "CUDA error", "log_tail": []})
+    row = cells(overview(load_study(study_builder.write())), "where")
+    assert set(row[1:]) == {"not measured"}
+
+
+def test_a_cpu_study_claims_nothing_of_number_formats(make_study: MakeStudy) -> None:
+    html = overview(load_study(make_study("cpu")))
+    assert "were not measured" in html
+    assert "16-bit" not in html
+    assert "Tensor cores</th>" not in html
+
+
+def test_a_comparison_made_before_there_was_an_overview_still_shows_its_parts(make_study: MakeStudy) -> None:
+    html = overview(load_study(make_study("gpu")))
+    assert "exposed memory" in html
+    assert load_overview({}).precision is None
+
+
+def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, **SEEN)
+    blank = dict.fromkeys(("source", "counter_check", "variant"))
+    study_builder.comparison["findings"] = [
+        {
+            "rule": rule, "severity": "high", "claim": f"claim {n}", "cost_ns_per_step": 9_000_000 - n,
+            "evidence": [], "advice": f"advice {n}", **blank,
+        }
+        for n, rule in enumerate(["sync", "sync", "input", "launches", "memory"])
+    ]  # fmt: skip
+    study = load_study(study_builder.write())
+    assert [found.claim for found in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
+    html = overview(study)
+    assert "advice 2" in html
+    assert "up to 9.00 ms per step" in html
+    assert 'href="#findings"' in html
+    assert "with 2 more" in html
+
+
+def test_names_from_data_are_escaped(study_builder: Any) -> None:
+    seen = {**SEEN, "overview": {**SEEN["overview"], "operators": [{**SEEN["overview"]["operators"][0], "name": "<b>"}]}}
+    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, **seen)
+    assert "<b>" not in overview(load_study(study_builder.write())).replace("<b></b>", "")
+
+
+def page_of(builder: TraceBuilder, folder: Path) -> str:
+    summary, _ = summarize([builder.write(folder / "trace.json")])
+    summary = with_trace_findings(summary)
+    return trace_page.page_html(build(summary), {})
+
+
+def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for index in range(2):
+        training_step(builder, index, index * 1_000_000)
+    page = page_of(builder, tmp_path)
+    first = re.search(r"<h2 id=\"([^\"]+)\"", page)
+    assert first is not None
+    assert first[1] == "overview"
+    text = page[: page.index('<h2 id="', first.end())]
+    assert "Average profiled step" in text
+    assert "Top operators" in text
+    assert "host blocked in a sync" in text
+
+
+def test_a_trace_without_a_gpu_has_no_formats(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    builder.op("aten::mm", 10_000, 500_000)
+    page = page_of(builder, tmp_path)
+    assert "<dt>16-bit</dt>" not in page
+    assert Precision.of_trace(None) is None
+    assert "aten::mm" in page.replace("<wbr>", "")
