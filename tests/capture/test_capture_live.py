@@ -39,7 +39,12 @@ def test_a_job_is_captured_twice_and_trains_as_if_it_had_not_been(start, while_s
     assert f"next: steptrace analyze {out} --out" in said
     assert sorted(path.name for path in out.iterdir()) == ["capture.json", "trace.json.gz"]
     assert _steps(out / "trace.json.gz") == [f"ProfilerStep#{first + i}" for i in range(3)]
-    assert (record["state"], record["asked_by"], record["pid"], record["rank"]) == ("recorded", "command", job.pid, None)
+    assert (record["state"], record["asked_by"], record["pid"], record["rank"]) == (
+        "recorded",
+        "command",
+        job.pid,
+        None,
+    )
     assert record["asked"] == {"steps": 3, "warmup": 1, "stacks": True, "shapes": True, "memory": False}
     assert record["torch"] == torch.__version__
     assert record["command"][1].endswith("training.py")

@@ -18,7 +18,8 @@ from steptrace.errors import CaptureError
 #: How long the ranks' steps are watched to learn how fast they go, and how far ahead of them they are asked to begin.
 _WATCHED_S: Final = 0.2
 _AHEAD_S: Final = 1.0
-#: Ranks on several machines learn of a request once a second, and over a network.
+#: In a shared folder steps and requests are seen once a second, and over a network.
+_WATCHED_SHARED_S: Final = 3.0
 _AHEAD_SHARED_S: Final = 10.0
 _POLL_S: Final = 0.05
 
@@ -154,12 +155,13 @@ def agreed_step(targets: Sequence[Target]) -> int:
 
     It lies ahead of the furthest by what they do in about a second, and by at least two steps.
     """
+    shared = any(target.process.shared for target in targets)
+    watched_s, ahead_s = (_WATCHED_SHARED_S, _AHEAD_SHARED_S) if shared else (_WATCHED_S, _AHEAD_S)
     before = [target.steps() or 0 for target in targets]
-    time.sleep(_WATCHED_S)
+    time.sleep(watched_s)
     after = [target.steps() or 0 for target in targets]
-    rate = max((now - then) / _WATCHED_S for now, then in zip(after, before, strict=True))
-    ahead = _AHEAD_S if all(target.here for target in targets) else _AHEAD_SHARED_S
-    return max(after) + 2 + int(rate * ahead)
+    rate = max((now - then) / watched_s for now, then in zip(after, before, strict=True))
+    return max(after) + 2 + int(rate * ahead_s)
 
 
 def new_folder(target: Target) -> Path:
@@ -177,7 +179,7 @@ def post(targets: Sequence[Target], folder: Path, settings: Settings, start: int
     request = f"{time.time_ns()}-{os.getpid()}"
     for target in targets:
         try:
-            target.entry.post(Request(request, str(folder), settings, start))
+            target.entry.post(Request(request, str(folder), settings, start), shared=target.process.shared)
         except OSError as error:
             raise CaptureError(
                 f"it has ended, or cannot be asked ({error.strerror or error})", where=target.name

@@ -3,7 +3,7 @@
     ROOT/                    0700; /tmp/steptrace-capture-UID, or the folder named by STEPTRACE_CAPTURE_CONTROL
       HOST.PID/
         process.json         who it is
-        state                three words of memory that both sides map: steps done, a request waits, recording
+        state                three words of memory, seen by both sides: steps done, a request waits, recording
         request-ID.json      what is asked, written by `steptrace capture`, removed by the process that takes it
         answer-ID.json       what became of it
 
@@ -16,6 +16,7 @@ import mmap
 import os
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -75,24 +76,27 @@ def _is_private(root: Path) -> bool:
 
 
 class State:
-    """The words that process and command line share. Each word is written by one store, so that none is seen half."""
+    """The words of one process, and their file, if they have one.
 
-    def __init__(self, file: Path | None) -> None:
-        """Make `file` and map it; without a file the words are this process's own."""
-        self._map: mmap.mmap | None = None
-        if file is None:
+    A file of this machine is mapped, and what a store writes is seen at once by whoever reads it. A network's file must
+    have one writer only: it is written by `publish`, and nobody but the process sets the word that a request waits.
+    """
+
+    def __init__(self, file: Path | None = None, *, shared: bool = False) -> None:
+        self._file = file if shared else None
+        if file is not None:
+            file.write_bytes(bytes(_BYTES))
+        if file is None or shared:
             self.words = memoryview(bytearray(_BYTES)).cast("Q")
             return
-        with file.open("xb+") as opened:
-            opened.write(bytes(_BYTES))
-            opened.flush()
-            self._map = mmap.mmap(opened.fileno(), _BYTES)
-        self.words = memoryview(self._map).cast("Q")
+        with file.open("rb+") as opened:
+            self.words = memoryview(mmap.mmap(opened.fileno(), _BYTES)).cast("Q")
 
-    def flush(self) -> None:
-        """Let other machines see the words, where the folder is a network's."""
-        if self._map is not None:
-            self._map.flush()
+    def publish(self) -> None:
+        """Let other machines see the words."""
+        if self._file is not None:
+            with self._file.open("rb+") as file:
+                os.pwrite(file.fileno(), self.words.tobytes(), 0)
 
 
 @dataclass(frozen=True)
@@ -115,14 +119,14 @@ class Entry:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return descriptor
 
-    def make_state(self) -> State:
+    def make_state(self, *, shared: bool) -> State:
         """The words of this process."""
-        return State(self.path / "state")
+        return State(self.path / "state", shared=shared)
 
     def word(self, number: int) -> int:
         """One of the words, as the process has last set it."""
         with (self.path / "state").open("rb") as file:
-            return int.from_bytes(os.pread(file.fileno(), 8, 8 * number), "little")
+            return int.from_bytes(os.pread(file.fileno(), 8, 8 * number), sys.byteorder)
 
     def write_process(self, process: Process) -> None:
         """Say who this is; from now on the process is seen."""
@@ -132,12 +136,14 @@ class Entry:
         """Whose folder this is; None if that is not said, or no longer."""
         return _read(self.path / "process.json", Process)
 
-    def post(self, request: Request) -> None:
-        """Ask the process."""
+    def post(self, request: Request, *, shared: bool = False) -> None:
+        """Ask the process; if its folder is `shared`, it looks by itself."""
         write_json(self._file("request", request.id), msgspec.to_builtins(request))
+        if shared:
+            return
         # The file comes first: the process takes the word back and then looks for files.
         with (self.path / "state").open("rb+") as file:
-            os.pwrite(file.fileno(), (1).to_bytes(8, "little"), 8 * WANTED)
+            os.pwrite(file.fileno(), (1).to_bytes(8, sys.byteorder), 8 * WANTED)
 
     def withdraw(self, request: str) -> bool:
         """Take a request back; False if the process has already taken it."""

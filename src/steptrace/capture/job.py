@@ -121,11 +121,11 @@ class Capture:
         """Make the control folder's entry. A job must not fail for want of one: then only the signal is left."""
         try:
             entry = Entry.of_this_process(root.absolute())
-            state, lock = entry.make_state(), entry.lock()
+            state, lock = entry.make_state(shared=self._shared), entry.lock()
             self._introduce(entry)
         except (OSError, SteptraceError) as error:
             _LOG.warning("`steptrace capture` will not find this process, only a signal will: %s", error)
-            return None, State(None), None
+            return None, State(), None
         return entry, state, lock
 
     def _introduce(self, entry: Entry) -> None:
@@ -140,6 +140,7 @@ class Capture:
                 since=self._since,
                 folder=str(self._folder),
                 settings=self._settings,
+                shared=self._shared,
             )
         )
 
@@ -173,7 +174,7 @@ class Capture:
         if now - self._looked_at < _SHARED_EVERY_S:
             return False
         self._looked_at = now
-        self._state.flush()
+        self._state.publish()
         return True
 
     def _look(self, step: int) -> None:
@@ -210,7 +211,7 @@ class Capture:
 
     def _cut_off(self) -> None:
         """Go on counting, for nobody."""
-        self._words = State(None).words
+        self._words = State().words
         self._entry, self._task, self._shared = None, None, False
         if self._lock is not None:
             os.close(self._lock)

@@ -47,6 +47,7 @@ class Process:
     since: float
     folder: str
     settings: Settings
+    shared: bool
 
 
 #: Who asks: `steptrace capture`, which is answered, or a signal, which cannot be.

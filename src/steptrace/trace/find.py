@@ -31,6 +31,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
                     "a folder without traces",
                     where=path,
                     expected='files ending in .json or .json.gz that hold "traceEvents"',
+                    next_step=_below(path),
                 )
             found.update({p.resolve(): p for p in traces if p.resolve() not in found})
         elif path.exists():
@@ -40,3 +41,13 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
                 "there is no such file or folder", where=path, expected="a trace file, or a folder of them"
             )
     return list(found.values())
+
+
+def _below(path: Path) -> str | None:
+    """What to name instead of a folder that has traces only in its sub-folders, such as one of several captures."""
+    files = (file for end in (".json", ".json.gz") for file in sorted(path.glob(f"*/*{end}")))
+    folders = sorted({str(file.parent) for file in files if looks_like_trace(file)})
+    if not folders:
+        return None
+    more = f" ({len(folders)} folders in all)" if len(folders) > 1 else ""
+    return f"name a sub-folder, as in {folders[-1]}{more}"

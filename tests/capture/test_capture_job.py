@@ -1,0 +1,332 @@
+"""The training's side: what a step does, what is refused, and that nothing reaches the training."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from steptrace.capture import Capture, Settings, identity, recording
+from steptrace.capture.control import STEPS, Entry
+from steptrace.capture.plan import Answer, Request
+from steptrace.errors import CaptureError
+
+SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Iterator[Capture]:
+    with Capture(tmp_path / "captures", settings=SHORT, signum=None) as made:
+        yield made
+
+
+@pytest.fixture
+def entry(control: Path) -> Entry:
+    return Entry(control / f"{identity.host()}.{os.getpid()}")
+
+
+def _train(capture: Capture, steps: int) -> None:
+    for _ in range(steps):
+        torch.ones(4).sum()
+        capture.step()
+
+
+def _ask(entry: Entry, folder: Path, start: int | None = None, name: str = "1", settings: Settings = SHORT) -> None:
+    entry.post(Request(name, str(folder), settings, start))
+
+
+def _answer(entry: Entry, name: str = "1") -> Answer:
+    answer = entry.read_answer(name)
+    assert answer is not None
+    return answer
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_steps_are_counted_where_the_command_sees_them(capture, entry):
+    _train(capture, 3)
+    assert entry.word(STEPS) == 3
+    assert entry.process().pid == os.getpid()
+
+
+def test_a_request_is_answered_step_by_step(capture, entry, tmp_path):
+    _train(capture, 2)
+    _ask(entry, tmp_path / "out")
+    _train(capture, 1)
+    assert (_answer(entry).state, _answer(entry).message) == ("recording", "steps 4 to 4")
+    _train(capture, 2)
+    answer = _answer(entry)
+    assert (answer.state, answer.trace) == ("recorded", str(tmp_path / "out" / "trace.json.gz"))
+    assert entry.read_answer("1") is None
+    assert _names(tmp_path / "out") == ["capture.json", "trace.json.gz"]
+
+
+def test_no_warm_up_and_many_captures(capture, entry, tmp_path):
+    for number in range(3):
+        _ask(entry, tmp_path / str(number), name=str(number), settings=Settings(steps=2, warmup=0))
+        _train(capture, 4)
+        assert _answer(entry, str(number)).state == "recorded"
+
+
+def test_ranks_begin_at_the_step_agreed_on(capture, entry, tmp_path):
+    _ask(entry, tmp_path / "out", start=4)
+    _train(capture, 3)
+    assert _answer(entry).state == "waiting"
+    _train(capture, 3)
+    assert _answer(entry).state == "recorded"
+    assert json.loads((tmp_path / "out" / "capture.json").read_text())["steps"]["first"] == 5
+
+
+def test_a_step_that_is_over_is_refused(capture, entry, tmp_path):
+    _train(capture, 5)
+    _ask(entry, tmp_path / "out", start=5)
+    _train(capture, 1)
+    answer = _answer(entry)
+    assert (answer.state, answer.message) == (
+        "refused", "step 5, which was agreed on, was over when the request was seen",
+    )  # fmt: skip
+    assert _names(tmp_path / "out") == ["capture.json"]
+
+
+def test_one_capture_at_a_time(capture, entry, tmp_path, caplog):
+    _ask(entry, tmp_path / "a", name="1")
+    _ask(entry, tmp_path / "b", name="2")
+    _train(capture, 3)
+    assert [_answer(entry, name).state for name in "12"] == ["recorded", "refused"]
+    assert "under way" in caplog.text
+
+
+def test_an_earlier_trace_is_not_replaced(capture, entry, tmp_path):
+    _ask(entry, tmp_path / "out")
+    _train(capture, 3)
+    _answer(entry)
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    _ask(entry, tmp_path / "out", name="2")
+    _train(capture, 3)
+    answer = _answer(entry, "2")
+    assert (answer.state, answer.message) == ("refused", "there is a trace already")
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_trace_that_cannot_be_written_is_told_and_training_goes_on(capture, entry, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(recording.profile, "export_chrome_trace", fail)
+    _ask(entry, tmp_path / "out")
+    _train(capture, 5)
+    answer = _answer(entry)
+    assert (answer.state, answer.message, answer.trace) == ("failed", "OSError: disk full", None)
+    assert _names(tmp_path / "out") == ["capture.json"]
+    monkeypatch.undo()
+    _ask(entry, tmp_path / "again", name="2")
+    _train(capture, 3)
+    assert _answer(entry, "2").state == "recorded"
+
+
+def test_a_folder_that_cannot_be_made_is_told(capture, entry, tmp_path):
+    (tmp_path / "file").write_text("")
+    _ask(entry, tmp_path / "file" / "out")
+    _train(capture, 3)
+    assert _answer(entry).state == "failed"
+
+
+def test_a_profiler_that_would_begin_meanwhile_is_foreseen(capture, entry, tmp_path):
+    schedule = torch.profiler.schedule(wait=3, warmup=1, active=1, repeat=1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as own:
+        _ask(entry, tmp_path / "out", settings=Settings(steps=2, warmup=2))
+        for _ in range(6):
+            _train(capture, 1)
+            own.step()
+        assert "records within the next 4 steps" in _answer(entry).message
+        _ask(entry, tmp_path / "out", name="2")  # its one cycle is over
+        _train(capture, 3)
+        assert _answer(entry, "2").state == "recorded"
+
+
+def test_a_profiler_started_in_the_warm_up_has_its_way(capture, entry, tmp_path):
+    _ask(entry, tmp_path / "out")
+    _train(capture, 1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        _train(capture, 3)
+    assert _answer(entry).message == "another profiler was started during the warm-up"
+    assert any(event.key == "aten::sum" for event in own.key_averages())
+
+
+def test_closing_in_the_warm_up_leaves_the_profiler_usable(tmp_path, control):
+    with Capture(tmp_path / "captures", settings=SHORT, signum=None) as first:
+        (path,) = control.iterdir()
+        _ask(Entry(path), tmp_path / "out")
+        _train(first, 1)
+    assert "before a step was recorded" in json.loads((tmp_path / "out" / "capture.json").read_text())["message"]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        torch.ones(4).sum()
+    assert any(event.key == "aten::sum" for event in own.key_averages())
+    _train(first, 2)  # counts for nobody
+    assert list(control.glob("*/process.json")) == []
+
+
+def test_a_request_that_nobody_takes_is_answered_at_the_end(tmp_path, control):
+    with Capture(tmp_path, signum=None):
+        (path,) = control.iterdir()
+        _ask(Entry(path), tmp_path / "out")
+    assert _answer(Entry(path)).message == "the training has ended"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"id": "1", "folder": 3}', None])
+def test_what_is_no_request_is_refused(capture, entry, tmp_path, content):
+    _ask(entry, tmp_path / "out")
+    request = entry.path / "request-1.json"
+    if content is None:  # a link: to a file that somebody else may have written
+        shutil.move(request, tmp_path / "elsewhere.json")
+        request.symlink_to(tmp_path / "elsewhere.json")
+    else:
+        request.write_text(content)
+    _train(capture, 1)
+    assert _answer(entry).message == "the request is not valid, or not from this user"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_request_of_another_user_is_refused(capture, entry, tmp_path):
+    _ask(entry, tmp_path / "out")
+    os.chown(entry.path / "request-1.json", 12345, 12345)
+    _train(capture, 1)
+    assert _answer(entry).state == "refused"
+
+
+def test_a_control_folder_that_vanishes_is_survived(capture, entry, control, tmp_path, caplog):
+    _ask(entry, tmp_path / "out")
+    shutil.rmtree(control)
+    _train(capture, 3)
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["open", "file"])
+def test_without_a_control_folder_the_signal_is_left(tmp_path, control, caplog, how):
+    if how == "open":
+        control.mkdir(mode=0o755)
+    else:
+        control.write_text("")
+    with caplog.at_level(logging.INFO), Capture(tmp_path / "captures", settings=SHORT) as capture:
+        assert "`steptrace capture` will not find this process" in caplog.text
+        _train(capture, 1)
+        signal.raise_signal(signal.SIGUSR1)
+        _train(capture, 3)
+    (trace,) = tmp_path.glob("captures/*/trace.json.gz")
+    assert f"{trace}: steps 3 to 3" in caplog.text
+
+
+def test_a_handler_that_is_there_is_called_and_comes_back(tmp_path):
+    called = []
+
+    def own(signum, _):
+        called.append(signum)
+
+    before = signal.signal(signal.SIGUSR2, own)
+    try:
+        with Capture(tmp_path, settings=SHORT, signum=signal.SIGUSR2) as capture:
+            signal.raise_signal(signal.SIGUSR2)
+            _train(capture, 3)
+        assert called == [signal.SIGUSR2]
+        assert len(list(tmp_path.glob("*/trace.json.gz"))) == 1
+        assert signal.getsignal(signal.SIGUSR2) is own
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_off_the_main_thread_a_signal_is_refused(tmp_path):
+    said = []
+
+    def make() -> None:
+        try:
+            Capture(tmp_path)
+        except CaptureError as error:
+            said.append(str(error))
+        with Capture(tmp_path, signum=None) as capture:
+            _train(capture, 1)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    assert len(said) == 1
+    assert "signals can only be handled on the main thread" in said[0]
+    assert "signum=None" in said[0]
+
+
+def test_a_second_one_takes_the_first_one_s_place(capture, tmp_path, control):
+    with Capture(tmp_path / "other", signum=None) as second:
+        _train(capture, 5)
+        _train(second, 2)
+        (path,) = control.iterdir()
+        assert Entry(path).word(STEPS) == 2
+        assert Entry(path).process().folder == str(tmp_path / "other")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_neither_counts_nor_answers(capture, entry):
+    _train(capture, 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            _train(capture, 5)
+            capture.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert entry.word(STEPS) == 1
+    assert entry.process() is not None
+
+
+def test_a_shared_folder_is_looked_into_by_time(tmp_path, control, monkeypatch):
+    """Other machines can neither map the words nor set one: a request is a file, the steps are written now and then."""
+    now = [1000.0]
+    monkeypatch.setattr("steptrace.capture.job.time.monotonic", lambda: now[0])
+    with Capture(tmp_path, settings=SHORT, signum=None, shared=True) as capture:
+        (path,) = control.iterdir()
+        entry = Entry(path)
+        _train(capture, 2)
+        entry.post(Request("1", str(tmp_path / "out"), SHORT), shared=True)
+        _train(capture, 3)
+        assert entry.read_answer("1") is None
+        assert entry.word(STEPS) == 1
+        now[0] += 1.0
+        _train(capture, 3)
+        assert entry.word(STEPS) == 6
+        assert _answer(entry).state == "recorded"
+        assert entry.process().shared
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"warmup": -1}])
+def test_settings_are_checked(wrong):
+    with pytest.raises(CaptureError, match=next(iter(wrong))) as caught:
+        Settings(**wrong)
+    assert caught.value.expected
+
+
+def test_without_torch_it_imports_counts_and_says_why_it_cannot_record(tmp_path):
+    """Importing and counting must not cost torch's import, nor need it."""
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import steptrace, signal\n"
+        "assert 'steptrace.capture' not in sys.modules\n"
+        f"capture = steptrace.capture.Capture({str(tmp_path / 'captures')!r})\n"
+        "capture.step()\n"
+        "signal.raise_signal(signal.SIGUSR1)\n"
+        "for _ in range(3): capture.step()\n"
+        "sys.exit(7)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    (record,) = tmp_path.glob("captures/*/capture.json")
+    assert json.loads(record.read_text())["state"] == "failed"
+    assert "torch" in json.loads(record.read_text())["message"]
