@@ -22,10 +22,10 @@ def communication(variant: Variant) -> dict[str, Any] | None:
     A step is an optimizer step: `accumulate` batches go into it. `expected_ms` is one all-reduce of all gradients at
     the measured bus bandwidth, `simplified_ms` the same as parameters x 4 bytes / bandwidth.
     """
-    found = [(run.measured, said) for run in variant.runs if run.measured and (said := _said(run.path)) is not None]
+    found = [(run.measured, told) for run in variant.runs if run.measured and (told := _said(run.path)) is not None]
     if not found:
         return None
-    runs, said = [run for run, _ in found], [one for _, one in found]
+    runs, said = [run for run, _ in found], [told for _, told in found]
     first, config = said[0], runs[0].record.config
     traced = [_traced(run) for run in runs]
     accumulate = int(config.get("step", {}).get("accumulate", 1))
