@@ -62,21 +62,22 @@ class ImageClassifier(nn.Module):
 
 
 class Augment:
-    """Cuts a random part out of an image, scales it to `crop` pixels, may flip it, and changes its brightness.
+    """Cuts a random square out of an image, scales it to `crop` pixels, may flip it, and changes its brightness.
 
     Args:
-        crop: height and width of what comes out, in pixels.
+        crop: height and width of what comes out, in pixels; what is cut out is up to twice as wide.
     """
 
     def __init__(self, crop: int) -> None:
         self.crop = crop
 
-    def __call__(self, image: Image.Image, random: np.random.Generator) -> Tensor:
-        """Return an RGB image as a tensor [3, crop, crop] (float32, about -1 to 1), by what `random` draws."""
-        side = image.width * random.uniform(0.5, 1.0)
-        left, top = random.uniform(0, image.width - side, 2)
-        box = (left, top, left + side, top + side)
-        scaled = image.resize((self.crop, self.crop), Image.Resampling.BILINEAR, box=box)
+    def __call__(self, image: Pixels, random: np.random.Generator) -> Tensor:
+        """Return an image [S, S, 3] as a tensor [3, crop, crop] (float32, about -1 to 1), by what `random` draws."""
+        size = len(image)
+        side = random.integers(min(self.crop, size), min(2 * self.crop, size), endpoint=True)
+        left, top = random.integers(0, size - side, 2, endpoint=True)
+        cut = Image.fromarray(image[top : top + side, left : left + side])
+        scaled = cut.resize((self.crop, self.crop), Image.Resampling.BILINEAR)
         if random.random() < 0.5:
             scaled = scaled.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         pixels = np.asarray(scaled, dtype=np.float32) * np.float32(random.uniform(0.8, 1.2) / 127.5) - np.float32(1)
@@ -130,11 +131,12 @@ class Images(Dataset[tuple[Tensor, int]]):
         image = self.transform(self._image(index), np.random.default_rng([self.seed, index]))
         return image, index % CLASSES
 
-    def _image(self, index: int) -> Image.Image:
+    def _image(self, index: int) -> Pixels:
         if self.stored == "array":
-            return Image.fromarray(self._array[index])
+            pixels: Pixels = self._array[index]
+            return pixels
         with Image.open(self.files / png_name(index)) as file:
-            return file.convert("RGB")
+            return np.asarray(file)
 
     @cached_property
     def _array(self) -> Pixels:
