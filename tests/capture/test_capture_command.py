@@ -11,7 +11,7 @@ import pytest
 
 from builders import TraceBuilder
 from steptrace.capture import Capture, Settings, ask, identity
-from steptrace.capture.control import STEPS, Entry, entries
+from steptrace.capture.control import RECORDING, STEPS, Entry, entries
 from steptrace.capture.plan import Answer, Process
 from steptrace.cli import main
 from steptrace.errors import CaptureError
@@ -126,6 +126,16 @@ def test_a_process_that_does_not_step_is_asked_no_longer(control, sleeper, tmp_p
     assert entry.take() == []
 
 
+def test_a_process_that_records_is_not_asked(control, sleeper, capsys):
+    pid = sleeper()
+    entry = _enter(control, _process(pid))
+    (entry.path / "state").unlink()
+    entry.make_state(shared=False).words[RECORDING] = 1
+    assert f"process {pid}: a capture is under way" in _refused([str(pid)], capsys)
+    assert main(["capture", "--list"]) == 0
+    assert "recording" in capsys.readouterr().out
+
+
 def test_a_capture_that_takes_longer_goes_on(control, sleeper, tmp_path):
     pid = sleeper()
     entry = _enter(control, _process(pid))
@@ -166,19 +176,18 @@ def test_all_ranks_of_one_job_and_no_other(control, sleeper, capsys):
 def test_the_step_agreed_on_lies_ahead_of_the_furthest(control, sleeper, monkeypatch):
     words = []
     for rank in range(2):
-        process = _process(sleeper(), rank=rank, job="a")
-        _enter(control, process)
-        words.append((control / f"{process.host}.{process.pid}" / "state", 100 + rank))
+        entry = _enter(control, _process(sleeper(), rank=rank, job="a"))
+        (entry.path / "state").unlink()
+        words.append(entry.make_state(shared=False))
 
     def steps_pass(seconds: float) -> None:
-        for path, start in words:
-            path.write_bytes((start + int(seconds * 50)).to_bytes(8, sys.byteorder) + bytes(16))
+        for states, start in zip(words, (100, 101), strict=True):
+            states.words[STEPS] = start + int(seconds * 50)
 
     monkeypatch.setattr(ask.time, "sleep", steps_pass)
-    for path, start in words:
-        path.write_bytes(start.to_bytes(8, sys.byteorder) + bytes(16))
-    # Ten steps in 0.2 s; another second's worth and two ahead of 111.
-    assert ask.agreed_step(ask.capturable(control)) == 111 + 50 + 2
+    steps_pass(0)
+    # Ten steps in 0.2 s; another two seconds' worth and two ahead of 111.
+    assert ask.agreed_step(ask.capturable(control)) == 111 + 100 + 2
 
 
 def test_places_in_a_job(monkeypatch):

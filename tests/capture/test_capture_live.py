@@ -29,7 +29,7 @@ def test_a_job_is_captured_twice_and_trains_as_if_it_had_not_been(start, while_s
 
     # By command, waiting for it
     out = tmp_path / "one"
-    command = ["capture", str(job.pid), "--steps", "3", "--no-memory", "--out", str(out), "--wait", "--timeout", "60"]
+    command = ["capture", str(job.pid), "--steps", "3", "--no-memory", "--out", str(out), "--wait", "--timeout", "120"]
     assert while_stepping(command, [job]) == 0
     said = capsys.readouterr().out
     record = _record(out)
@@ -102,7 +102,7 @@ def test_all_ranks_record_the_same_steps(start, while_stepping, tmp_path, capsys
 
     # By the number of a rank, then by that of their common ancestor, which is this process
     for pid, out in ((ranks[1].pid, tmp_path / "one"), (os.getpid(), tmp_path / "two")):
-        command = ["capture", "--all-ranks", str(pid), "--out", str(out), "--wait", "--timeout", "60"]
+        command = ["capture", "--all-ranks", str(pid), "--out", str(out), "--wait", "--timeout", "120"]
         assert while_stepping(command, ranks) == 0, capsys.readouterr()
         records = [_record(out, f"rank{rank}.capture.json") for rank in range(2)]
         assert [record["rank"] for record in records] == [0, 1]

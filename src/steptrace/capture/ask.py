@@ -11,13 +11,13 @@ from typing import Final
 import psutil
 
 from steptrace.capture import identity
-from steptrace.capture.control import STEPS, Entry, entries
+from steptrace.capture.control import RECORDING, STEPS, Entry, entries
 from steptrace.capture.plan import FINAL, Answer, Process, Request, Settings
 from steptrace.errors import CaptureError
 
 #: How long the ranks' steps are watched to learn how fast they go, and how far ahead of them they are asked to begin.
 _WATCHED_S: Final = 0.2
-_AHEAD_S: Final = 1.0
+_AHEAD_S: Final = 2.0
 #: In a shared folder steps and requests are seen once a second, and over a network.
 _WATCHED_SHARED_S: Final = 3.0
 _AHEAD_SHARED_S: Final = 10.0
@@ -53,9 +53,17 @@ class Target:
 
     def steps(self) -> int | None:
         """How many steps it has done; None if it has just ended."""
+        return self._word(STEPS)
+
+    @property
+    def recording(self) -> bool:
+        """Whether a capture is under way."""
+        return bool(self._word(RECORDING))
+
+    def _word(self, number: int) -> int | None:
         try:
-            return self.entry.word(STEPS)
-        except FileNotFoundError:
+            return self.entry.word(number)
+        except OSError:
             return None
 
 
@@ -153,7 +161,7 @@ def _user_name(uid: int) -> str:
 def agreed_step(targets: Sequence[Target]) -> int:
     """A step that all targets have yet to come to, when they have all seen the request.
 
-    It lies ahead of the furthest by what they do in about a second, and by at least two steps.
+    It lies ahead of the furthest by what they do in about two seconds, and by at least two steps.
     """
     shared = any(target.process.shared for target in targets)
     watched_s, ahead_s = (_WATCHED_SHARED_S, _AHEAD_SHARED_S) if shared else (_WATCHED_S, _AHEAD_S)

@@ -76,18 +76,32 @@ def _is_private(root: Path) -> bool:
 
 
 class State:
-    """The words of one process, and their file, if they have one.
+    """The words of one process, and the file by which others get at them, if there is one.
 
-    A file of this machine is mapped, and what a store writes is seen at once by whoever reads it. A network's file must
-    have one writer only: it is written by `publish`, and nobody but the process sets the word that a request waits.
+    On one machine both sides map the same memory, so that a store is seen at once. It is no disk's: there a store waits
+    while the page is being written out. `file` is then a link to it, which leads nowhere once the process has ended.
+
+    A network's file must have one writer only: it is written by `publish`, and nobody but the process sets the word
+    that a request waits.
     """
 
     def __init__(self, file: Path | None = None, *, shared: bool = False) -> None:
         self._file = file if shared else None
-        if file is not None:
+        self._memory: int | None = None
+        self.words = memoryview(bytearray(_BYTES)).cast("Q")
+        if file is None:
+            return
+        if shared or not hasattr(os, "memfd_create"):
             file.write_bytes(bytes(_BYTES))
-        if file is None or shared:
-            self.words = memoryview(bytearray(_BYTES)).cast("Q")
+        if not shared:
+            self._map(file)
+
+    def _map(self, file: Path) -> None:
+        if hasattr(os, "memfd_create"):
+            self._memory = os.memfd_create("steptrace-capture")
+            os.ftruncate(self._memory, _BYTES)
+            file.symlink_to(f"/proc/{os.getpid()}/fd/{self._memory}")
+            self.words = memoryview(mmap.mmap(self._memory, _BYTES)).cast("Q")
             return
         with file.open("rb+") as opened:
             self.words = memoryview(mmap.mmap(opened.fileno(), _BYTES)).cast("Q")
@@ -97,6 +111,12 @@ class State:
         if self._file is not None:
             with self._file.open("rb+") as file:
                 os.pwrite(file.fileno(), self.words.tobytes(), 0)
+
+    def close(self) -> None:
+        """Give up the memory; words that are still held stay valid."""
+        if self._memory is not None:
+            os.close(self._memory)
+            self._memory = None
 
 
 @dataclass(frozen=True)

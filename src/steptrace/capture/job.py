@@ -211,7 +211,9 @@ class Capture:
 
     def _cut_off(self) -> None:
         """Go on counting, for nobody."""
-        self._words = State().words
+        self._state.close()
+        self._state = State()
+        self._words = self._state.words
         self._entry, self._task, self._shared = None, None, False
         if self._lock is not None:
             os.close(self._lock)

@@ -112,7 +112,8 @@ class Recording:
         if not self._started:
             if _is_recording():
                 raise CaptureError("another profiler was started during the warm-up", next_step="ask again later")
-            self._profiler.start_trace()
+            with quietly():
+                self._profiler.start_trace()
             self._started = True
         self._label = record_function(f"ProfilerStep#{self._step}")
         self._label.__enter__()  # type: ignore[no-untyped-call]

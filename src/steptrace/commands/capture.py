@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.capture import ask
-from steptrace.capture.control import RECORDING, default_root
+from steptrace.capture.control import default_root
 from steptrace.capture.plan import Answer, Settings
 from steptrace.commands.tables import columns
 from steptrace.errors import CaptureError
@@ -60,6 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
             next_step="`steptrace capture --list` shows what can be captured",
         )
     targets = ask.find_job(root, arguments.pid) if arguments.all_ranks else [ask.find(root, arguments.pid)]
+    busy = next((target for target in targets if target.recording), None)
+    if busy is not None:
+        raise CaptureError("a capture is under way", where=busy.name, next_step="ask again when it is done")
     folder = _folder(arguments.out, targets)
     # What ranks record is what the first of them would: they must go through the same number of warm-up steps.
     settings = _settings(arguments, targets[0].process.settings)
@@ -128,7 +131,7 @@ def _print_list(targets: Sequence[ask.Target]) -> None:
         if steps is None:
             continue
         rank = "-" if process.rank is None else f"{process.rank} of {process.world_size}"
-        state = "recording" if target.entry.word(RECORDING) else "ready"
+        state = "recording" if target.recording else "ready"
         host = [process.host] if several_hosts else []
         age = _age(time.time() - process.since)
         rows.append([*host, str(process.pid), rank, str(steps), age, state, _shown(process.command, process.script)])
