@@ -1,4 +1,4 @@
-"""The command line: `steptrace analyze`, `diff`, `excerpt`, `predict`, `baseline` and `capture`.
+"""The command line: `steptrace analyze`, `diff`, `excerpt`, `predict`, `baseline`, `find-batch` and `capture`.
 
 Any error addressed to a person becomes one message on stderr and exit code 2.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from steptrace.commands import baseline, capture, excerpt, predict
+from steptrace.commands import baseline, capture, excerpt, find_batch, predict
 from steptrace.errors import SteptraceError
 from steptrace.record import replace_atomically
 
@@ -130,6 +130,7 @@ _COMMANDS: tuple[Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"
     excerpt.add,
     predict.add,
     baseline.add,
+    find_batch.add,
     capture.add,
 )
 

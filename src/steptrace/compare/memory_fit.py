@@ -33,7 +33,8 @@ class MemoryFit:
         """The largest batch whose peak fits the capacity, 0 if not even one sample's does; None without a line."""
         if not self.holds:
             return None
-        return max(floor((capacity_bytes - self.fixed_bytes) / self.per_sample_bytes), 0)
+        room = (capacity_bytes - self.fixed_bytes) / self.per_sample_bytes
+        return max(floor(room + 1e-6), 0)  # a line through exact multiples comes out a hair below them
 
 
 def fit_peaks(peaks: Mapping[int, int]) -> MemoryFit | None:

@@ -1,0 +1,272 @@
+"""`steptrace find-batch`: the largest batch that a variant can train with, foretold from a few sizes and verified.
+
+This process does not import torch: every size is tried in a process of its own (`steptrace.train.batch_memory`), under
+the supervisor that runs the studies' trainings too, so that running out of memory is an answer and not the end.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from steptrace.commands.tables import columns
+from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
+from steptrace.errors import ConfigError, TrainError
+from steptrace.memory_record import read_memory
+from steptrace.record import read_json, read_status
+
+EXIT_NOTHING_FITS: Final = 1
+_FILE: Final = "batches.json"
+#: Steps after which a size counts as one that fits: the first allocates the optimizer's state, the second stays.
+_STEPS: Final = 3
+_MOST_TRIALS: Final = 16
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One size that was run: whether it fits, and its peak if that was measured."""
+
+    batch_size: int
+    fits: bool
+    peak_bytes: int | None = None
+
+
+@dataclass
+class Search:
+    """What is known so far: the trials, what there is to be had, and how many samples there are."""
+
+    trials: list[Trial] = field(default_factory=list)
+    samples: int = 0
+    capacity_bytes: int | None = None
+    capacity_source: str | None = None
+    other_bytes: int = 0
+
+    @property
+    def fits(self) -> int:
+        """The largest size that was seen to fit, 0 if none was."""
+        return max((trial.batch_size for trial in self.trials if trial.fits), default=0)
+
+    @property
+    def fails(self) -> int | None:
+        """The smallest size that was seen not to fit."""
+        return min((trial.batch_size for trial in self.trials if not trial.fits), default=None)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "find-batch",
+        help="the largest batch that a variant can train with, verified by training with it",
+        description="Measure the peak memory of a few short trainings, draw a line through the peaks, foretell the "
+        "largest batch and verify it by running it and a larger one. Exit code 1 if not even a batch of 1 fits.",
+    )
+    command.add_argument("study", metavar="STUDY", help="a study's name")
+    command.add_argument("variant", metavar="VARIANT", nargs="?", help="one of its variants; the baseline if none is")
+    command.add_argument(
+        "--limit-mb", type=_positive, metavar="N", help="find what fits N MiB, in place of the device's memory"
+    )
+    command.add_argument(
+        "--within",
+        type=_positive,
+        default=2,
+        metavar="PERCENT",
+        help="end when the smallest size known to fail is this close to the largest known to fit (default 2)",
+    )
+    command.add_argument("--scale", default="auto", metavar="NAME", help="cpu, gpu or auto (default)")
+    command.add_argument("--json", action="store_true", help="print JSON instead of a text")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search, print, and return the exit code."""
+    name, text, config = _variant(arguments.study, arguments.variant, arguments.scale)
+    if config["distributed"]["world_size"] > 1:
+        raise ConfigError("find-batch trains in one process", where=name, expected="distributed.world_size=1")
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        path = Path(scratch) / "config.yaml"
+        path.write_text(text, encoding="utf-8")
+        finder = Finder(path, Path(scratch), config["device"], arguments.limit_mb, within=arguments.within / 100)
+        fit = finder.measure(config["data"]["batch_size"])
+        foretold = _foretold(fit, finder.search)
+        finder.verify(foretold)
+    search = finder.search
+    if arguments.json:
+        print(json.dumps(_document(name, search, fit, foretold), indent=2))  # noqa: T201
+    else:
+        print(_text(name, search, fit, foretold))  # noqa: T201
+    return 0 if search.fits else EXIT_NOTHING_FITS
+
+
+def _foretold(fit: MemoryFit | None, search: Search) -> int | None:
+    """The largest batch by the line, within what the data set holds; None where there is no line or no capacity."""
+    if fit is None or search.capacity_bytes is None:
+        return None
+    largest = fit.largest(search.capacity_bytes - search.other_bytes)
+    return None if largest is None else min(max(largest, 1), search.samples)
+
+
+class Finder:
+    """Runs trainings at batch sizes, one process each, and keeps what they say."""
+
+    def __init__(self, config: Path, scratch: Path, device: str, limit_mb: int | None, *, within: float) -> None:
+        self.search = Search()
+        self._within = within
+        self._config, self._scratch, self._device, self._limit_mb = config, scratch, device, limit_mb
+
+    def measure(self, batch_size: int) -> MemoryFit | None:
+        """Take the peaks at up to three sizes around the configured one; below it, if those do not fit."""
+        most = max(batch_size, 4)
+        self._try([most // 4, most // 2, most], measure=True)
+        if self.search.fits == 0 and self.search.fails != 1:
+            self._try([1], measure=True)
+        peaks = {trial.batch_size: trial.peak_bytes for trial in self.search.trials if trial.peak_bytes is not None}
+        return fit_peaks(peaks)
+
+    def verify(self, foretold: int | None) -> None:
+        """Close in on the largest size that fits: from the foretold one in strides that double, then by halving."""
+        search = self.search
+        size = foretold or 2 * search.fits
+        stride = self._stride(size)
+        while search.fits and not self._closed() and len(search.trials) < _MOST_TRIALS:
+            if search.fails is None:
+                size = min(max(size, search.fits + 1), search.samples)
+            elif not search.fits < size < search.fails:
+                size = (search.fits + search.fails) // 2
+            self._try([size])
+            size = search.fits + stride if search.fits == size else size - stride
+            stride *= 2
+
+    def _closed(self) -> bool:
+        """Whether the answer is known: all samples fit, or the next size is known to fail."""
+        search = self.search
+        if search.fails is None:
+            return search.fits >= search.samples
+        return search.fails - search.fits <= self._stride(search.fits)
+
+    def _stride(self, size: int) -> int:
+        return max(round(size * self._within), 1)
+
+    def _try(self, sizes: Sequence[int], *, measure: bool = False) -> None:
+        out = self._scratch / f"trial{len(self.search.trials)}"
+        options = ["--measure", "--steps", "1"] if measure else ["--steps", str(_STEPS)]
+        if self._limit_mb is not None:
+            options += ["--limit-mb", str(self._limit_mb)]
+        module = [sys.executable, "-m", "steptrace.train.batch_memory", "--config", str(self._config), *options]
+        supervised = ["--out", str(out), "--attempt", "1", "--label", f"batch of {', '.join(map(str, sizes))}"]
+        supervised += ["--device", "cuda"] if self._device == "cuda" else []
+        command = [sys.executable, "-m", "steptrace.train.supervise", *supervised, "--", *module, "--out", str(out)]
+        done = subprocess.run([*command, "--batch-size", *map(str, sizes)], env=os.environ, check=False)
+        if done.returncode != 0:
+            raise TrainError("a trial was stopped", where=f"batch of {sizes[0]}")
+        self._learn(out, sizes)
+
+    def _learn(self, out: Path, sizes: Sequence[int]) -> None:
+        """Add what a process left behind to what is known."""
+        search, status = self.search, read_status(out)
+        if status.status not in ("ok", "oom"):
+            raise TrainError(status.error or status.status, where=f"batch of {', '.join(map(str, sizes))}")
+        # The kernel may end a process before it has written anything.
+        found: dict[str, Any] = {"sizes": [], "tried": list(sizes)}
+        if (out / _FILE).exists():
+            found = read_json(out / _FILE)
+        if status.status == "oom":
+            search.trials.append(Trial(found["tried"][len(found["sizes"])], fits=False))
+        for entry in found["sizes"]:
+            search.trials.append(Trial(entry["batch_size"], fits=True, peak_bytes=entry["peak_bytes"]))
+            search.other_bytes = max(search.other_bytes, entry["other_bytes"] or 0)
+        search.samples = found.get("samples", search.samples)
+        memory = read_memory(out)
+        if memory is not None:
+            search.capacity_bytes, search.capacity_source = memory.capacity_bytes, memory.capacity_source
+        search.capacity_bytes = found.get("capacity_bytes", search.capacity_bytes)
+        search.capacity_source = found.get("capacity_source", search.capacity_source)
+
+
+def _variant(study: str, variant: str | None, scale: str) -> tuple[str, str, dict[str, Any]]:
+    """A variant's name, the text of its resolved configuration, and the configuration."""
+    from steptrace.config.cache import ComposeCache
+    from steptrace.config.names import near
+    from steptrace.config.settings import Project, read_settings
+    from steptrace.config.study import load_study
+
+    here, checkout = Path.cwd(), Path(__file__).resolve().parents[3]
+    root = here if (here / "Snakefile").is_file() else checkout
+    project = Project(root=root, workdir=here)
+    if study not in project.study_files:
+        raise ConfigError(
+            f"there is no study '{study}'",
+            where=project.root / "config" / "study",
+            expected="a study's name",
+            next_step=near(study, project.study_files),
+        )
+    settings = read_settings(project, {"studies": [study], "variants": None, "scale": scale})
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as folder:
+        cache = ComposeCache(project.config_folders, Path(folder), allow=settings.allow_targets)
+        loaded = load_study(study, project, settings, cache)
+    chosen = loaded.variant(variant or loaded.baseline)
+    return f"{study}/{chosen.name}", chosen.composed.snapshot(study=study, variant=chosen.name), chosen.config
+
+
+def _document(name: str, search: Search, fit: MemoryFit | None, foretold: int | None) -> dict[str, Any]:
+    line = None
+    if fit is not None:
+        line = {
+            "fixed_bytes": fit.fixed_bytes,
+            "per_sample_bytes": fit.per_sample_bytes,
+            "residual": fit.residual,
+            "holds": fit.holds,
+        }
+    return {
+        "variant": name,
+        "capacity_bytes": search.capacity_bytes,
+        "capacity_source": search.capacity_source,
+        "samples": search.samples,
+        "fit": line,
+        "foretold_batch": foretold,
+        "largest_batch": search.fits or None,
+        "smallest_failing_batch": search.fails,
+        "trials": [asdict(trial) for trial in search.trials],
+    }
+
+
+def _text(name: str, search: Search, fit: MemoryFit | None, foretold: int | None) -> str:
+    source = {"limit": "the limit", "device": "the GPU's memory", "machine": "the machine's memory"}
+    room = "not known" if search.capacity_bytes is None else _size(search.capacity_bytes)
+    lines = [f"{name}: capacity {room} ({source.get(search.capacity_source or '', 'not told')})"]
+    rows = [
+        (str(t.batch_size), "fits" if t.fits else "out of memory", "-" if t.peak_bytes is None else _size(t.peak_bytes))
+        for t in search.trials
+    ]
+    lines += columns(("batch", "outcome", "peak"), rows)
+    if fit is not None:
+        residual = "" if fit.residual is None else f", residual {fit.residual:.1%}"
+        lines.append(f"  peak = {_size(fit.fixed_bytes)} + {_size(fit.per_sample_bytes)} x batch{residual}")
+        if not fit.holds:
+            lines.append(f"  the peaks lie on no rising line (residual over {MOST_RESIDUAL:.0%}): nothing is foretold")
+    if foretold is not None:
+        lines.append(f"  foretold: {foretold}")
+    if not search.fits:
+        lines.append("not even a batch of 1 fits: checkpointing, a smaller format or a smaller model are left")
+    elif search.fails is None:
+        held = "all there is of the data set" if search.fits >= search.samples else "the search ended there"
+        lines.append(f"largest batch: {search.fits} (verified; {held})")
+    else:
+        lines.append(f"largest batch: {search.fits} (verified; {search.fails} does not fit)")
+    return "\n".join(lines)
+
+
+def _size(value: float) -> str:
+    return f"{value / 2**20:,.1f} MiB"
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
