@@ -1,0 +1,336 @@
+"""Every rule on traces fires on a trace made for it, and stays silent on the same trace with the fault repaired.
+
+A step lasts 1 ms. Unless a case says otherwise one long kernel keeps the GPU busy for nearly all of it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
+from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
+from steptrace.metrics.reduce_passes import FORWARD
+from steptrace.summary import summarize
+
+US, MS = 1_000, 1_000_000
+WORK = "triton_poi_fused_0"  # its name tells no number format
+SGEMM = "volta_sgemm_128x64_nn"
+TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel_cutlass"
+BF16 = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+#: What makes one step, from its first instant; whether it has the fault.
+Step = Callable[[TraceBuilder, int, bool], None]
+
+
+def made(step: Step, *, faulty: bool, steps: int = 3, **metadata: Any) -> TraceBuilder:
+    builder = TraceBuilder(**metadata)
+    for k in range(steps):
+        builder.step(k, k * MS, MS)
+        step(builder, k * MS, faulty)
+    return builder
+
+
+def work(builder: TraceBuilder, at: int, until: int, *, launched: int | None = None, name: str = WORK) -> None:
+    """A kernel from `at` to `until`, launched a microsecond before if not said otherwise."""
+    builder.kernel(at - US if launched is None else launched, at, until - at, name)
+
+
+def busy(builder: TraceBuilder, ts: int) -> None:
+    work(builder, ts + 2 * US, ts + MS - US)
+
+
+def waits_for_data(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    wait = 100 * US if bad else 20 * US
+    builder.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ts, wait)
+    work(builder, ts + wait + 2 * US, ts + MS)
+
+
+def reads_a_value(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + 500 * US)
+    builder.frame("loss.py(12): loss", ts + 10 * US, 500 * US)
+    builder.op("aten::item", ts + 10 * US, 500 * US)
+    if not bad:  # the next work is queued before
+        work(builder, ts + 502 * US, ts + MS, launched=ts + 8 * US)
+    builder.item(ts + 11 * US, 490 * US, ts + 501 * US)
+    if bad:
+        work(builder, ts + 580 * US, ts + MS, launched=ts + 560 * US)
+
+
+def reads_two_values(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + 500 * US)
+    for line, start, wait in ((12, 10, 489), (20, 503, 1)):
+        builder.frame(f"loss.py({line}): loss{line}", ts + start * US, (wait + 3) * US)
+        if bad or line == 20:
+            builder.item(ts + start * US, wait * US, ts + (500 if line == 12 else 504) * US)
+    if bad:
+        work(builder, ts + 600 * US, ts + MS, launched=ts + 580 * US)
+    else:
+        work(builder, ts + 510 * US, ts + MS, launched=ts + 508 * US)
+
+
+def idles_for_events(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + (200 if bad else 400) * US)
+    builder.call("cudaStreamWaitEvent", ts + 3 * US, US)
+    work(builder, ts + 800 * US, ts + MS, launched=ts + 5 * US)
+
+
+def launches_little_work(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    for k in range(49):
+        at = ts + (20 * k + 8) * US
+        builder.op("aten::add", at - 8 * US, 10 * US)
+        work(builder, at, at + (4 * US if bad else 19_900), launched=at - 5 * US if bad else ts + k * US // 2)
+
+
+def computes_on_the_host(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    at = ts + (150 if bad else 10) * US
+    work(builder, at, ts + MS - 10 * US)
+
+
+def copies_alone(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    correlation = builder.call("cudaMemcpyAsync", ts + US, US)
+    builder.gpu(PINNED_H2D, ts + 2 * US, 100 * US, correlation, stream=7 if bad else 13, bytes=10**6)
+    work(builder, ts + (103 if bad else 5) * US, ts + MS, launched=ts + 3 * US)
+
+
+def copies_pageable(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    correlation = builder.call("cudaMemcpyAsync", ts + US, US)
+    builder.gpu(PAGEABLE_H2D if bad else PINNED_H2D, ts + 2 * US, 30 * US, correlation, bytes=10**5)
+    work(builder, ts + 33 * US, ts + MS, launched=ts + 3 * US)
+
+
+def multiplies_in_32_bits(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + 500 * US, name=SGEMM if bad else BF16)
+    work(builder, ts + 501 * US, ts + MS, launched=ts + 4 * US)
+
+
+def multiplies_in_tf32(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + 500 * US, name=TF32 if bad else BF16)
+    work(builder, ts + 501 * US, ts + MS, launched=ts + 4 * US)
+
+
+def updates_one_by_one(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + 700 * US)
+    builder.label("Optimizer.step#AdamW.step", ts + 10 * US, 100 * US)
+    for k in range(30 if bad else 1):
+        builder.op("aten::addcdiv_" if bad else "aten::_foreach_addcdiv_", ts + (11 + 3 * k) * US, 2 * US)
+        at = ts + 701 * US + k * 10 * US
+        work(builder, at, at + 10 * US if bad else ts + MS, launched=ts + (11 + 3 * k) * US)
+
+
+def zeroes_gradients(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    busy(builder, ts)
+    builder.label("Optimizer.zero_grad#SGD.zero_grad", ts + 10 * US, 20 * US)
+    builder.op("aten::_foreach_zero_" if bad else "aten::empty", ts + 12 * US, 10 * US)
+
+
+def allocates(builder: TraceBuilder, ts: int, size: int) -> None:
+    builder.kernel(ts + US, ts + 2 * US, MS - 3 * US, WORK, **{"blocks per SM": 10.0 if size > 800 else 0.2})
+    args = {"Device Type": 1, "Device Id": 0, "Addr": ts + 1, "Total Reserved": size}
+    for at, change in ((ts + 20 * US, size), (ts + 900 * US, -size)):
+        event = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 100, "ts": at / 1000}
+        left = {"Bytes": change, "Total Allocated": max(change, 0)}
+        builder.events.append({**event, "s": "t", "args": {**args, **left}})
+
+
+def fills_memory(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    allocates(builder, ts, 950 if bad else 850)
+
+
+def leaves_memory_and_gpu_unused(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    allocates(builder, ts, 400 if bad else 600)
+
+
+def communicates(builder: TraceBuilder, at: int, until: int, elements: int, launched: int) -> None:
+    sizes = {"In msg nelems": elements, "Out msg nelems": elements, "dtype": "Float", "Collective name": "allreduce"}
+    builder.kernel(launched, at, until - at, NCCL, stream=20, **sizes)
+
+
+def communicates_alone(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    end = 820 if bad else 990
+    work(builder, ts + 2 * US, ts + end * US)
+    communicates(builder, ts + 700 * US, ts + 990 * US, 10**7, ts + 5 * US)
+
+
+def communicates_at_the_end(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + (900 if bad else 985) * US)
+    communicates(builder, ts + (901 if bad else 850) * US, ts + 990 * US, 10**7, ts + 5 * US)
+
+
+def communicates_in_bits(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + 970 * US)
+    for k in range(8):
+        at = ts + (903 + k * 11) * US
+        communicates(builder, at, at + 10 * US, 10**4 if bad else 10**6, ts + (5 + 2 * k) * US)
+
+
+def reduces_every_pass(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    for half in (0, 1):
+        at = ts + 500 * US * half
+        builder.label(FORWARD, at + 3 * US, 10 * US)
+        work(builder, at + 6 * US, at + (480 if bad or half else 500) * US, launched=at + 4 * US)
+        if bad or half:
+            communicates(builder, at + 470 * US, at + 505 * US, 10**7, at + 100 * US)
+
+
+def loses_launches(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    busy(builder, ts)
+    if bad:
+        builder.gpu(WORK, ts + 10 * US, US, None, stream=8)
+
+
+def is_busy(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001, ARG001
+    busy(builder, ts)
+
+
+GPU = {"deviceProperties": [{"id": 0, "name": "made", "totalGlobalMem": 1000, "numSms": 10}]}
+
+#: rule -> what makes a step. A fault may only set off its own rule.
+CASES: dict[str, Step] = {
+    "input_bound": waits_for_data,
+    "sync_bound": reads_a_value,
+    "syncs_together": reads_two_values,
+    "gpu_idle": idles_for_events,
+    "launch_bound": launches_little_work,
+    "host_bound": computes_on_the_host,
+    "copy_bound": copies_alone,
+    "pageable_copies": copies_pageable,
+    "tensor_cores_unused": multiplies_in_32_bits,
+    "fp32_where_bf16_fits": multiplies_in_tf32,
+    "single_tensor_optimizer": updates_one_by_one,
+    "gradients_zeroed": zeroes_gradients,
+    "low_headroom": fills_memory,
+    "unused_memory": leaves_memory_and_gpu_unused,
+    "exposed_communication": communicates_alone,
+    "missing_overlap": communicates_at_the_end,
+    "small_buckets": communicates_in_bits,
+    "redundant_all_reduce": reduces_every_pass,
+    "poor_trace": loses_launches,
+}
+
+
+def entry_of(builder: TraceBuilder, folder: Path) -> dict[str, Any]:
+    """The entry in summary.json of a trace, written and read as any other."""
+    return summarize([builder.write(folder / "made.json")])[0]["traces"][0]
+
+
+def fired(entry: dict[str, Any]) -> list[str]:
+    return [finding.rule for finding in find_in_trace(entry)]
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str, tmp_path: Path) -> None:
+    faulty = entry_of(made(CASES[rule], faulty=True, **GPU), tmp_path)
+    assert fired(faulty) == [rule]
+    (finding,) = find_in_trace(faulty)
+    assert finding.claim
+    assert finding.evidence
+    assert finding.advice
+    assert finding.counter_check
+    assert finding.basis
+    assert fired(entry_of(made(CASES[rule], faulty=False, **GPU), tmp_path)) == []
+
+
+#: Rules that need another number of traces or steps, or figures that no trace holds.
+OTHERS = {"too_few_steps", "fragmented_memory", "straggler"}
+
+
+def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:
+    rules = (*TRACE_RULES, *RANK_RULES)
+    assert {rule.name for rule in rules} == set(CASES) | OTHERS
+    assert len({rule.name for rule in rules}) == len(rules)
+    assert all(rule.condition and rule.basis for rule in rules)
+    known = {rule.name for rule in (*rules, *RULES)}
+    assert all(cause in known for rule in (*rules, *RULES) for cause in rule.explained_by)
+
+
+def test_too_few_steps(tmp_path: Path) -> None:
+    assert fired(entry_of(made(is_busy, faulty=False, steps=2, **GPU), tmp_path)) == ["too_few_steps"]
+    assert fired(entry_of(made(is_busy, faulty=False, steps=3, **GPU), tmp_path)) == []
+
+
+@pytest.mark.parametrize(("largest_free", "expected"), [(40, ["fragmented_memory"]), (60, [])])
+def test_fragmented_memory(largest_free: int, expected: list[str]) -> None:
+    device = {"device_type": "cuda", "device": 0, "peak_allocated_bytes": 600, "peak_reserved_bytes": 700}
+    device |= {"capacity_bytes": 1000, "headroom_bytes": 300, "fragmentation": 1 - largest_free / 100}
+    assert fired(whole_entry(memory=[device])) == expected
+
+
+def test_little_free_memory_is_not_called_fragmented() -> None:
+    device = {"device_type": "cuda", "device": 0, "peak_allocated_bytes": 680, "peak_reserved_bytes": 700}
+    assert fired(whole_entry(memory=[{**device, "fragmentation": 0.9}])) == []
+
+
+def whole_entry(**changes: Any) -> dict[str, Any]:
+    parts = {"kind": "host", "steps": 3, "window_ns": 3 * MS, "parts_ns": {}}
+    return {"device": None, "quality": {"steps": 3, "checks": []}, "step_parts": parts} | changes
+
+
+def two_ranks(folder: Path, late: int) -> dict[str, Any]:
+    """Two ranks of three steps; rank 1 comes to every second of two all-reduces of a step late."""
+    for rank in (0, 1):
+        builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2, "backend": "nccl"})
+        for k in range(3):
+            ts = k * MS
+            builder.step(k, ts, MS)
+            comes = 600 * US + late * rank
+            work(builder, ts + 2 * US, ts + comes - 2 * US)
+            communicates(builder, ts + comes, ts + 800 * US, 10**6, ts + 5 * US)
+            communicates(builder, ts + 850 * US, ts + 900 * US, 10**6, ts + 7 * US)
+            work(builder, ts + 901 * US, ts + MS, launched=ts + 8 * US)
+        builder.write(folder / f"rank{rank}.json")
+    return summarize([folder])[0]
+
+
+def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
+    late, even = two_ranks(tmp_path / "late", 100 * US), two_ranks(tmp_path / "even", 0)
+    (finding,) = find_in_ranks(late)
+    assert (finding.rule, finding.cost_ns_per_step) == ("straggler", 100 * US)
+    assert "rank 1" in finding.claim
+    assert find_in_ranks(even) == []
+    filled = with_trace_findings(late)
+    assert [item["rule"] for item in filled["ranks"]["findings"]] == ["straggler"]
+    assert all("findings" in entry for entry in filled["traces"])
+
+
+def test_a_cost_is_a_share_of_the_step(tmp_path: Path) -> None:
+    (finding,) = find_in_trace(entry_of(made(copies_alone, faulty=True), tmp_path))
+    assert finding.cost_ns_per_step == 100 * US
+    assert finding.cost_share == pytest.approx(0.1, rel=0.01)
+
+
+def test_a_trace_without_steps_is_looked_at_as_a_whole(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for k in range(3):
+        copies_alone(builder, k * MS, True)
+    found = {finding.rule: finding for finding in find_in_trace(entry_of(builder, tmp_path))}
+    assert set(found) == {"copy_bound", "too_few_steps"}
+    assert found["copy_bound"].cost_ns_per_step is None
+    assert found["copy_bound"].cost_share == pytest.approx(0.1, rel=0.01)
+    assert any("in the whole trace" in line for line in found["copy_bound"].evidence)
+
+
+def test_what_was_not_measured_fires_nothing(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for k in range(3):
+        builder.step(k, k * MS, MS)
+        builder.op("aten::add", k * MS + US, MS // 2)
+    entry = entry_of(builder, tmp_path)
+    assert fired(entry) == []
+    kept = ("path", "quality", "step_parts", "window_ns", "device")
+    emptied = {key: value if key in kept else None for key, value in entry.items()}
+    assert fired(emptied) == []
+    assert fired({key: entry[key] for key in kept}) == []
+
+
+def test_gloo_on_a_host_counts_as_communication(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for k in range(3):
+        builder.step(k, k * MS, MS)
+        builder.op("aten::mm", k * MS + US, 700 * US)
+        args = {"External id": builder.number(), "Input Dims": [[10**6]], "Input type": ["float"]}
+        builder.add("user_annotation", "gloo:all_reduce", k * MS + 705 * US, 200 * US, tid=LOADER, args=args)
+    (finding,) = find_in_trace(entry_of(builder, tmp_path))
+    assert (finding.rule, finding.cost_ns_per_step) == ("missing_overlap", 200 * US)
