@@ -55,7 +55,7 @@ def test_a_gpu_study_shows_shares_formats_and_tensor_cores(study_builder: Any) -
         "70 %", "75 % 150 of 200", "62 %", "30 %", "1.0 %", "7.0 %", "91 % 4.0 % unknown", "120 µs",
     ]  # fmt: skip
     assert "aten::<wbr>mm" in html or "aten::mm" in html.replace("<wbr>", "")
-    for term in ("Where a step goes", "Device compute", "Operators on the GPU", "16-bit, 32-bit, unknown"):
+    for term in ("Where a step goes", "Device compute", "Operator placement", "16-bit, 32-bit, unknown"):
         assert f"<dt>{term}</dt>" in html
 
 
@@ -99,7 +99,10 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
 
 
 def test_names_from_data_are_escaped(study_builder: Any) -> None:
-    seen = {**SEEN, "overview": {**SEEN["overview"], "operators": [{**SEEN["overview"]["operators"][0], "name": "<b>"}]}}
+    seen = {
+        **SEEN,
+        "overview": {**SEEN["overview"], "operators": [{**SEEN["overview"]["operators"][0], "name": "<b>"}]},
+    }
     study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, **seen)
     assert "<b>" not in overview(load_study(study_builder.write())).replace("<b></b>", "")
 

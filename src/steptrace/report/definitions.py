@@ -166,7 +166,7 @@ DEFINITIONS: dict[str, Definition] = {
         "Device compute", "Share of the profiled step in which the GPU runs a compute kernel."
     ),
     "placement": Definition(
-        "Operators on the GPU",
+        "Operator placement",
         "An operator is on the GPU if it launched work there itself. Of the others those count that work themselves; "
         "views and allocations, which touch no element, are left out. By time: GPU time of what operators launched, "
         "and host time of those that stay on the host.",

@@ -17,8 +17,8 @@ from steptrace.report.svg import InlineSvg
 
 #: How many recommendations stand at the top; the section `Findings` has all.
 MOST_FINDINGS: Final = 3
-#: More variants than this fold the table below the chart.
-_MANY: Final = 6
+#: A number format with less of the kernel time gets no column.
+_SMALLEST_SHARE: Final = 0.0005
 #: Before the names of an overview's parts where charts and tables know them.
 _PREFIX: Final = "step_"
 
@@ -48,7 +48,6 @@ def overview(study: Study) -> Html:
         chart=step_parts(study),
         labels=labels,
         names=parts_figures.PART_NAMES,
-        many=len(study.variants) > _MANY,
         unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
         cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
         top_operators=top_operators(study),
@@ -75,7 +74,8 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
 
 def formats_shown(found: Sequence[Precision | None]) -> list[str]:
     """The number formats worth a column: 16, 32 bits and unknown always, the others where any kernel has them."""
-    used = {name for item in found if item is not None for name, share in item.kernel_share.items() if share}
+    shares = [pair for item in found if item is not None for pair in item.kernel_share.items()]
+    used = {name for name, share in shares if share >= _SMALLEST_SHARE}
     return [name for name in FORMAT_NAMES if name in ("bits16", "bits32", "unknown") or name in used]
 
 

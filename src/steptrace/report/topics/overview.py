@@ -10,7 +10,7 @@ from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
 
 #: How many kernels stand in the overview; the section on kernels has all.
-MOST_KERNELS = 10
+MOST_KERNELS = 8
 
 
 def _charts(trace: TraceView, name: str) -> Charts:
