@@ -35,7 +35,8 @@ def work(tmp_path: Path) -> Path:
     }
     (results / "comparison.json").write_text(json.dumps(comparison))
     (results / "good" / "run0" / "run.json").write_text("{}")
-    (results / "good" / "run0" / "summary.json").write_text("{}")
+    summary = {"traces": [{"rank": 0, "timeline": {"lanes": []}}], "trace_excerpt": {"file": "excerpt.json.gz"}}
+    (results / "good" / "run0" / "summary.json").write_text(json.dumps(summary))
     trace = TraceBuilder()
     trace.step(0, 0, 100)
     trace.gpu("gemm", 5, 10, None)
@@ -63,6 +64,7 @@ def test_the_small_results_stand_in_a_folder_named_by_the_gpu(work: Path) -> Non
         "traces/study.good.pt.trace.json.gz",
         "verdict.json",
     ]
+    assert json.loads((folder / "study/good.summary.json").read_text()) == {"traces": [{"rank": 0}]}  # no picture
     assert (folder / "tests.txt").read_text() == "tests/a.py\n19 passed\n"
     readme = (folder / "README.md").read_text()
     assert "make gpu-evidence" in readme

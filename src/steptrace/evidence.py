@@ -105,10 +105,16 @@ def _collect_study(results: Path, study: dict[str, Any], fresh: Path, pages: Pat
     for variant in (entry["name"] for entry in study["variants"]):
         run = results / variant / "run0"
         if (run / "run.json").is_file():
-            shutil.copyfile(run / "summary.json", target / f"{variant}.summary.json")
+            write_json(target / f"{variant}.summary.json", _without_picture(read_json(run / "summary.json")))
         else:
             notes.append(f"{name}/{variant}: run0 did not end well, so there is no summary and no excerpt")
     return notes
+
+
+def _without_picture(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary without the boxes of its picture, which the study's page holds, and the excerpt that stays behind."""
+    traces = [{key: value for key, value in t.items() if key != "timeline"} for t in summary.get("traces") or ()]
+    return {key: traces if key == "traces" else v for key, v in summary.items() if key != "trace_excerpt"}
 
 
 def _collect_excerpts(results: Path, study: dict[str, Any], target: Path, earlier: Path) -> list[str]:

@@ -187,6 +187,18 @@ def test_without_a_gpu_operators_are_nested_two_levels_below_the_labels() -> Non
     ]
 
 
+def test_collectives_are_communication_on_the_host_too() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    builder.label("gloo:all_reduce", 0, 500_000, tid=AUTOGRAD)
+    builder.op("c10d::allreduce_", 100_000, 90_000)
+    assert boxes_of(builder.trace(), "host, training thread (100)") == [
+        (0, "comm", "c10d::allreduce_", 100_000, 90_000)
+    ]
+    kinds = tables_of(builder.trace())["timeline"]["kind"]
+    assert list(kinds) == ["comm", "comm"]
+
+
 def test_without_steps_the_whole_trace_is_shown() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 10_000)

@@ -109,8 +109,7 @@ def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
     rows = pd.concat([trace.annotations.iloc[labels][["ts", "dur"]], trace.ops.iloc[ops][["ts", "dur"]]])
     label_names = [str(name) for name in trace.annotations["name"].iloc[labels]]
     op_names = [str(name) for name in trace.ops["name"].iloc[ops]]
-    kinds = ["loader" if LOADER_LABEL.match(name) else "section" for name in label_names]
-    kinds += ["comm" if _is_collective(name) else "op" for name in op_names]
+    kinds = [_kind(name, "section") for name in label_names] + [_kind(name, "op") for name in op_names]
     level = np.concatenate([label_level, op_level])
     events = _events(rows, level, kinds, [*label_names, *op_names], time)
     lanes = []
@@ -124,8 +123,10 @@ def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
     return lanes
 
 
-def _is_collective(name: str) -> bool:
-    return naming.is_collective_op(name) or name.startswith("gloo:")
+def _kind(name: str, usual: str) -> str:
+    if LOADER_LABEL.match(name):
+        return "loader"
+    return "comm" if naming.is_collective_op(name) or name.startswith("gloo:") else usual
 
 
 def _labels(trace: Trace, time: Shown) -> tuple[Ints, Ints]:

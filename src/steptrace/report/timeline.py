@@ -15,7 +15,7 @@ from steptrace.report.timeline_figure import MOST_POINTED, timeline_figure
 #: More pictures than this start folded, but for the first; more than `_MOST` are not drawn.
 _MANY, _MOST = 4, 40
 #: Tooltips in all pictures of a page, some 130 bytes each, and in one picture at least.
-_POINTED_IN_ALL, _POINTED_AT_LEAST = 6_000, 100
+_POINTED_IN_ALL, _POINTED_AT_LEAST = 3_000, 60
 
 
 @dataclass(frozen=True)
