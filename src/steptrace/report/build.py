@@ -240,6 +240,9 @@ def finding(raw: Mapping[str, Any]) -> Finding:
         advice=raw.get("advice") or None,
         counter_check=raw.get("counter_check") or None,
         variant=raw.get("variant"),
+        cost_share=raw.get("cost_share"),
+        basis=raw.get("basis") or None,
+        study=raw.get("study") or None,
     )
 
 

@@ -226,6 +226,12 @@ DEFINITIONS: dict[str, Definition] = {
         "largest batch is what of it fits the capacity; the residual is the largest relative distance of a measured "
         "peak from the line. `steptrace find-batch` verifies it by running it.",
     ),
+    "finding_cost": Definition(
+        "Up to",
+        "What a perfect remedy could save of a profiled step: a ceiling, no forecast. Findings are ranked by it. Costs "
+        "do not add up, since one instant can have several causes, and removing one may bring the next to light. A "
+        "share is of the step, or of the whole trace where it marks no steps.",
+    ),
     "coverage": Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
 }
 
@@ -248,6 +254,7 @@ INPUT_TERMS = ("input_wait", "input_bound", "input_parts")
 LAUNCH_TERMS = ("operators", "batch_bytes", "synchronised")
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
 TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
+FINDING_TERMS = ("finding_cost",)
 IDLE_TERMS = ("idle_cause", "idle_stream")
 MEMORY_TERMS = ("peak_allocated", "memory_category", "headroom", "fragmentation")
 

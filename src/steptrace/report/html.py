@@ -206,11 +206,14 @@ def findings(items: Sequence[Finding]) -> Html:
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
         "findings",
+        terms=defs.definitions(defs.FINDING_TERMS),
         groups=[
             {
                 "rule": rule,
                 "advice": advice,
                 "counter_check": counter_check,
+                "basis": found[0].basis,
+                "study": found[0].study,
                 "severity": min((item.severity for item in found), key=_rank),
                 "findings": found,
             }

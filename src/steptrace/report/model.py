@@ -91,7 +91,11 @@ class Equivalence:
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim about a cost, with its evidence, an advice and the check that could refute it."""
+    """One claim about a cost, with its evidence, an advice and the check that could refute it.
+
+    `cost_share` is the cost as a share of the step, or of a whole trace that marks no steps; `basis` says where the
+    rule's thresholds come from, `study` names the study that demonstrates it.
+    """
 
     rule: str
     severity: str
@@ -102,6 +106,9 @@ class Finding:
     advice: str | None
     counter_check: str | None
     variant: str | None
+    cost_share: float | None = None
+    basis: str | None = None
+    study: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report import parts_figures
+from steptrace.report.build import finding
 from steptrace.report.html import findings
 from steptrace.report.markup import Html, page, render
 from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic, Topic
@@ -39,10 +40,15 @@ def page_html(traces: Sequence[TraceView], ranks: Mapping[str, Any]) -> str:
         return page(f"{trace.title} – steptrace", _intro(traces, toc) + _topics(trace, 2, "", "trace"), toc)
     together = [topic for topic in RANK_TOPICS if topic.shown(ranks)]
     toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic in together)]
+    found = [finding(item) for item in ranks.get("findings") or ()]
+    toc += [("findings", "Findings on all ranks")] if found else []
     toc += [(f"trace-{i}", trace.title) for i, trace in enumerate(traces)]
     chart = parts_figures.span_chart(traces, "span")
     overview = render("trace_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
     overview += Markup("").join(_rank_topic(topic, ranks, traces) for topic in together)
+    if found:
+        heading = "Findings on all ranks together"
+        overview += render("trace_findings", findings=findings(found), level=2, id="findings", heading=heading)
     each = [
         render(
             "trace_block",
@@ -98,7 +104,9 @@ def _topics(trace: TraceView, level: int, prefix: str, name: str) -> Html:
     """All topics of one trace under headings of this level; `name` keeps the charts' ids apart."""
     body = Markup("").join(_topic(topic, trace, level, prefix, name) for topic in TOPICS)
     found = (
-        render("trace_findings", findings=findings(trace.findings), level=level, id=f"{prefix}findings")
+        render(
+            "trace_findings", findings=findings(trace.findings), level=level, id=f"{prefix}findings", heading="Findings"
+        )
         if trace.findings
         else Html("")
     )
