@@ -21,6 +21,9 @@ CATEGORIES: Final = {
 
 _TOP, _PLOT, _FOOT = 26.0, 120.0, 22.0
 _ROW, _BAR, _LINE = 44.0, 16.0, 19.0
+_FIT_PLOT = 170.0
+#: A foretold batch more times as large as the largest measured one is told, not drawn.
+_REACH: Final = 6
 
 
 def memory_curve(entry: Mapping[str, Any], title: str) -> InlineSvg | None:
@@ -127,3 +130,43 @@ def _legend(names: Sequence[str]) -> tuple[str, int]:
 def _words(sizes: Mapping[str, int]) -> str:
     shown = [f"{CATEGORIES[name][0]} {fmt.size_bytes(sizes[name])}" for name in CATEGORIES if sizes.get(name)]
     return ", ".join(shown) or "nothing known"
+
+
+def fit_chart(fit: Mapping[str, Any]) -> InlineSvg:
+    """Measured peaks against the batch size with the line through them, and the capacity where it is near.
+
+    `fit` is one of `memory_fit` in comparison.json.
+    """
+    peaks: Sequence[tuple[int, int]] = fit["peaks"]
+    largest, capacity = fit["largest_batch"], fit["capacity_bytes"]
+    near = largest is not None and 0 < largest <= _REACH * peaks[-1][0]
+    right = 1.1 * max(peaks[-1][0], largest if near else 0)
+    fixed, slope = fit["fixed_bytes"], fit["per_sample_bytes"]
+    top = 1.1 * max(peaks[-1][1], capacity if near and capacity else 0, fixed + slope * right)
+    floor = _TOP + _FIT_PLOT
+
+    def at(size: float, peak: float) -> tuple[float, float]:
+        return round(WIDTH * size / right, 1), round(floor - _FIT_PLOT * max(peak, 0) / top, 1)
+
+    x0, y0 = at(0, fixed)
+    x1, y1 = at(right, fixed + slope * right)
+    said = ", ".join(f"{fmt.size_bytes(peak)} at {size}" for size, peak in peaks)
+    parts = [
+        _head(floor + _FOOT, f"Peak against batch size: {said}."),
+        _line(f"M0 {floor:g}H{WIDTH:g}", 'stroke="var(--rule)"'),
+        _line(f"M{x0:g} {y0:g}L{x1:g} {y1:g}", 'stroke="var(--blue)" stroke-width="1.5"'),
+    ]
+    if near and capacity:
+        y, x = at(0, capacity)[1], at(largest, 0)[0]
+        parts += [
+            _line(f"M0 {y:g}H{WIDTH:g}", 'stroke="var(--vermillion)" stroke-dasharray="5 4"'),
+            _line(f"M{x:g} {y:g}V{floor:g}", 'stroke="var(--vermillion)" stroke-dasharray="2 3"'),
+            _text(0, y - 6, f"capacity {fmt.size_bytes(capacity)}", _SMALL),
+            _text(x, floor + 16, f"{largest} should fit", f'text-anchor="end" {_SMALL}'),
+        ]
+    for size, peak in peaks:
+        x, y = at(size, peak)
+        parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="var(--blue)"><title>{size}</title></circle>')
+        parts.append(_text(x, y - 9, fmt.size_bytes(peak), f'text-anchor="middle" {_SMALL}'))
+        parts.append(_text(x, floor + 16, str(size), f'text-anchor="middle" {_SMALL}'))
+    return InlineSvg("".join([*parts, "</svg>"]))
