@@ -30,7 +30,6 @@ TIMEOUT: Final = timedelta(minutes=3)
 #: Between the seeds of two ranks, so that no rank draws what another run's rank draws.
 SEED_STRIDE: Final = 1_000_003
 
-_HOOKS: Final = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
 _PR_SET_PDEATHSIG: Final = 1
 
 _Value = TypeVar("_Value")
@@ -142,6 +141,14 @@ def data_parallel(model: nn.Module, config: DictConfig, ranks: Ranks) -> nn.Modu
     if settings.comm_hook is not None:
         wrapped.register_comm_hook(None, _HOOKS[settings.comm_hook])
     return wrapped
+
+
+def _bf16(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    """PyTorch's own hook under another name: it refuses that one by its name without NCCL, though gloo can do it."""
+    return default_hooks.bf16_compress_hook(state, bucket)
+
+
+_HOOKS: Final = {"bf16": _bf16, "fp16": default_hooks.fp16_compress_hook}
 
 
 def barrier(ranks: Ranks) -> None:

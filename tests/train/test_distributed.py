@@ -1,0 +1,194 @@
+"""Several ranks for real: gloo on this machine's CPUs, started by torchrun under the supervisor."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from steptrace.errors import TrainError
+from steptrace.record import read_communication, read_run, read_status, read_steps
+from steptrace.summary import summarize
+from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
+from steptrace.train.loop import StepTiming, train_step
+from steptrace.train.main import slowest, steps_table
+from steptrace.train.setup import build_loader, training
+from steptrace.train.supervise import main as supervise
+from steptrace.train.torchrun import launcher
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+PROGRAM = Path(__file__).with_name("ranks_program.py")
+#: Small in everything, but more than one bucket.
+TWO_RANKS = {
+    "distributed.world_size": 2,
+    "distributed.bucket_cap_mb": 0.001,
+    "data.batch_size": 1,
+    "data.dataset.length": 8,
+    "model.hidden": 8,
+    "scale.warmup_steps": 1,
+    "scale.timed_steps": 3,
+    "scale.threads": 1,
+    "profile.wait": 0,
+    "profile.with_stack": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path, monkeypatch):
+    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def run_ranks(out, config):
+    command = [sys.executable, *launcher(2).split(), "-m", "steptrace.train.main", "--config", str(config)]
+    supervised = ["--out", str(out), "--attempt", "1", "--device", "cpu", "--expect", "run.json", "--timeout", "120"]
+    assert supervise([*supervised, "--", *command, "--out", str(out), "--repeat", "0"]) == 0
+    return read_status(out)
+
+
+def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_config, tmp_path):
+    out = tmp_path / "run0"
+    status = run_ranks(out, write_config(TWO_RANKS))
+    assert status.status == "ok", status.log_tail
+    run = read_run(out)
+    assert run.world_size == 2
+    assert run.traces == ("trace.json.gz", "trace.rank1.json.gz")
+    assert read_steps(out)["phase"].value_counts().to_dict() == {"warmup": 1, "timed": 3, "profiled": 2}
+    said = read_communication(out)
+    assert said is not None
+    assert said.parameter_bytes == 4 * said.parameters
+    assert sum(said.bucket_bytes) == said.parameter_bytes
+    assert len(said.bucket_bytes) > 1
+    assert said.expected_ns == pytest.approx(said.bandwidths[-1].median_ns, rel=0.01)
+
+    summary, _ = summarize([out / name for name in run.traces])
+    assert [trace["rank"] for trace in summary["traces"]] == [0, 1]
+    for trace in summary["traces"]:
+        assert trace["all_reduce"]["source"] == "host"
+        assert trace["all_reduce"]["count_per_step"] == len(said.bucket_bytes)
+        assert trace["all_reduce"]["bytes_per_step"] == said.parameter_bytes
+        assert 0 < trace["all_reduce"]["exposed_ns"] <= trace["all_reduce"]["measured_ns"]
+    together = summary["ranks"]["all_reduce"]
+    assert together["expected_ns"] == said.expected_ns
+    assert together["measured_ns_per_step"] > 0
+    assert summary["ranks"]["collectives"]["matched_by"] == {"order": 2 * 2 * len(said.bucket_bytes)}
+
+
+def test_a_rank_that_dies_ends_the_run_and_is_named(write_config, tmp_path):
+    (tmp_path / "dying.py").write_text(
+        "import os, torch\n"
+        "class Dying(torch.nn.Module):\n"
+        "    calls = 0\n"
+        "    def forward(self, output, target):\n"
+        "        self.calls += 1\n"
+        "        if self.calls > 2 and os.environ['RANK'] == '1':\n"
+        "            raise ValueError('rank one went wrong')\n"
+        "        return output.square().mean()\n"
+    )
+    config = write_config(TWO_RANKS | {"loss": {"_target_": "dying.Dying"}, "python_path": [str(tmp_path)]})
+    status = run_ranks(tmp_path / "run0", config)
+    assert status.status == "failed"
+    assert status.error == "rank 1: ValueError: rank one went wrong"
+    assert any("in forward" in line for line in status.log_tail)
+    assert not (tmp_path / "run0" / "run.json").exists()
+
+
+#: A loss that is the mean over all values, so that the mean of two batches' losses is the loss of both together.
+MEAN_LOSS = {"loss": {"_target_": "ranks_loss.MeanSquare"}, "python_path": [str(Path(__file__).parent)]}
+
+
+_ANSWERS: dict[str, Any] = {}
+
+
+@pytest.fixture
+def answers(write_config, tmp_path):
+    """What two ranks answer to every setting of `ranks_program.SETTINGS`; they are asked once."""
+    if not _ANSWERS:
+        config = write_config(TWO_RANKS | MEAN_LOSS | {"scale.threads": None})
+        command = [sys.executable, *launcher(2).split(), str(PROGRAM), str(config), str(tmp_path / "out")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr[-3000:]
+        _ANSWERS.update(json.loads((tmp_path / "out").read_text()))
+    return _ANSWERS
+
+
+def test_every_rank_has_the_same_weights_whatever_the_settings(answers):
+    assert {name: answer["same"] for name, answer in answers.items()} == dict.fromkeys(answers, True)
+    assert answers["static"]["weights"] == pytest.approx(answers["plain"]["weights"], abs=1e-6)
+    assert answers["synced"]["weights"] == pytest.approx(answers["accumulated"]["weights"], abs=1e-6)
+    assert answers["bf16"]["weights"] == pytest.approx(answers["plain"]["weights"], abs=1e-2)
+    assert answers["bf16"]["weights"] != answers["plain"]["weights"]
+
+
+def test_no_sync_halves_the_all_reduces_of_two_batches(answers):
+    buckets = len(answers["plain"]["buckets"])
+    assert answers["plain"]["calls"] == buckets
+    assert answers["accumulated"]["calls"] == buckets
+    assert answers["synced"]["calls"] == 2 * buckets
+
+
+def test_cores_are_divided_among_the_ranks(answers):
+    cores = len(os.sched_getaffinity(0))
+    assert answers["plain"]["threads"] == [max(1, cores // 2)] * 2
+
+
+def test_accumulated_batches_give_the_step_of_one_large_batch(make_config):
+    whole = torch.randn(4, 3, 8, 8)
+    results = []
+    for accumulate, batches in ((1, [whole]), (2, [whole[:2], whole[2:]])):
+        with training(make_config({"step.accumulate": accumulate}), 7) as parts:
+            object.__setattr__(parts, "loss", lambda output, _: output.square().mean())
+            object.__setattr__(parts, "batches", iter([(batch, None) for batch in batches]))
+            loss, wait_ns = train_step(parts)
+            assert wait_ns > 0
+            results.append((loss.item(), [p.detach().clone() for p in parts.model.parameters()]))
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-6)
+    for one, other in zip(results[0][1], results[1][1], strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_ranks_share_an_order_of_samples_and_no_sample(make_config):
+    config = make_config({"data.dataset.length": 8, "data.batch_size": 2})
+    device = torch.device("cpu")
+    loaders = [build_loader(config, device, 7, Ranks(rank, 2, rank)) for rank in (0, 1)]
+    orders = [[int(i) for batch in loader.batch_sampler for i in batch] for loader in loaders]
+    assert sorted(orders[0] + orders[1]) == list(range(8))
+    assert orders[0] != sorted(orders[0]) or orders[1] != sorted(orders[1])
+    again = build_loader(config, device, 7, Ranks(0, 2, 0))
+    assert [int(i) for batch in again.batch_sampler for i in batch] == orders[0]
+
+
+def test_a_start_without_torchrun_says_how(make_config, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(TrainError, match="wants 2 ranks, and 1 were started"):
+        ranks_of(make_config(TWO_RANKS))
+
+
+def test_a_rank_without_a_gpu_is_told_before_it_trains(make_config, monkeypatch):
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(TrainError, match="rank 1 has no GPU: there are 1 for 2 ranks"):
+        ranks_of(make_config({**TWO_RANKS, "device": "cuda"}))
+
+
+def test_threads_of_one_process_are_the_config_s(make_config):
+    assert threads_of(make_config(), ALONE) is None
+    assert threads_of(make_config({"scale.threads": 3}), Ranks(0, 2, 0)) == 3
+
+
+def test_a_step_took_as_long_as_on_the_slowest_rank():
+    by_rank = [
+        steps_table([], [StepTiming(10, 1, 2.0), StepTiming(20, 5, 4.0)], [], unrecorded=0),
+        steps_table([], [StepTiming(15, 2, 4.0), StepTiming(12, 3, 2.0)], [], unrecorded=0),
+    ]
+    table = slowest(by_rank)
+    assert table["step_ns"].tolist() == [15, 20]
+    assert table["loader_wait_ns"].tolist() == [2, 5]
+    assert table["loss"].tolist() == [3.0, 3.0]
+    assert table["step"].tolist() == [0, 1]
