@@ -14,7 +14,14 @@ PARTS = {"fetch": 14.0, "transform": 1.5, "collate": 0.5, "pin": None, "copy": N
 def waiting(share, step_ms, **changes):
     wait_ms = None if share is None else share * step_ms
     verdict = None if share is None else "high" if share >= 0.2 else "moderate" if share >= 0.05 else "none"
-    fields = {"wait_ms": wait_ms, "counted_ms": wait_ms, "idle_part": None, "share": share, "verdict": verdict}
+    fields = {
+        "wait_ms": wait_ms,
+        "counted_ms": wait_ms,
+        "step_ms": step_ms,
+        "idle_part": None,
+        "share": share,
+        "verdict": verdict,
+    }
     return fields | {"traced_share": share, "breakdown_ms": PARTS} | changes
 
 
@@ -32,7 +39,7 @@ def test_waits_verdicts_and_parts_stand_side_by_side(study_builder):
     page = input_pipeline(load_study(study_builder.write()))
     assert page is not None
     head, *body = rows(page)
-    assert head[1:] == ["Input-bound", "Share of the step", "Wait per step", "Fetch", "Transform", "Collate"]
+    assert head[1:] == ["Input-bound", "Share of the step", "Wait", "Fetch", "Transform", "Collate"]
     assert body == [
         ["workers_ 0", "highly", "40 %", "16.0", "14.0", "1.50", "0.500"],
         ["offline", "not input-bound", "4.0 %", "1.00", "14.0", "1.50", "0.500"],
@@ -47,7 +54,7 @@ def test_under_a_gpu_the_part_with_it_idle_is_shown(study_builder):
     study_builder.add("workers_0", [40.0, 40.0], input=found)
     page = input_pipeline(load_study(study_builder.write()))
     head, row = rows(page)
-    assert head[1:] == ["Input-bound", "Share of the step", "Wait per step", "of it with the GPU idle"]
+    assert head[1:] == ["Input-bound", "Share of the step", "Wait", "of it with the GPU idle"]
     assert row[1:3] == ["moderately", "10 %"]
     assert row[4] == "25 %"
     assert "waiting under a busy GPU 12.0 ms" in page

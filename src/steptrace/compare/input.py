@@ -24,8 +24,9 @@ PARTS: Final = ("fetch", "transform", "collate", "pin", "copy")
 def input_figures(variant: Variant) -> dict[str, Any]:
     """`input` of a variant: medians over its runs, None in place of what no run measured.
 
-    `share` (0 to 1) is what of the step time counts, `counted_ms` the same in milliseconds a step, `idle_part` which
-    part of the wait had the GPU idle, and `traced_share` the share that the profiled windows give by themselves.
+    `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1), what of the step time
+    counts, is `counted_ms` over `step_ms` in every run. `idle_part` says which part of the wait had the GPU idle, and
+    `traced_share` is the share that the profiled windows give by themselves.
     """
     runs = variant.measured
     if not runs:
@@ -35,6 +36,7 @@ def input_figures(variant: Variant) -> dict[str, Any]:
         "input": {
             "wait_ms": median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
             "counted_ms": median_of(runs, _counted_ms),
+            "step_ms": median_of(runs, lambda run: float(run.times.counted.mean()) / _NS_PER_MS),
             "idle_part": median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
             "share": share,
             "verdict": verdict_on(share),

@@ -99,9 +99,9 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "input_parts": Definition(
         "Parts of loading",
-        "From a pass of its own over some batches, timed where the work is done; medians per batch. Fetch is the data "
-        "set without its transform, collate makes a batch of samples, pin copies it to pinned memory, copy to the "
-        "device. With workers they run beside the step and beside each other: only the wait costs.",
+        "From a pass of its own over some batches, timed where the work is done; medians per batch. Fetch is the time "
+        "in the data set without its transform, collate makes a batch of samples, pin copies it to pinned memory, copy "
+        "to the device. With workers they run beside the step and beside each other: only the wait costs.",
     ),
     "operators": Definition(
         "Operators per step",

@@ -22,7 +22,6 @@ def input_pipeline(study: Study) -> Html | None:
     if not timed and not bound:
         return None
     waits = [v.input.wait_ms for v in known if v.input is not None and v.input.wait_ms is not None]
-    waits += [v.step.median for v in known if v.step is not None]
     parts = [part for part in LOADING_PARTS if any(_loading(variant).get(part) is not None for variant in timed)]
     return render(
         "input_pipeline",
@@ -44,17 +43,16 @@ def _loading(variant: Variant) -> dict[str, float | None]:
 
 
 def _waits(variants: list[Variant]) -> InlineSvg | None:
-    """A bar a variant: the step time, of which the waiting that counts, and that which a busy GPU hides."""
+    """A bar a variant: the mean step time, of which the waiting that counts, and that which a busy GPU hides."""
     rows = []
     for variant in variants:
-        found, step = variant.input, variant.step
-        if found is None or found.wait_ms is None or found.counted_ms is None or step is None:
+        found = variant.input
+        if found is None or found.wait_ms is None or found.counted_ms is None or found.step_ms is None:
             continue
-        hidden = found.wait_ms - found.counted_ms
-        rest = max(step.median - found.wait_ms, 0.0)
-        named = (("waiting", found.counted_ms), ("hidden_wait", hidden), ("rest", rest))
-        rows.append((variant.name, [Part(name, ms) for name, ms in named]))
-    return stacked_bars(rows, "input-waits", "ms per unprofiled step") if rows else None
+        rest = max(found.step_ms - found.wait_ms, 0.0)  # a step by CUDA events can be shorter than the host's wait
+        named = {"waiting": found.counted_ms, "hidden_wait": found.wait_ms - found.counted_ms, "rest": rest}
+        rows.append((variant.name, [Part(name, ms) for name, ms in named.items()]))
+    return stacked_bars(rows, "input-waits", "ms per unprofiled step, mean") if rows else None
 
 
 def _parts(variants: list[Variant]) -> InlineSvg:

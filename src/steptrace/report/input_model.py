@@ -12,12 +12,14 @@ LOADING_PARTS = ("fetch", "transform", "collate", "pin", "copy")
 class InputPipeline:
     """The wait for data in milliseconds a step, and what loading a batch is made of; None where not measured.
 
-    `counted_ms` is what of the wait counts against the step, `share` (0 to 1) its part of the step time; `idle_part` is
-    the part of the wait with the GPU idle. `loading` holds milliseconds a batch by part, None without such a pass.
+    `counted_ms` is what of the wait counts against the step, `share` (0 to 1) its part of the step time, whose mean is
+    `step_ms`; `idle_part` is the part of the wait with the GPU idle. `loading` holds milliseconds a batch by part, None
+    without such a pass.
     """
 
     wait_ms: float | None
     counted_ms: float | None
+    step_ms: float | None
     share: float | None
     verdict: str | None
     idle_part: float | None
@@ -31,6 +33,7 @@ def load_input(raw: Mapping[str, Any] | None) -> InputPipeline | None:
     return InputPipeline(
         wait_ms=raw.get("wait_ms"),
         counted_ms=raw.get("counted_ms"),
+        step_ms=raw.get("step_ms"),
         share=raw.get("share"),
         verdict=raw.get("verdict"),
         idle_part=raw.get("idle_part"),
