@@ -41,8 +41,8 @@ def healthy_variant() -> dict[str, Any]:
 def waiting(share: float, **changes: Any) -> dict[str, Any]:
     """What a step of 20 ms waits for its data."""
     parts = {"fetch": 7.0, "transform": 0.6, "collate": 0.4, "pin": None, "copy": None}
-    fields = {"wait_ms": 20 * share, "idle_part": None, "share": share, "verdict": verdict_on(share)}
-    return fields | {"breakdown_ms": parts} | changes
+    times = {"wait_ms": 20 * share, "counted_ms": 20 * share, "step_ms": 20.0}
+    return times | {"idle_part": None, "share": share, "verdict": verdict_on(share), "breakdown_ms": parts} | changes
 
 
 def site(**changes: Any) -> dict[str, Any]:
@@ -159,14 +159,14 @@ def test_input_bound_at_its_thresholds(share: float, severity: str) -> None:
     (finding,) = findings_of(input=waiting(share), breakdown_ms=None, gpu_busy_pct=None)
     assert finding.severity == severity
     assert finding.cost_ns_per_step == pytest.approx(share * 20 * MS)
-    assert any("88% of the work of loading a batch is fetch" in line for line in finding.evidence)
+    assert any("88 % of the work of loading a batch is fetch" in line for line in finding.evidence)
 
 
 def test_waiting_for_the_loader_under_a_busy_gpu_costs_nothing() -> None:
     assert findings_of(input=waiting(0.0, wait_ms=6.0, idle_part=0.0)) == []
     (finding,) = findings_of(input=waiting(0.15, wait_ms=6.0, idle_part=0.5))
     assert finding.cost_ns_per_step == pytest.approx(3 * MS)
-    assert any("the GPU is idle for 50% of that time" in line for line in finding.evidence)
+    assert any("the GPU is idle for 50 % of that time" in line for line in finding.evidence)
 
 
 def test_an_idle_gpu_is_no_finding_of_its_own_where_its_cause_is_one() -> None:

@@ -125,6 +125,11 @@ def duration(ns: float) -> str:
     return f"{number(ns)} ns"
 
 
+def percent(share: float) -> str:
+    """A share (0 to 1) in whole percent."""
+    return f"{100 * share:.0f} %"
+
+
 def number(value: float) -> str:
     """A number with three digits, from a thousand on as a whole one."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -7,8 +7,8 @@ A cost is what the cause takes at most; removing one cause may bring the next to
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule, duration
-from steptrace.findings.variants import per_variant, step_ns_of
+from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule, duration, percent
+from steptrace.findings.variants import per_variant
 from steptrace.metrics import input as waiting
 
 #: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
@@ -22,20 +22,19 @@ IDLE_CAUSES: Final = ("sync_bound", "syncs_together", "input_bound", "launch_bou
 
 def _input_bound(variant: Json) -> Iterator[Match]:
     found = variant.get("input") or {}
-    step_ns, share, part = step_ns_of(variant), found.get("share"), found.get("idle_part")
-    if step_ns is None or share is None or share < MODERATE_SHARE:
+    share, part = found.get("share"), found.get("idle_part")
+    if share is None or share < MODERATE_SHARE:
         return
-    evidence = [
-        f"{duration(found['wait_ms'] * NS_PER_MS)} of the {duration(step_ns)} step is spent in the loader's __next__"
-    ]
+    step_ns, wait_ns, counted_ns = (found[f"{name}_ms"] * NS_PER_MS for name in ("step", "wait", "counted"))
+    evidence = [f"{duration(wait_ns)} of the {duration(step_ns)} of a mean step are spent in the loader's __next__"]
     if part is not None:
-        evidence.append(f"the GPU is idle for {part:.0%} of that time")
+        evidence.append(f"the GPU is idle for {percent(part)} of that time")
     yield Match(
         severity="high" if found["verdict"] == "high" else "warning",
-        claim=f"{share:.0%} of the step is waiting for the data loader"
+        claim=f"{percent(share)} of the step is waiting for the data loader"
         + (", the GPU idle meanwhile" if part is not None else ""),
         evidence=(*evidence, *_dearest_part(found.get("breakdown_ms") or {})),
-        cost_ns_per_step=share * step_ns,
+        cost_ns_per_step=counted_ns,
         cost_share=share,
     )
 
@@ -46,7 +45,7 @@ def _dearest_part(parts: Json) -> list[str]:
     if not known:
         return []
     part = max(known, key=lambda name: known[name])
-    return [f"{known[part] / (sum(known.values()) or 1):.0%} of the work of loading a batch is {part}"]
+    return [f"{percent(known[part] / (sum(known.values()) or 1))} of the work of loading a batch is {part}"]
 
 
 def gpu_idle(variant: Json) -> Iterator[Match]:
@@ -69,7 +68,7 @@ def gpu_idle(variant: Json) -> Iterator[Match]:
 STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="input_bound",
-        condition=f"waiting for the loader with the GPU idle takes at least {MODERATE_SHARE:.0%} of the step",
+        condition=f"waiting for the loader with the GPU idle takes at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler calls 5 % moderate and 20 % high",
         advice="Raise data.num_workers or prefetch_factor, make a sample cheaper, or move decoding to the GPU.",
         counter_check="Run a variant on one batch kept in memory: its step is what a perfect loader would give.",

@@ -8,7 +8,7 @@ wait can save at most.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import A_STEP, Json, Match, Rule, duration
+from steptrace.findings.model import A_STEP, Json, Match, Rule, duration, percent
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
 from steptrace.metrics.input import MODERATE_SHARE
@@ -97,9 +97,9 @@ def syncs_together(variant: Json) -> Iterator[Match]:
 SYNC_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="sync_bound",
-        condition=f"a step would take at least {SYNC_SHARE:.0%} less without a sync site, by replay of its trace or, "
-        "where that does not fit, by exposed idle and blocked time",
-        basis=f"{SYNC_SHARE:.0%} is the default noise floor; high from {MODERATE_SHARE:.0%}",
+        condition=f"a step would take at least {percent(SYNC_SHARE)} less without a sync site, by replay of its trace "
+        "or, where that does not fit, by exposed idle and blocked time",
+        basis=f"{percent(SYNC_SHARE)} is the default noise floor; high from {percent(MODERATE_SHARE)}",
         advice="Keep the value on the device, or move the wait to the end of the step.",
         counter_check="Replace it in a variant of its own: the sync must be gone and the step faster. If the wait "
         "turns up at the next sync instead, nothing was gained.",
@@ -108,9 +108,9 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="syncs_together",
-        condition=f"without any of its syncs a step would take at least {SYNC_SHARE:.0%} less, and at least "
+        condition=f"without any of its syncs a step would take at least {percent(SYNC_SHARE)} less, and at least "
         f"{_TOGETHER:g} times what the sites save one by one",
-        basis=f"{SYNC_SHARE:.0%} is the default noise floor; high from {MODERATE_SHARE:.0%}",
+        basis=f"{percent(SYNC_SHARE)} is the default noise floor; high from {percent(MODERATE_SHARE)}",
         advice="Replace all of them in one variant: the host is held up by the first that is left.",
         counter_check="The variant without any of them must come near the foretold step time; the report shows by how "
         "much the prediction is off.",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule
+from steptrace.findings.model import Json, Match, Rule, percent
 from steptrace.findings.variants import per_variant
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
@@ -83,7 +83,7 @@ def _noise(variant: Json) -> Iterator[Match]:
     if spread is not None and spread > IQR_WARNING:
         yield Match(
             severity="high" if spread > IQR_REFUSED else "warning",
-            claim=f"step times are uneven: their interquartile range is {spread:.0%} of the median"
+            claim=f"step times are uneven: their interquartile range is {percent(spread)} of the median"
             + (", too much for a verdict" if spread > IQR_REFUSED else ""),
             evidence=tuple(noise.get("warnings") or ()),
         )
@@ -145,7 +145,8 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="noise",
-        condition=f"IQR/median of the steps is above {IQR_WARNING:.0%}; above {IQR_REFUSED:.0%} there is no verdict",
+        condition=f"IQR/median of the steps is above {percent(IQR_WARNING)}; above {percent(IQR_REFUSED)} there is no "
+        "verdict",
         basis="torch.utils.benchmark warns at the same shares",
         advice="Free the machine of other work, fix the clocks, or time more and longer steps.",
         counter_check="Look at the plot of the steps: two levels are a pattern of the training, not noise.",

@@ -7,7 +7,7 @@ tells is left out of every share.
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, duration
+from steptrace.findings.model import Json, Match, Rule, duration, percent
 from steptrace.findings.trace.window import Window, on_trace
 from steptrace.metrics.input import MODERATE_SHARE
 
@@ -31,7 +31,7 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
     wide = narrow < (without + using) / 2
     yield Match(
         severity="warning",
-        claim=f"{1 - share:.0%} of the time of matrix products, convolutions and attention runs beside the tensor "
+        claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention runs beside the tensor "
         "cores" + (", in 32 bits" if wide else ""),
         evidence=(
             f"{duration(window.each(using))} {window.per} on tensor cores, {duration(window.each(without))} not",
@@ -67,7 +67,7 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
 
 
 def _only(share: float) -> str:
-    return f"only {share:.0%} of" if share >= 0.005 else "no"
+    return f"only {percent(share)} of" if share >= 0.005 else "no"
 
 
 def _at_most_compute(window: Window, total_ns: float) -> float:
@@ -89,8 +89,8 @@ _NARROW_ADVICE: Final = (
 ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="tensor_cores_unused",
-        condition=f"of matrix products, convolutions and attention less than {TENSOR_CORE_SHARE:.0%} of the time runs "
-        f"on tensor cores, and what does not takes at least {MODERATE_SHARE:.0%} of the step",
+        condition=f"of matrix products, convolutions and attention less than {percent(TENSOR_CORE_SHARE)} of the time "
+        f"runs on tensor cores, and what does not takes at least {percent(MODERATE_SHARE)} of the step",
         basis="PyTorch's TensorBoard plugin speaks where none does; the TensorFlow Profiler calls less than 50 % of "
         "the matrix unit low; 5 % of the step is ours",
         advice="Train under bf16 autocast; where the formulas need 32 bits, allow TF32: "
@@ -102,8 +102,8 @@ ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="fp32_where_bf16_fits",
-        condition=f"less than {LOW_PRECISION_SHARE:.0%} of kernel time is in 16 bits or less, there is matrix work, "
-        f"and half of the 32-bit time is at least {MODERATE_SHARE:.0%} of the step",
+        condition=f"less than {percent(LOW_PRECISION_SHARE)} of kernel time is in 16 bits or less, there is matrix "
+        f"work, and half of the 32-bit time is at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler speaks below 10 % of 16 bits; the 5 % is ours",
         advice="Train under bf16 autocast (precision=bf16): weights and optimizer state stay in 32 bits.",
         counter_check="The equivalence check must pass and the loss curve be the same; casts are kernels of their own, "

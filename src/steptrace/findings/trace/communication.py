@@ -6,7 +6,7 @@ Times include waiting for other ranks; who they wait for is a question to all ra
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import Json, Match, Rule, duration, number
+from steptrace.findings.model import Json, Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
 
 #: Shares of a step in communication that nothing hides: moderate and high for the TensorFlow Profiler.
@@ -26,7 +26,7 @@ def _exposed(window: Window) -> Iterator[Match]:
     rows = (window.entry.get("collectives") or {}).get("by_name") or ()
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"for {window.share(exposed_ns):.0%} of the time the rank only communicates",
+        claim=f"for {percent(window.share(exposed_ns))} of the time the rank only communicates",
         evidence=(
             f"{duration(exposed_ns)} of {duration(window.step_ns)} {window.per} that no computation hides",
             *(_by_name(row, window) for row in sorted(rows, key=lambda row: -row["exposed_ns"])[:3]),
@@ -44,8 +44,8 @@ def _missing_overlap(window: Window) -> Iterator[Match]:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"computation hides {found['overlap']:.0%} of the all-reduces: they run after the backward pass instead "
-        "of beside it",
+        claim=f"computation hides {percent(found['overlap'])} of the all-reduces: they run after the backward pass "
+        "instead of beside it",
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
     )
@@ -118,7 +118,7 @@ def _by_name(row: Json, window: Window) -> str:
 COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="exposed_communication",
-        condition=f"communication that no computation hides takes at least {COMM_MODERATE:.0%} of the step",
+        condition=f"communication that no computation hides takes at least {percent(COMM_MODERATE)} of the step",
         basis="the TensorFlow Profiler calls 3 % of device collectives moderate and 15 % high",
         advice="Send less (a bf16 compression hook, gradient accumulation under no_sync), or more per step (a larger "
         "batch); on several nodes look at the network first.",
@@ -130,8 +130,8 @@ COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="missing_overlap",
-        condition=f"computation hides less than {HIDDEN_SHARE:.0%} of the all-reduces, and they take at least "
-        f"{COMM_MODERATE:.0%} of the step unhidden",
+        condition=f"computation hides less than {percent(HIDDEN_SHARE)} of the all-reduces, and they take at least "
+        f"{percent(COMM_MODERATE)} of the step unhidden",
         basis="3 % as the TensorFlow Profiler's for collectives, 15 % high; 10 % is ours",
         advice="Let DistributedDataParallel reduce bucket by bucket during the backward pass: several buckets (a "
         "smaller bucket_cap_mb), no all-reduce of one's own after it.",
@@ -143,7 +143,7 @@ COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="small_buckets",
         condition=f"a step has at least {SEVERAL} all-reduces of less than {SMALL_BYTES // 2**20} MiB on average, and "
-        f"they take at least {REDUNDANT_SHARE:.0%} of the step unhidden",
+        f"they take at least {percent(REDUNDANT_SHARE)} of the step unhidden",
         basis="DistributedDataParallel's own first bucket is 1 MiB, the others 25 MiB; the number of 4 is ours",
         advice="Raise bucket_cap_mb, so that latency is paid once for more bytes.",
         counter_check="A larger bucket begins later: look whether the part that nothing hides gets smaller.",
@@ -153,7 +153,7 @@ COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="redundant_all_reduce",
         condition="a step has several passes through DistributedDataParallel, gradients are reduced in more than the "
-        f"last, and that takes at least {REDUNDANT_SHARE:.0%} of the step",
+        f"last, and that takes at least {percent(REDUNDANT_SHARE)} of the step",
         basis="PyTorch's documentation of no_sync; 1 % is the default noise floor",
         advice="Wrap all passes but the last of a step in model.no_sync() (distributed.no_sync=true).",
         counter_check="All-reduces of a step must drop to those of one pass, the gradients stay the same; those that "

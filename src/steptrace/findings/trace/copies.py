@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from steptrace.findings.model import Match, Rule, duration, number
+from steptrace.findings.model import Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
 from steptrace.metrics.input import HIGH_SHARE, MODERATE_SHARE
 
@@ -26,7 +26,7 @@ def _copy_bound(window: Window) -> Iterator[Match]:
     inside = sum(row["ns"] for row in copies if not _HOST.search(row["kind"]))
     yield Match(
         severity="high" if window.share(exposed_ns) >= HIGH_SHARE else "warning",
-        claim=f"for {window.share(exposed_ns):.0%} of the time the GPU does nothing but copy or set memory",
+        claim=f"for {percent(window.share(exposed_ns))} of the time the GPU does nothing but copy or set memory",
         evidence=(
             f"copies and sets that no kernel hides: {duration(exposed_ns)} of {duration(window.step_ns)} {window.per}",
             *(_in_words(row, window) for row in copies[:3]),
@@ -67,7 +67,7 @@ def _in_words(row: dict[str, Any], window: Window) -> str:
 COPY_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="copy_bound",
-        condition=f"copies and sets that no kernel hides take at least {MODERATE_SHARE:.0%} of the step",
+        condition=f"copies and sets that no kernel hides take at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler calls 5 % of copies to and from the device moderate and 20 % high",
         advice="Copy the next batch on a stream of its own while this one trains (data.device_prefetch), in a smaller "
         "type, and leave values on the device.",
@@ -78,7 +78,7 @@ COPY_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="pageable_copies",
-        condition=f"copies out of or into pageable memory take at least {PAGEABLE_SHARE:.0%} of the step",
+        condition=f"copies out of or into pageable memory take at least {percent(PAGEABLE_SHARE)} of the step",
         basis="Nsight Systems (cuda_memcpy_async) names each of them; 1 % is ours, the default noise floor",
         advice="Pin the host's side: DataLoader(pin_memory=True), and .to(device, non_blocking=True).",
         counter_check="Pinning copies once more on the host and takes memory that cannot be swapped: for small batches "

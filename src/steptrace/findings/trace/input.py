@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from steptrace.findings.model import Match, Rule, duration
+from steptrace.findings.model import Match, Rule, duration, percent
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.trace.window import Window, on_trace
 from steptrace.metrics.input import HIGH_SHARE, MODERATE_SHARE
@@ -19,7 +19,7 @@ def _input_bound(window: Window) -> Iterator[Match]:
     waited = f"{duration(window.each(wait_ns))} {window.per} waiting for the loader's next batch"
     yield Match(
         severity="high" if share >= HIGH_SHARE else "warning",
-        claim=f"{share:.0%} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
+        claim=f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
         evidence=(
             waited + (f", {duration(window.each(cost_ns))} of it with the GPU idle" if with_gpu else ""),
             *([f"{found['waits']} waits in {window.steps} steps"] if window.steps and found.get("waits") else []),

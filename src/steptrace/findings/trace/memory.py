@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule
+from steptrace.findings.model import Json, Match, Rule, percent
 from steptrace.findings.step_time import BUSY_PCT
 from steptrace.findings.trace.window import Window, on_trace
 
@@ -21,7 +21,7 @@ def _low_headroom(window: Window) -> Iterator[Match]:
         if share is not None and share > FULL_SHARE:
             yield Match(
                 severity="warning",
-                claim=f"{_name(device)} is {share:.0%} full at the peak: {_gib(device['headroom_bytes'])} are left",
+                claim=f"{_name(device)} is {percent(share)} full at the peak, {_gib(device['headroom_bytes'])} left",
                 evidence=(_peak(device), *_largest(device)),
             )
 
@@ -54,8 +54,8 @@ def _fragmentation(window: Window) -> Iterator[Match]:
         if lost > FRAGMENTED and free > FREE_SHARE * reserved:
             yield Match(
                 severity="warning",
-                claim=f"{lost:.0%} of the allocator's free memory on {_name(device)} lies outside its largest free "
-                "block: a large tensor may not fit though there is room",
+                claim=f"{percent(lost)} of the allocator's free memory on {_name(device)} lies outside its largest "
+                "free block: a large tensor may not fit though there is room",
                 evidence=(_peak(device), f"{_gib(free)} reserved and not allocated at the peaks"),
             )
 
@@ -92,7 +92,7 @@ def _largest(device: Json) -> list[str]:
 
 
 def _most(share: float) -> str:
-    return "over 99 %" if share > 0.99 else f"{share:.0%}"
+    return "over 99 %" if share > 0.99 else percent(share)
 
 
 def _gib(size: float) -> str:
@@ -102,7 +102,7 @@ def _gib(size: float) -> str:
 MEMORY_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="low_headroom",
-        condition=f"the peak takes more than {FULL_SHARE:.0%} of a device's memory",
+        condition=f"the peak takes more than {percent(FULL_SHARE)} of a device's memory",
         basis="PyTorch's TensorBoard plugin warns above 90 %",
         advice="Checkpoint activations, train under bf16 autocast, drop gradients (set_to_none), or a smaller batch "
         "with gradient accumulation.",
@@ -113,7 +113,7 @@ MEMORY_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="unused_memory",
-        condition=f"the peak takes less than {UNUSED_SHARE:.0%} of a GPU's memory, and the GPU is busy, or its "
+        condition=f"the peak takes less than {percent(UNUSED_SHARE)} of a GPU's memory, and the GPU is busy, or its "
         f"multiprocessors are, for less than {BUSY_PCT:.0f} % of the time",
         basis="PyTorch's TensorBoard plugin advises a larger batch below 50 % of utilisation; half of the memory is "
         "where a batch of twice the size surely fits",
@@ -125,8 +125,8 @@ MEMORY_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="fragmented_memory",
-        condition=f"more than {FRAGMENTED:.0%} of the allocator's free memory lies outside its largest free block, and "
-        f"more than {FREE_SHARE:.0%} of what it reserved is free",
+        condition=f"more than {percent(FRAGMENTED)} of the allocator's free memory lies outside its largest free "
+        f"block, and more than {percent(FREE_SHARE)} of what it reserved is free",
         basis="ours; the measure is the TensorFlow Profiler's, which names no threshold",
         advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and let tensors of one size be reused: pad to a "
         "few lengths.",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, duration, number
+from steptrace.findings.model import Json, Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
 from steptrace.metrics.input import MODERATE_SHARE
 
@@ -75,7 +75,7 @@ OPTIMIZER_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="single_tensor_optimizer",
         condition=f"in each call of Optimizer.step one operator runs at least {ONE_BY_ONE} times (on a GPU with as "
-        f"many kernels), none of them foreach or fused, and the update takes at least {UPDATE_SHARE:.0%} of the step",
+        f"many kernels), none of them foreach or fused, and that takes at least {percent(UPDATE_SHARE)} of the step",
         basis="TorchTidy (torch.profiler's pattern OptimizerSingleTensor) names the frames _single_tensor_*; the "
         "figures are ours, so that traces without frames tell too",
         advice="Pass fused=True to the optimizer (or foreach=True): a few launches update all parameters.",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, duration
+from steptrace.findings.model import Json, Match, Rule, duration, percent
 from steptrace.findings.trace.window import window_of
 from steptrace.metrics.input import MODERATE_SHARE
 
@@ -26,7 +26,7 @@ def _straggler(summary: Json) -> Iterator[Match]:
     match = Match(
         severity="warning" if delay_ns >= MODERATE_SHARE * step_ns else "info",
         claim=f"the other ranks wait for rank {found['rank']}: it comes last by {duration(delay_ns)} "
-        f"{windows[0].per}, and causes {found['share']:.0%} of all waiting",
+        f"{windows[0].per}, and causes {percent(found['share'])} of all waiting",
         evidence=(
             f"{duration(windows[0].each(found['caused_ns']))} of other ranks' waiting {windows[0].per}, added up",
             *(
@@ -45,7 +45,7 @@ STRAGGLER_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="straggler",
         condition=f"one rank causes more than half of all waiting in collectives, by more than the clocks' noise, and "
-        f"comes later than the second-last by at least {DELAY_SHARE:.0%} of the step",
+        f"comes later than the second-last by at least {percent(DELAY_SHARE)} of the step",
         basis="ours: the TensorFlow Profiler's test (modified z-score above 3.5) needs three hosts; 1 % is the default "
         "noise floor",
         advice="Compare that rank's trace with another's (steptrace diff): more data, a slower loader or GPU, work "

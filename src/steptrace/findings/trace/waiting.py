@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from steptrace.findings.model import Match, Rule, duration, number
+from steptrace.findings.model import Match, Rule, duration, number, percent
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
 from steptrace.findings.sync_cost import SYNC_RULES, sync_sites, syncs_together
 from steptrace.findings.trace.window import Window, as_variant, on_trace
@@ -88,8 +88,8 @@ WAITING_RULES: Final[tuple[Rule, ...]] = (
     replace(_ON_VARIANTS["gpu_idle"], find=on_trace(lambda window: gpu_idle(as_variant(window)))),
     Rule(
         name="launch_bound",
-        condition=f"the GPU is idle for want of a launch for at least {HOST_MODERATE:.0%} of the step, and half of "
-        f"its kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} µs; the idle time is less than "
+        condition=f"the GPU is idle for want of a launch for at least {percent(HOST_MODERATE)} of the step, and half "
+        f"of its kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} µs; the idle time is less than "
         f"{LAUNCH_NS / 1e3:.0f} µs a launch",
         basis="the TensorFlow Profiler calls 3 % of kernel launch moderate and 15 % high; 10 and 250 µs are "
         "ours: a launch costs the host 3-10 µs, with operator, Python and profiler some tens",
@@ -102,9 +102,9 @@ WAITING_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="host_bound",
-        condition=f"the GPU is idle for want of a launch for at least {HOST_MODERATE:.0%} of the step, though half of "
-        f"its kernels and copies take {SHORT_KERNEL_NS / 1e3:.0f} µs or more, or more than {LAUNCH_NS / 1e3:.0f} µs a "
-        "launch",
+        condition=f"the GPU is idle for want of a launch for at least {percent(HOST_MODERATE)} of the step, though "
+        f"half of its kernels and copies take {SHORT_KERNEL_NS / 1e3:.0f} µs or more, or it is "
+        f"{LAUNCH_NS / 1e3:.0f} µs a launch or more",
         basis="the TensorFlow Profiler calls 3 % of other host time moderate and 15 % high; 10 and 250 µs are ours",
         advice="Find in the gaps named here what the host does before it launches: Python code, logging, work on the "
         "CPU. Move it to another thread or out of the step.",
