@@ -11,6 +11,7 @@ import pytest
 
 from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
 from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
+from steptrace.findings.document import rules_page
 from steptrace.metrics.reduce_passes import FORWARD
 from steptrace.summary import summarize
 
@@ -334,3 +335,16 @@ def test_gloo_on_a_host_counts_as_communication(tmp_path: Path) -> None:
         builder.add("user_annotation", "gloo:all_reduce", k * MS + 705 * US, 200 * US, tid=LOADER, args=args)
     (finding,) = find_in_trace(entry_of(builder, tmp_path))
     assert (finding.rule, finding.cost_ns_per_step) == ("missing_overlap", 200 * US)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_documented_rules_are_the_rules() -> None:
+    """If this fails: python -m steptrace.findings.document > docs/findings.md"""
+    assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == rules_page()
+
+
+def test_the_studies_that_demonstrate_rules_exist() -> None:
+    named = {rule.study for rule in (*RULES, *TRACE_RULES, *RANK_RULES)} - {None}
+    assert named <= {path.stem for path in (ROOT / "config" / "study").glob("*.yaml")}
