@@ -96,13 +96,12 @@ def _bandwidths(said: Sequence[Communication]) -> list[dict[str, Any]]:
 
 
 def _straggler(runs: Sequence[Measured]) -> dict[str, Any] | None:
-    """The rank that most runs name as the one the others wait for, with medians; None if fewer than half name it."""
-    named = [found for run in runs if (found := ((run.summary or _NOTHING).get("ranks") or _NOTHING).get("straggler"))]
-    ranks = [found["rank"] for found in named]
-    if not ranks:
+    """The rank that others wait for in every run, with its median share of the waiting; None if runs disagree.
+
+    Of two ranks one always causes the larger part: only that it is the same one time and again says something.
+    """
+    named = [((run.summary or _NOTHING).get("ranks") or _NOTHING).get("straggler") or _NOTHING for run in runs]
+    ranks = {found.get("rank") for found in named}
+    if len(ranks) != 1 or None in ranks:
         return None
-    rank = max(sorted(set(ranks)), key=ranks.count)
-    of_rank = [found for found in named if found["rank"] == rank]
-    if 2 * len(of_rank) <= len(runs):
-        return None
-    return {"rank": rank, "share": median_of(of_rank, lambda f: f["share"]), "runs": len(of_rank)}
+    return {"rank": ranks.pop(), "share": median_of(named, lambda found: found["share"]), "runs": len(named)}

@@ -68,6 +68,11 @@ def communication(study: Study) -> Html | None:
         found=found,
         first=next(iter(found.values())),
         alone=alone,
+        sizes=sorted({tried["bytes"] for entry in found.values() for tried in entry["bandwidths"]}),
+        rates={
+            name: {tried["bytes"]: tried["bus_bytes_per_s"] for tried in entry["bandwidths"]}
+            for name, entry in found.items()
+        },
         bars=bars,
         sentences=_sentences(found),
         terms=TERMS,
@@ -80,10 +85,11 @@ def _sentences(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, entry in found.items():
         buckets, per_step, ratio = entry["buckets"], entry["all_reduces_per_step"], entry["measured_over_expected"]
         if buckets and per_step and entry["accumulate"] > 1 and per_step > 1.5 * buckets:
-            times = fmt.multiple(per_step / buckets)
-            told.append(f"`{name}` reduces its gradients {times} a step, where once would do.")
+            times = fmt.count(round(per_step / buckets, 1))
+            told.append(f"`{name}` reduces its gradients {times} times a step, where once would do.")
         elif ratio is not None and ratio >= FAR_ABOVE:
-            told.append(f"`{name}` spends {fmt.multiple(ratio)} the expected time on all-reduces.")
+            hidden = "" if entry["overlap"] is None else f", {fmt.share(entry['overlap'])} of it hidden"
+            told.append(f"`{name}` has all-reduces under way for {fmt.multiple(ratio)} the expected time{hidden}.")
     return told
 
 

@@ -13,8 +13,8 @@ from steptrace.report.trace_model import TraceView
 _TERMS = (
     Definition(
         "Wait",
-        "From a rank's arrival in a collective (its kernel's start) to the arrival of the last rank. All of it is "
-        "caused by the rank that was last.",
+        "From a rank's arrival in a collective (its kernel's start, on a host its label's) to the arrival of the last "
+        "rank. All of it is caused by the rank that was last.",
     ),
     Definition(
         "Delay",
@@ -27,8 +27,14 @@ _TERMS = (
     ),
     Definition(
         "Matching",
-        "A collective is found on several ranks by its process group and number. Where a trace does not hold them, by "
-        "time: the ranks' activities have an instant in common and end together.",
+        "A collective is found on several ranks by its process group and number. One that the host carries out (gloo) "
+        "is the n-th of its size in its step, as ranks must ask for them in one order. Where a trace holds no numbers, "
+        "by time: the ranks' activities have an instant in common and end together.",
+    ),
+    Definition(
+        "Expected all-reduce",
+        "Parameter bytes × 2(n−1)/n ÷ the bus bandwidth that the run measured by all-reduces alone, for n ranks. The "
+        "simpler formula is parameters × 4 bytes ÷ bandwidth. Known for runs recorded here.",
     ),
     Definition(
         "Clock",
