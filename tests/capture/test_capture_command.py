@@ -61,10 +61,10 @@ def test_the_list_shows_who_can_be_captured(control, sleeper, capsys):
     _enter(control, _process(5, rank=0, job="a", host="elsewhere"))
     assert main(["capture", "--list"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["host", "pid", "rank", "steps", "running", "state", "command"],
-        [identity.host(), str(other), "-", "1234", "1h01m", "ready", "python", "train.py"],
-        ["elsewhere", "5", "0", "of", "4", "0", "1h01m", "ready", "python", "train.py"],
-        [identity.host(), str(pid), "1", "of", "4", "7", "1h01m", "ready", "python", "train.py"],
+        ["host", "pid", "rank", "steps", "running", "state", "script"],
+        [identity.host(), str(other), "-", "1234", "1h01m", "ready", "train.py"],
+        ["elsewhere", "5", "0", "of", "4", "0", "1h01m", "ready", "train.py"],
+        [identity.host(), str(pid), "1", "of", "4", "7", "1h01m", "ready", "train.py"],
     ]
 
 

@@ -97,7 +97,7 @@ def test_all_ranks_record_the_same_steps(start, while_stepping, tmp_path, capsys
         rank.ready()
     assert main(["capture", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["pid", "rank", "steps", "running", "state", "command"]
+    assert lines[0].split() == ["pid", "rank", "steps", "running", "state", "script"]
     assert [line.split()[:5] for line in lines[1:]] == [[str(ranks[i].pid), str(i), "of", "2", "0"] for i in range(2)]
 
     # By the number of a rank, then by that of their common ancestor, which is this process

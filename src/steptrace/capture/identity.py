@@ -80,5 +80,5 @@ def command_line() -> tuple[str, ...]:
 
 
 def script() -> str:
-    """What this process runs, in short: its script or module."""
-    return sys.argv[0] if sys.argv and sys.argv[0] else Path(sys.executable).name
+    """What this process runs: its script or module and arguments, the same in processes that it has spawned."""
+    return " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name

@@ -134,13 +134,12 @@ def _print_list(targets: Sequence[ask.Target]) -> None:
         state = "recording" if target.recording else "ready"
         host = [process.host] if several_hosts else []
         age = _age(time.time() - process.since)
-        rows.append([*host, str(process.pid), rank, str(steps), age, state, _shown(process.command, process.script)])
-    head = [*(["host"] if several_hosts else []), "pid", "rank", "steps", "running", "state", "command"]
+        rows.append([*host, str(process.pid), rank, str(steps), age, state, _shown(process.script)])
+    head = [*(["host"] if several_hosts else []), "pid", "rank", "steps", "running", "state", "script"]
     print("\n".join(columns(head, rows)))  # noqa: T201
 
 
-def _shown(command: Sequence[str], script: str) -> str:
-    text = " ".join(command) or script
+def _shown(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
