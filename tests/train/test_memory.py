@@ -1,14 +1,12 @@
 """What a training holds, the limit on it, and what it tells when it runs out; for real, on a CPU."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from steptrace.memory_record import MEMORY_FILE, RunMemory, read_memory, write_memory
-from steptrace.record import read_status
+from steptrace.train.loop import train_step
 from steptrace.train.main import main
 from steptrace.train.memory import watched_memory
 from steptrace.train.out_of_memory import is_out_of_memory, phase_of, requested_bytes
@@ -17,6 +15,12 @@ from steptrace.train.setup import training
 #: Forward alone keeps some 70 MB of each of the two hidden layers, the batch takes 21 MB.
 LARGE = {"data.dataset.image_size": 256, "data.batch_size": 16, "data.dataset.length": 16, "model.hidden": 16}
 MIB = 2**20
+
+
+def train_until_out_of_memory(config, out):
+    with watched_memory(config, torch.device("cpu"), out) as memory, training(config, 7) as parts:
+        memory.training = parts
+        train_step(parts)
 
 
 def test_a_run_counts_its_parameters_gradients_and_optimizer_state(write_config, make_config, tmp_path):
@@ -41,15 +45,10 @@ def test_gradients_filled_with_zeros_are_held_between_steps(make_config):
     assert found.held["gradients"] == found.gradient_bytes == found.held["parameters"]
 
 
-def test_a_training_beyond_its_limit_is_out_of_memory_and_says_what_was_alive(write_config, tmp_path):
-    config = write_config({**LARGE, "scale.memory_limit_mb": 230})
-    out = tmp_path / "run0"
-    trains = [sys.executable, "-m", "steptrace.train.main", "--config", str(config), "--out", str(out), "--repeat", "0"]
-    supervise = [sys.executable, "-m", "steptrace.train.supervise", "--out", str(out), "--attempt", "1"]
-    subprocess.run([*supervise, "--expect", "run.json", "--", *trains], check=True, capture_output=True, timeout=120)
-    status = read_status(out)
-    assert status.status == "oom", status
-    assert "DefaultCPUAllocator" in (status.error or "")
+def test_a_training_beyond_its_limit_says_what_was_alive(make_config, tmp_path):
+    config, out = make_config({**LARGE, "scale.memory_limit_mb": 230}), tmp_path
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        train_until_out_of_memory(config, out)
     memory = read_memory(out)
     assert memory is not None
     assert memory.oom is not None
@@ -63,6 +62,7 @@ def test_a_training_beyond_its_limit_is_out_of_memory_and_says_what_was_alive(wr
     assert sizes["activations"] >= layer
     rows = {(row.category, row.what, row.shape): row.bytes for row in memory.oom.live}
     assert rows["activations", "ReluBackward0", (16, 16, 256, 256)] == layer
+    assert memory.oom.used_bytes is not None
     assert 0 < memory.oom.used_bytes <= 230 * MIB
     assert sum(sizes.values()) >= memory.oom.used_bytes
 
@@ -77,8 +77,6 @@ def test_the_limit_ends_with_the_training(make_config):
 
 
 def test_the_part_of_the_step_that_failed_is_read_from_the_traceback(make_config):
-    from steptrace.train.loop import train_step
-
     class Failing(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):  # noqa: ARG004

@@ -164,9 +164,10 @@ def _one_step(variant: Variant, entry: Mapping[str, Any]) -> list[list[int | Non
     assert run.measured is not None
     assert run.measured.summary is not None
     steps = run.measured.summary["traces"][0].get("steps") or ()
-    inside = [s for s in steps if s["start_ns"] <= entry["peak_ts"] < s["start_ns"] + s["dur_ns"]]
+    spans = [(step["start_ns"], step["start_ns"] + step["dur_ns"]) for step in steps if "start_ns" in step]
+    inside = [(start, end) for start, end in spans if start <= entry["peak_ts"] < end]
     if not inside:
         return list(curve)
-    start, end = inside[0]["start_ns"], inside[0]["start_ns"] + inside[0]["dur_ns"]
+    start, end = inside[0]
     before = [point for point in curve if (point[0] or 0) < start][-1:]
     return [[start, *before[0][1:]]] * bool(before) + [point for point in curve if start <= (point[0] or 0) <= end]

@@ -224,7 +224,7 @@ DEFINITIONS: dict[str, Definition] = {
         "Largest batch",
         "A line through the peaks at two or more batch sizes, all else equal: peak = fixed + per sample x batch. The "
         "largest batch is what of it fits the capacity; the residual is the largest relative distance of a measured "
-        "peak from the line. `steptrace find-batch` verifies it by running it.",
+        "peak from the line. The command find-batch verifies it by training with it.",
     ),
     "finding_cost": Definition(
         "Up to",

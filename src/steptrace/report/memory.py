@@ -14,6 +14,8 @@ from steptrace.report.model import Study
 
 #: More curves than this start folded.
 _MANY: Final = 4
+#: Live tensors of a smaller share are not listed.
+_WORTH_A_ROW: Final = 0.001
 #: With a larger residual nothing is foretold; `compare.memory_fit` judges by the same figure.
 _MOST_RESIDUAL: Final = 0.10
 
@@ -54,7 +56,7 @@ def _ran_out(study: Study, name: str, found: Mapping[str, Any], fits: Sequence[M
         "name": name,
         "sentence": _sentence(found),
         "message": oom["message"],
-        "rows": oom["live"],
+        "rows": [row for row in oom["live"] if row["bytes"] >= _WORTH_A_ROW * sum(oom["by_category"].values())],
         "bars": category_bars([(f"{name}, when memory ran out", oom["by_category"])], "Bytes alive by category."),
         "advice": _advice(study, name, found, next((fit for fit in fits if name in fit["variants"]), None)),
     }
@@ -104,7 +106,8 @@ def _advice(study: Study, name: str, found: Mapping[str, Any], fit: Mapping[str,
 
 def _fit(fit: Mapping[str, Any]) -> dict[str, Any]:
     """A line with its chart and the sentence on what it foretells."""
-    line = f"peak = {fmt.size_bytes(fit['fixed_bytes'])} + {fmt.size_bytes(fit['per_sample_bytes'])} × batch"
+    fixed = fit["fixed_bytes"]
+    line = f"peak = {fmt.size_bytes(fit['per_sample_bytes'])} × batch {'-+'[fixed >= 0]} {fmt.size_bytes(abs(fixed))}"
     residual = fit["residual"]
     trust = "two sizes, so no residual" if residual is None else f"residual {fmt.share(residual)}"
     if fit["largest_batch"] is None:

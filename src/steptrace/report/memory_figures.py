@@ -21,7 +21,7 @@ CATEGORIES: Final = {
 
 _TOP, _PLOT, _FOOT = 26.0, 120.0, 22.0
 _ROW, _BAR, _LINE = 44.0, 16.0, 19.0
-_FIT_PLOT = 170.0
+_FIT_PLOT, _LABEL = 170.0, 62.0
 #: A foretold batch more times as large as the largest measured one is told, not drawn.
 _REACH: Final = 6
 
@@ -164,9 +164,11 @@ def fit_chart(fit: Mapping[str, Any]) -> InlineSvg:
             _text(0, y - 6, f"capacity {fmt.size_bytes(capacity)}", _SMALL),
             _text(x, floor + 16, f"{largest} should fit", f'text-anchor="end" {_SMALL}'),
         ]
-    for size, peak in peaks:
-        x, y = at(size, peak)
-        parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="var(--blue)"><title>{size}</title></circle>')
-        parts.append(_text(x, y - 9, fmt.size_bytes(peak), f'text-anchor="middle" {_SMALL}'))
-        parts.append(_text(x, floor + 16, str(size), f'text-anchor="middle" {_SMALL}'))
+    for index, (size, peak) in enumerate(peaks):
+        (x, y), word = at(size, peak), fmt.size_bytes(peak)
+        parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="var(--blue)"><title>{size}: {word}</title></circle>')
+        # The largest has its label; of the others those that leave room for the next.
+        if index == len(peaks) - 1 or at(peaks[index + 1][0], 0)[0] - x >= _LABEL:
+            parts.append(_text(max(x, _LABEL / 2), y - 9, word, f'text-anchor="middle" {_SMALL}'))
+            parts.append(_text(x, floor + 16, str(size), f'text-anchor="middle" {_SMALL}'))
     return InlineSvg("".join([*parts, "</svg>"]))

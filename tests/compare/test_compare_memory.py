@@ -1,0 +1,122 @@
+"""Memory of the variants side by side, those that ran out of it, and the line through batch sizes."""
+
+from typing import Any
+
+import pytest
+
+from steptrace.compare.study import compare
+from steptrace.memory_record import LiveTensors, OutOfMemory, RunMemory, write_memory
+from steptrace.record import write_status
+
+MIB = 2**20
+
+
+def entry(peak: int, **changes: Any) -> dict[str, Any]:
+    """One of a trace's `memory`; two steps of 20 ms begin at 0."""
+    found = {
+        "device_type": "cpu",
+        "device": None,
+        "peak_allocated_bytes": peak,
+        "peak_reserved_bytes": None,
+        "peak_ts": 25_000_000,
+        "before_bytes": 10 * MIB,
+        "complete": True,
+        "capacity_bytes": 1000 * MIB,
+        "capacity_source": "limit",
+        "headroom_bytes": 1000 * MIB - peak,
+        "fragmentation": None,
+        "by_category": {"parameters": 10 * MIB, "activations": peak - 10 * MIB},
+        "at_peak": [],
+        "curve": [[ms * 1_000_000, ms * MIB, None] for ms in range(0, 40, 3)],
+    }
+    return found | changes
+
+
+PARTS = {"compute_ns": 1, "exposed_comm_ns": 0, "exposed_memory_ns": 0, "idle_ns": 0}
+STEPS = [{"start_ns": k * 20_000_000, "dur_ns": 20_000_000, **PARTS} for k in range(2)]
+
+
+def config(batch: int, **changes: Any) -> dict[str, Any]:
+    return {"study": "s", "variant": f"b{batch}", "data": {"batch_size": batch, "num_workers": 0}, "seed": 0, **changes}
+
+
+@pytest.fixture
+def add(folder, trace_of):
+    """Adds the runs of a variant with these peaks in MiB."""
+
+    def add(name, batch, peaks, changes=None, **of_entry):
+        for repeat, peak in enumerate(peaks):
+            memory = [entry(peak * MIB, **of_entry), entry(16, device_type="cuda", device=0)]
+            made = trace_of(memory=memory, steps=STEPS)
+            run_dir = folder.add_run(name, repeat, [10.0] * 20, summary=made, config=config(batch, **(changes or {})))
+            write_memory(run_dir, RunMemory("cpu", batch, 1000 * MIB, "limit", {"parameters": 10}, 7))
+
+    return add
+
+
+def ran_out(folder, status_of, name, batch):
+    run_dir = folder.path / name / "run0"
+    write_status(run_dir, status_of("oom", error="DefaultCPUAllocator: can't allocate memory"))
+    live = tuple(
+        LiveTensors("activations", "ReluBackward0", (batch, 8), "float32", 1, size) for size in range(60, 30, -1)
+    )
+    sizes = {"parameters": 10, "activations": 900}
+    oom = OutOfMemory("can't allocate", "forward", 5 * MIB, 998 * MIB, sizes, live)
+    write_memory(run_dir, RunMemory("cpu", batch, 1000 * MIB, "limit", {"parameters": 10}, oom=oom))
+    (folder.path / name / "config.yaml").write_text(
+        f"study: s\nvariant: {name}\nseed: 0\ndata:\n  batch_size: {batch}\n  num_workers: 0\n"
+    )
+
+
+def test_figures_are_medians_of_the_device_that_trained(folder, add):
+    folder.make_study([{"name": "base"}])
+    add("base", 8, [100, 120, 110])
+    memory = compare(folder.path)["variants"][0]["memory"]
+    assert memory["peak_allocated_bytes"] == 110 * MIB
+    assert memory["by_category"] == {"parameters": 10 * MIB, "activations": 100 * MIB}
+    assert (memory["device_type"], memory["batch_size"], memory["gradient_bytes"]) == ("cpu", 8, 7)
+    assert (memory["capacity_bytes"], memory["headroom_bytes"]) == (1000 * MIB, 890 * MIB)
+    assert memory["oom"] is None
+
+
+def test_the_curve_is_that_of_the_step_with_the_peak(folder, add):
+    folder.make_study([{"name": "base"}], repeats=1)
+    add("base", 8, [100])
+    curve = compare(folder.path)["variants"][0]["memory"]["curve"]
+    assert [ts // 1_000_000 for ts, *_ in curve] == [20, 21, 24, 27, 30, 33, 36, 39]
+    assert curve[0][1] == 18 * MIB  # what holds as the step begins
+
+
+def test_variants_that_differ_in_the_batch_alone_are_on_one_line(folder, add, status_of):
+    folder.make_study([{"name": name} for name in ("base", "b16", "b32", "other", "too_large")], repeats=1)
+    add("base", 8, [100])
+    add("b16", 16, [180])
+    add("b32", 32, [340])
+    add("other", 64, [77], {"seed": 1})
+    ran_out(folder, status_of, "too_large", 128)
+    found = compare(folder.path)
+    (fit,) = found["memory_fit"]
+    assert fit["variants"] == ["base", "b16", "b32", "too_large"]
+    assert fit["out_of_memory"] == ["too_large"]
+    assert (round(fit["fixed_bytes"]), round(fit["per_sample_bytes"])) == (20 * MIB, 10 * MIB)
+    assert fit["residual"] == pytest.approx(0, abs=1e-9)
+    assert (fit["largest_batch"], fit["failed_batch"]) == (98, 128)
+    memory = found["variants"][-1]["memory"]
+    assert (memory["batch_size"], memory["peak_allocated_bytes"]) == (128, None)
+    assert (memory["oom"]["phase"], memory["oom"]["requested_bytes"]) == ("forward", 5 * MIB)
+    assert (memory["oom"]["runs"], memory["oom"]["of"], len(memory["oom"]["live"])) == ([0], 1, 15)
+
+
+def test_peaks_without_what_was_held_before_are_on_no_line(folder, add):
+    folder.make_study([{"name": "base"}, {"name": "b16"}], repeats=1)
+    add("base", 8, [100], complete=False)
+    add("b16", 16, [180], complete=False)
+    assert compare(folder.path)["memory_fit"] == []
+
+
+def test_without_allocations_there_is_no_memory(folder, trace_of):
+    folder.make_study([{"name": "base"}], repeats=1)
+    folder.add_run("base", 0, [10.0] * 20, summary=trace_of(memory=None))
+    found = compare(folder.path)
+    assert found["variants"][0]["memory"] is None
+    assert found["memory_fit"] == []

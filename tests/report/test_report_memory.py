@@ -1,0 +1,177 @@
+"""The section on memory, and a study that ran out of it for real, all the way to its page."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from steptrace.compare.study import compare
+from steptrace.findings import with_findings
+from steptrace.record import read_status, write_json
+from steptrace.report.build import load_study
+from steptrace.report.memory import memory
+from steptrace.report.memory_figures import category_bars, fit_chart, memory_curve
+from steptrace.report.notebook import render_study
+
+MIB = 2**20
+ENTRY = {
+    "device_type": "cuda",
+    "batch_size": 16,
+    "peak_allocated_bytes": 180 * MIB,
+    "peak_reserved_bytes": 200 * MIB,
+    "before_bytes": 10 * MIB,
+    "capacity_bytes": 1000 * MIB,
+    "capacity_source": "device",
+    "headroom_bytes": 800 * MIB,
+    "fragmentation": 0.25,
+    "complete": True,
+    "gradient_bytes": 5 * MIB,
+    "by_category": {"parameters": 10 * MIB, "activations": 170 * MIB, "unknown": 0},
+    "curve": [[0, 10 * MIB, 200 * MIB], [5, 180 * MIB, 200 * MIB], [9, 10 * MIB, 200 * MIB]],
+    "peak_ts": 5,
+    "oom": None,
+}
+OOM = {
+    "message": "out of memory",
+    "phase": "backward",
+    "requested_bytes": 64 * MIB,
+    "used_bytes": 990 * MIB,
+    "by_category": {"parameters": 10 * MIB, "activations": 900 * MIB, "unknown": 80 * MIB},
+    "live": [
+        {"category": "activations", "what": "ReluBackward0", "shape": [256, 16], "count": 3, "bytes": 900 * MIB},
+        {"category": "parameters", "what": "parameters", "shape": [], "count": 1, "bytes": 4},
+    ],
+    "runs": [0, 2],
+    "of": 3,
+}
+for row in OOM["live"]:
+    row["dtype"] = "float32"
+FIT = {
+    "variants": ["small", "base", "too_large"],
+    "out_of_memory": ["too_large"],
+    "peaks": [[8, 100 * MIB], [16, 180 * MIB]],
+    "fixed_bytes": 20 * MIB,
+    "per_sample_bytes": 10 * MIB,
+    "residual": None,
+    "capacity_bytes": 1000 * MIB,
+    "largest_batch": 98,
+    "failed_batch": 256,
+}
+
+
+def text_of(page):
+    return " ".join(re.sub("<[^>]+>", " ", page).split())
+
+
+def section(builder, fits=(FIT,)):
+    builder.comparison["memory_fit"] = list(fits)
+    return memory(load_study(builder.write()))
+
+
+def test_peaks_stand_side_by_side_with_the_line(study_builder):
+    study_builder.add("small", [20.0, 20.1], memory={**ENTRY, "batch_size": 8, "peak_allocated_bytes": 100 * MIB})
+    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
+    page = section(study_builder)
+    text = text_of(page)
+    assert "base 16 180 MiB 200 MiB 10.0 MiB 5.00 MiB 1000 MiB 800 MiB 25 %" in text
+    assert "peak = 10.0 MiB × batch + 20.0 MiB (two sizes, so no residual): 1000 MiB should hold a batch of 98" in text
+    assert "On a CPU" not in text
+    assert page.count("<svg") == 4  # bars, line, two curves
+
+
+def test_a_variant_that_ran_out_says_what_was_alive_and_what_to_try(study_builder):
+    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
+    nothing = dict.fromkeys(ENTRY) | {"device_type": "cuda", "batch_size": 256, "capacity_bytes": 1000 * MIB}
+    error = {"status": "oom", "exit_code": 1, "signal": None, "error": "out of memory", "log_tail": []}
+    study_builder.fail("too_large", "oom", error)["memory"] = nothing | {"by_category": {}, "oom": OOM}
+    text = text_of(section(study_builder))
+    assert (
+        "Runs 0 and 2 (2 of 3) ran out of memory in the backward pass, at a batch of 256: "
+        "it asked for 64.0 MiB with 990 MiB taken of 1000 MiB."
+    ) in text
+    assert "900 MiB activations ReluBackward0 256 × 16 float32 3" in text
+    assert "98 should fit, by the line through the peaks at batches of 8 and 16" in text
+    assert "step.accumulate=3 with data.batch_size=86" in text
+    assert "steptrace find-batch masked_loss too_large finds" in text_of(section(study_builder, ()))
+
+
+def test_a_study_without_memory_has_no_such_section(make_study):
+    assert memory(load_study(make_study("cpu"))) is None
+
+
+def test_peaks_on_no_line_foretell_nothing(study_builder):
+    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
+    text = text_of(section(study_builder, [{**FIT, "residual": 0.4, "largest_batch": None}]))
+    assert "the peaks lie on no rising line, so nothing is foretold" in text
+
+
+def test_figures_of_nothing_are_none():
+    assert memory_curve({**ENTRY, "curve": []}, "x") is None
+    assert category_bars([("x", {})], "") is None
+    far = fit_chart({**FIT, "largest_batch": 10_000})
+    assert "capacity" not in far
+    assert "capacity" in fit_chart({**FIT, "largest_batch": 90})
+
+
+CONFIG = """
+study: oom
+variant: base
+digest: d
+seed: 0
+device: cpu
+model: {_target_: steptrace.workloads.residual.ResidualNet, hidden: 8, blocks: 2}
+loss: {_target_: steptrace.workloads.masked_losses.IgnoreIndexLoss}
+data:
+  dataset: {_target_: steptrace.workloads.segmentation.RandomMasks, length: 64, image_size: 128}
+  batch_size: 64
+  num_workers: 0
+optimizer: {_target_: torch.optim.SGD, _partial_: true, lr: 0.1}
+scale: {memory_limit_mb: 150, threads: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def study_out_of_memory(tmp_path_factory):
+    """A study whose only run met its limit; its config is completed with the schema's defaults."""
+    from omegaconf import OmegaConf
+
+    from steptrace.config.schema import RootConfig
+
+    folder = tmp_path_factory.mktemp("oom") / "results" / "oom"
+    precision = {"name": "fp32", "autocast": None, "tf32": False, "tolerance": {"loss": 1e-5, "gradient": 1e-4}}
+    profile = {"wait": 0, "warmup": 0, "active": 1}
+    scale = {"name": "cpu", "warmup_steps": 1, "timed_steps": 2}
+    defaults = OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(RootConfig)))
+    made = {"precision": precision, "profile": profile, "scale": scale}
+    whole = OmegaConf.merge(defaults, made, OmegaConf.create(CONFIG))
+    run_dir = folder / "base" / "run0"
+    run_dir.mkdir(parents=True)
+    OmegaConf.save(whole, folder / "base" / "config.yaml")
+    variant = {"name": "base", "overrides": [], "hypothesis": None, "baseline": "base", "digest": "d"}
+    study = {"name": "oom", "title": "Too large", "question": "", "text": "", "baseline": "base", "scale": "cpu"}
+    write_json(folder / "study.json", study | {"repeats": 1, "variants": [variant]})
+    trains = [sys.executable, "-m", "steptrace.train.main", "--config", str(folder / "base" / "config.yaml")]
+    trains += ["--out", str(run_dir), "--repeat", "0"]
+    supervise = [sys.executable, "-m", "steptrace.train.supervise", "--out", str(run_dir), "--attempt", "1"]
+    subprocess.run([*supervise, "--expect", "run.json", "--", *trains], check=True, capture_output=True, timeout=200)
+    return folder
+
+
+def test_an_out_of_memory_ends_in_a_page(study_out_of_memory: Path):
+    folder = study_out_of_memory
+    status = read_status(folder / "base" / "run0")
+    assert (status.status, status.exit_code) == ("oom", 1), status
+    write_json(folder / "comparison.json", with_findings(compare(folder)))
+    entry = json.loads((folder / "comparison.json").read_text())["variants"][0]
+    assert entry["status"] == "oom"
+    assert entry["memory"]["capacity_bytes"] == 150 * MIB
+    assert entry["memory"]["oom"]["phase"] == "forward"
+    page = folder.parent.parent / "oom.html"
+    render_study(folder / "comparison.json", page, folder / "report.ipynb")
+    text = text_of(page.read_text())
+    assert "ran out of memory in the forward pass, at a batch of 64" in text
+    assert "What was alive" in text
+    assert "steptrace find-batch oom base" in text
