@@ -127,11 +127,12 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
     if limit_bytes is None:
         yield
         return
-    torch.cuda.set_per_process_memory_fraction(min(limit_bytes / _total(device), 1.0), device)
+    index = torch.cuda.current_device() if device.index is None else device.index  # it takes no device without index
+    torch.cuda.set_per_process_memory_fraction(min(limit_bytes / _total(device), 1.0), index)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(1.0, index)
 
 
 @contextmanager
