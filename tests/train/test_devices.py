@@ -59,6 +59,26 @@ def test_each_gpu_is_given_once_and_only_what_is_visible(monkeypatch):
     third.close()
 
 
+def test_several_gpus_are_taken_together_or_not_at_all(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: [f"GPU-{i}" for i in "abc"])
+    pair = acquire("cuda", waiting=give_up, count=2)
+    assert pair.environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert pair.device == "gpu-a+gpu-b"
+    with pytest.raises(GaveUp):
+        acquire("cuda", waiting=give_up, count=2)
+    acquire("cuda", waiting=give_up).close()  # the third is free: who waits for two holds none
+    pair.close()
+    acquire("cuda", waiting=give_up, count=3).close()
+
+
+def test_fewer_gpus_than_needed_is_an_error_at_once(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(TrainError, match="needs 2 GPUs, and this process may use 1"):
+        acquire("cuda", waiting=give_up, count=2)
+    acquire("cpu", waiting=give_up, count=2).close()  # a CPU is one device for any number of ranks
+
+
 def test_the_same_gpu_under_another_index_is_the_same_lock(monkeypatch):
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: ["GPU-a", "GPU-b"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

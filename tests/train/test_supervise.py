@@ -178,3 +178,11 @@ def test_the_child_ends_when_the_supervisor_is_told_to(running, out, number):
     os.kill(supervisor, number)
     wait_for(lambda: gone(child) and gone(supervisor))
     assert not (out / "status.json").exists()
+
+
+def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    status = supervise(out, "print('trained')", "--device", "cuda", "--devices", "2")
+    assert status.status == "failed"
+    assert "needs 2 GPUs, and this process may use 1" in status.error
+    assert "trained" not in (out / "train.log").read_text()

@@ -1,0 +1,87 @@
+"""What comparison.json says of the ranks' communication."""
+
+import pytest
+
+from steptrace.compare import compare
+from steptrace.record import Bandwidth, Communication, write_communication
+
+SAID = Communication(
+    world_size=4,
+    backend="gloo",
+    parameters=1_000,
+    parameter_bytes=4_000,
+    bucket_bytes=(3_000, 1_000),
+    bandwidths=(Bandwidth(1_000, 2_000_000, 0.75e6), Bandwidth(4_000, 6_000_000, 1e6)),
+    bus_bytes_per_s=1e6,
+    expected_ns=6_000_000,
+    simplified_ns=4_000_000,
+)
+
+
+def ranks(*, measured_ms=9, straggler=1, count=8):
+    return {
+        "count": 4,
+        "straggler": None if straggler is None else {"rank": straggler, "share": 0.75},
+        "all_reduce": {
+            "count_per_step": count,
+            "bytes_per_step": 16_000,
+            "measured_ns_per_step": measured_ms * 1e6,
+            "exposed_ns_per_step": 3e6,
+            "overlap": 2 / 3,
+            "wait_ns_per_step": 1e6,
+        },
+    }
+
+
+@pytest.fixture
+def compared(folder, trace_of):
+    """Compare a study of one variant with these entries of `ranks`, a run each."""
+
+    def make(*entries, said=SAID, accumulate=4):
+        folder.make_study([{"name": "ddp", "baseline": "ddp"}], repeats=len(entries))
+        for repeat, entry in enumerate(entries):
+            config = {"step": {"accumulate": accumulate}, "distributed": {"world_size": 4, "no_sync": False}}
+            run = folder.add_run("ddp", repeat, [10.0] * 5, config=config, world_size=4)
+            folder.add_summary(run, trace_of() | {"ranks": entry})
+            if said:
+                write_communication(run, said)
+        return compare(folder.path)["variants"][0]["communication"]
+
+    return make
+
+
+def test_one_process_has_no_communication(compared):
+    assert compared(None, said=None) is None
+
+
+def test_expected_beside_measured(compared):
+    found = compared(ranks(measured_ms=8), ranks(measured_ms=9), ranks(measured_ms=30))
+    assert found["expected_ms"] == 6
+    assert found["simplified_ms"] == 4
+    assert found["measured_ms"] == 9
+    assert found["measured_over_expected"] == 1.5
+    assert (found["exposed_ms"], found["wait_ms"]) == (3, 1)
+    assert found["overlap"] == pytest.approx(2 / 3)
+    assert (found["buckets"], found["all_reduces_per_step"], found["all_reduces_per_batch"]) == (2, 8, 2)
+    assert (found["accumulate"], found["no_sync"], found["bytes_per_step"]) == (4, False, 16_000)
+    assert [tried["bytes"] for tried in found["bandwidths"]] == [1_000, 4_000]
+    assert found["straggler"] == {"rank": 1, "share": 0.75, "runs": 3}
+
+
+@pytest.mark.parametrize("other", [2, None])
+def test_a_straggler_is_the_same_rank_in_every_run(compared, other):
+    assert compared(ranks(), ranks(straggler=other))["straggler"] is None
+
+
+def test_without_the_ranks_traces_nothing_is_measured(compared):
+    found = compared(None)
+    assert found["expected_ms"] == 6
+    assert found["measured_ms"] is None
+    assert found["measured_over_expected"] is None
+    assert found["straggler"] is None
+
+
+def test_a_damaged_file_is_no_communication(compared, folder):
+    compared(ranks())
+    (folder.path / "ddp" / "run0" / "communication.json").write_text("{}")
+    assert compare(folder.path)["variants"][0]["communication"] is None

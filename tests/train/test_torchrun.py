@@ -1,0 +1,87 @@
+"""What torchrun's output says of the rank that failed."""
+
+import pytest
+
+from steptrace.train.endings import classify
+from steptrace.train.torchrun import first_failure, launcher
+
+OWN = "E1121 10:07:19.816000 21575 site-packages/torch/distributed/elastic/multiprocessing/api.py:1002] failed"
+
+
+def summary(exit_code, *told, rank=1):
+    """The end of torchrun's output, as release 2.13 writes it; rank 0 lost its connection."""
+    return [
+        OWN,
+        "Traceback (most recent call last):",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "============================================================",
+        "steptrace.train.main FAILED",
+        "Failures:",
+        "[1]:",
+        "  rank      : 0 (local_rank: 0)",
+        "  exitcode  : -15 (pid: 21580)  (SIGTERM)",
+        "  traceback : Traceback (most recent call last):",
+        "    RuntimeError: Connection closed by peer",
+        "------------------------------------------------------------",
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  time      : 2026-11-21_10:07:18",
+        f"  rank      : {rank} (local_rank: {rank})",
+        f"  exitcode  : {exit_code} (pid: 21581) ",
+        "  error_file: /tmp/error.json",
+        *told,
+        "============================================================",
+    ]
+
+
+TRACEBACK = (
+    "  traceback : Traceback (most recent call last):",
+    '    File "/src/model.py", line 11, in forward',
+    '      raise ValueError("rank went wrong")',
+    "  ValueError: rank went wrong",
+    "  ",
+)
+NONE = ("  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html",)
+
+
+def test_one_process_needs_no_launcher_and_more_use_the_loopback_alone():
+    assert launcher(1) == ""
+    assert launcher(3).split()[:2] == ["-m", "torch.distributed.run"]
+    assert launcher(3).endswith("--standalone --local-addr 127.0.0.1 --nproc-per-node 3")
+
+
+def test_the_root_cause_s_traceback_is_the_error():
+    lines = ["[rank0]: RuntimeError: Connection closed by peer", *summary(1, *TRACEBACK)]
+    failure = first_failure(lines)
+    assert (failure.rank, failure.exit_code) == (1, 1)
+    assert failure.lines[0] == "Traceback (most recent call last):"
+    assert failure.lines[-1] == "ValueError: rank went wrong"
+    ending = classify(1, lines)
+    assert (ending.status, ending.exit_code, ending.error) == ("failed", 1, "rank 1: ValueError: rank went wrong")
+
+
+def test_a_killed_rank_is_told_from_one_that_lost_its_connection():
+    lines = ["[rank0]: RuntimeError: Connection closed", *summary(-9, "  traceback : Signal 9 (SIGKILL) received")]
+    ending = classify(1, lines)
+    assert (ending.status, ending.signal, ending.error) == ("killed", 9, "rank 1: ended by SIGKILL")
+
+
+def test_a_rank_killed_by_the_kernel_is_out_of_memory():
+    ending = classify(1, summary(-9, "  traceback : Signal 9 (SIGKILL) received"), kernel_killed=True)
+    assert (ending.status, ending.error) == ("oom", "rank 1: killed by the kernel for lack of memory")
+
+
+def test_a_message_without_traceback_is_taken_from_the_rank_s_own_output():
+    lines = ["warmup 2/2", "error: rank 1 has no GPU", *summary(2, *NONE)]
+    ending = classify(1, lines)
+    assert (ending.exit_code, ending.error) == (2, "rank 1: rank 1 has no GPU")
+
+
+def test_a_rank_that_says_nothing_has_its_exit_code():
+    lines = ["warmup 2/2", "[rank0]: RuntimeError: Connection closed by peer", *summary(7, *NONE)]
+    assert classify(1, lines).error == "rank 1: exit code 7"
+
+
+@pytest.mark.parametrize("lines", [[], ["ValueError: x"], summary(1, *TRACEBACK)[:13]])
+def test_other_output_names_no_rank(lines):
+    assert first_failure(lines) is None
