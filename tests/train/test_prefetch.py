@@ -1,5 +1,6 @@
 """Batches fetched one ahead: the same ones in the same order; on a GPU copied on a stream of their own."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -61,6 +62,49 @@ def test_all_tensors_of_a_batch_are_found():
     a, b, c, d = (torch.tensor([i]) for i in range(4))
     batch = ({"a": a, "rest": [b, (c, 3)]}, SimpleNamespace(boxes=d, name="x"))
     assert [tensor.item() for tensor in tensors_of(batch)] == [0, 1, 2, 3]
+
+
+class Copied(torch.Tensor):
+    """A tensor that tells of the streams that it is recorded on."""
+
+    log: list[str]
+
+    def record_stream(self, stream):
+        self.log.append(f"{stream} reads {int(self.sum())}")
+
+
+def test_the_order_of_waits_between_the_streams(monkeypatch):
+    log = []
+
+    class Event:
+        def record(self, stream):
+            self.of = len([line for line in log if line.startswith("copy")]) - 1
+            log.append(f"{stream} marks {self.of}")
+
+    class Stream(str):
+        def wait_event(self, event):
+            log.append(f"{self} waits for {event.of}")
+
+    def copy(batch, device, *, non_blocking):
+        assert (device.type, non_blocking) == ("cuda", True)
+        log.append(f"copy {batch[1]}")
+        tensor = batch[0].as_subclass(Copied)
+        tensor.log = log
+        return tensor, batch[1]
+
+    monkeypatch.setattr("torch.cuda.Stream", lambda _device: Stream("side"))
+    monkeypatch.setattr("torch.cuda.Event", Event)
+    monkeypatch.setattr("torch.cuda.stream", lambda _stream: nullcontext())
+    monkeypatch.setattr("torch.cuda.current_stream", lambda _device: Stream("main"))
+    monkeypatch.setattr("steptrace.train.prefetch.to_device", copy)
+    source = ((torch.tensor([i]), i) for i in range(2))
+    for _, number in prefetched(source, torch.device("cuda"), non_blocking=True):
+        log.append(f"step {number}")
+    assert log == [
+        "copy 0", "side marks 0",
+        "copy 1", "side marks 1", "main waits for 0", "main reads 0", "step 0",
+        "main waits for 1", "main reads 1", "step 1",
+    ]  # fmt: skip
 
 
 @pytest.mark.gpu
