@@ -7,7 +7,7 @@ CORES  ?= all
 # Some tools look for others beside them (snakefmt for shfmt).
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: report test lint bench gpu-evidence lock clean
+.PHONY: report test lint bench gpu-evidence gpu-results lock clean
 .DELETE_ON_ERROR:
 
 # Snakemake's own output is the progress; its exit code is make's.
@@ -38,6 +38,10 @@ bench: $(VENV)/.installed-dev
 # Everything that needs a GPU, and its small results into reports/reference/<gpu>/.
 gpu-evidence:
 	bash workflow/scripts/gpu_evidence.sh
+
+# The committed results as a page of tables.
+gpu-results: $(VENV)/.installed
+	$(BIN)/python workflow/scripts/gpu_results.py $(sort $(dir $(wildcard reports/reference/*/environment.json))) --out docs/gpu-results.md
 
 # The lock files name every package of a fresh environment; torch stays at the version named here.
 lock:

@@ -22,6 +22,7 @@ MAX_BYTES: Final = 5_000_000
 EXCERPT_BYTES: Final = 90_000
 #: Where a node's tests and benchmarks write to, below results/, and what says there which machine it is.
 EVIDENCE_FOLDER: Final = "evidence"
+ENVIRONMENT_FILE: Final = "environment.json"
 MACHINE_FILE: Final = "machine.json"
 LEFT_OUT_FILE: Final = "left_out.txt"
 BENCH_FOLDER: Final = "bench"
@@ -72,7 +73,7 @@ def collect(work: Path, *, scale: str, out: Path, command: str, commit: str = "u
     if not comparisons:
         notes.append(f"no study was compared at scale {scale}")
     notes += _collect_logs(logs, fresh, work)
-    write_json(fresh / "environment.json", environment)
+    write_json(fresh / ENVIRONMENT_FILE, environment)
     origin = f"by `{command}`, commit `{commit}`"
     notes += _fit(fresh)
     readme = _readme(environment, list(comparisons.values()), f"at scale `{scale}` {origin}", notes)

@@ -128,6 +128,7 @@ bench() {
     within 200 "$python" bench/giou.py --device "$device" --predictions "$dtype" "${large[@]}" \
       --json "$logs/giou_large_$dtype.json" || ended=$?
   done
+  within 100 "$python" bench/capture.py --device "$device" --json "$logs/capture.json" || ended=$?
   return "$ended"
 }
 

@@ -1,0 +1,131 @@
+"""The page of results, from results made by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steptrace.errors import RecordError
+from steptrace.reference.document import render
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {"gpu": "NVIDIA H200", "torch": "2.11.0+cu130"}
+
+
+def variant(name: str, **more: Any) -> dict[str, Any]:
+    ratio = {"value": 4.0, "low": 3.9, "high": 4.1, "verdict": "faster"}
+    return {
+        "name": name,
+        "step_ms": {"median": 10.0, "low": 9.9, "high": 10.1},
+        "ratio": ratio,
+        "profiled_over_unprofiled": 1.5,
+        "syncs": {"predicted_per_step": 0, "warned_per_step": None, "measured_per_step": 0},
+        "equivalence": {"status": "same", "gradient_rel_err": 1e-5, "tolerance": {"gradient": 1e-3}},
+    } | more
+
+
+def row(implementation: str, us: float, **more: Any) -> dict[str, Any]:
+    return {
+        **{"batch": 1024, "boxes": 256, "mode": "forward", "implementation": implementation, "bytes_moved": 4_000_000},
+        **{"us": us, "us_low": us, "us_high": us, "empty_us": 4.0},
+        **{"graph_us": us / 2, "graph_us_low": us / 2, "graph_us_high": us / 2, "empty_graph_us": 2.0},
+    } | more
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    base = {"value": 1.0, "low": None, "high": None, "verdict": "baseline"}
+    mismatch = {"file": "loss.py", "line": 7, "predicted": 1, "warned": None, "traced": 2, "why": "a rule is wrong"}
+    counts = {"predicted_per_step": 6, "warned_per_step": None, "measured_per_step": 7}
+    studies = {
+        "masked_loss": [
+            variant("boolean_mask", ratio=base, step_ms={"median": 40.0}, syncs=counts, sync_agreement=[mismatch]),
+            variant("ignore_index", whatif={"predicted_ms": 11.0, "measured_ms": 10.0, "error": 0.1, "reason": None}),
+        ],
+        "giou_heavy": [
+            variant("kernel__iterations-4", ratio=base, synchronised_sections_ms={"calc loss": 3.0}),
+            variant("kernel_conditional__iterations-4", synchronised_sections_ms={"calc loss": 1.5}),
+        ],
+        "giou": [
+            variant("loop", ratio=base, synchronised_sections_ms={"copy data": 1.0, "forward": 2.0, "calc loss": 30.0}),
+            variant("fused", synchronised_sections_ms={"copy data": 1.0, "forward": 2.0, "calc loss": 0.1}),
+        ],
+    }
+    for name, variants in studies.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "comparison.json").write_text(json.dumps({"study": name, "variants": variants}))
+    rows = [row("padding", 60.0), row("compiled", 20.0), row("fused", 5.0)]
+    rows += [row("fused", 100.0, batch=65536, bytes_moved=100_000_000)]
+    bench = {"predictions": "float32", "targets": "uint8", "device": "cuda", "copy_gb_s": 4000.0, "rows": rows}
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "giou_article_float32.json").write_text(json.dumps(bench))
+    (tmp_path / "environment.json").write_text(json.dumps(ENVIRONMENT))
+    (tmp_path / "left_out.txt").write_text("all_reduce: left out, it needs 2 GPUs, and there is one\n")
+    return tmp_path
+
+
+def cells(page: str, first: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(f"| {first} |")]
+
+
+def test_the_articles_figures_stand_beside_the_machines(folder: Path) -> None:
+    page = render([folder])
+    assert cells(page, "ignore_index")[0] == [
+        *("ignore_index", "5.40 ms", "330 ms", "15.0 ms", "10.0 ms (9.90 ms to 10.1 ms)"),
+        *("4.00× (3.90 to 4.10), faster", "0", "not measured", "0"),
+    ]
+    # 40 ms x 1.5 over 10 ms x 1.5
+    assert cells(page, "gain of the last stage, profiled")[0][1:3] == ["240×", "4.00×"]
+    assert "A10G and PyTorch 2.0 there, NVIDIA H200 and 2.11.0+cu130 here." in page
+    assert cells(page, "loop")[0][5:9] == ["938 ms", "30.0 ms", "1.00×", "1.00×"]
+    assert cells(page, "fused")[0][5:9] == ["not reported", "100 µs", "not reported", "300×"]
+    assert "The whole step is faster from 4 repetitions on." in page
+    assert "- all_reduce: left out, it needs 2 GPUs, and there is one" in page
+
+
+def test_predictions_are_judged_and_mismatches_explained(folder: Path) -> None:
+    page = render([folder])
+    assert "Prediction and trace agree in 5 of 6 variants that have both." in page
+    assert cells(page, "masked_loss")[1:3] == [
+        ["masked_loss", "ignore_index", "0", "not measured", "0", "yes"],
+        ["masked_loss", "boolean_mask", "loss.py:7", "1", "not measured", "2", "a rule is wrong"],
+    ]
+    assert ["masked_loss", "ignore_index", "11.0 ms", "10.0 ms", "10 %"] in cells(page, "masked_loss")
+
+
+def test_what_is_asked_of_the_fused_operator_is_held_against_what_it_reached(folder: Path) -> None:
+    asked = {tuple(line[2:3]): line[3:] for line in cells(render([folder]), "float32, uint8")}
+    assert asked == {
+        ("as fast as eager padding",): ["12 ×", "at least 10 ×", "yes"],
+        ("as fast as torch.compile",): ["4 ×", "at least 1.5 ×", "yes"],
+        # 5 us over 4 us and 4 MB at 4,000 GB/s, which is 1 us; in a graph 2.5 us over 2 us and the same
+        ("call, over an empty launch and its bytes",): ["1.00×", "at most 2×", "yes"],
+        ("in a graph, over an empty launch and its bytes",): ["0.83×", "at most 2×", "yes"],
+        # 100 MB in 50 us are 2,000 GB/s
+        ("share of copy bandwidth at 65,536 x 256",): ["50 %", "at least 70 %", "no"],
+    }
+
+
+def test_a_rehearsal_is_marked_as_one_and_gaps_are_said(folder: Path) -> None:
+    assert "Not a GPU's results" not in render([folder])
+    (folder / "environment.json").write_text(json.dumps({"gpu": None, "cpu": "a cpu"}))
+    for study in ("giou", "giou_heavy"):
+        (folder / study / "comparison.json").unlink()
+    page = render([folder])
+    assert "> **Not a GPU's results.**" in page
+    assert "### GIoU: memory\n\nNot measured." in page
+
+
+def test_a_folder_that_is_no_machines_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="no collected results"):
+        render([tmp_path])
+
+
+def test_the_committed_page_is_made_of_the_committed_results() -> None:
+    folders = sorted(file.parent for file in ROOT.glob("reports/reference/*/environment.json"))
+    page = ROOT / "docs" / "gpu-results.md"
+    assert page.is_file() == bool(folders)
+    if folders:
+        assert page.read_text(encoding="utf-8") == render(folders)
+        assert all(json.loads((folder / "environment.json").read_text())["gpu"] for folder in folders)
