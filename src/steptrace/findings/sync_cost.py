@@ -38,8 +38,8 @@ def sync_sites(variant: Json) -> Iterator[Match]:
         idle_ns = site.get("exposed_idle_ns_per_step") or 0
         yield Match(
             severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
-            claim=f"{_place(site)} makes the host wait for the GPU ({what}), and the GPU then waits for the host: "
-            f"{duration(idle_ns)} idle {per}",
+            claim=f"{_place(site)} makes the host wait for the GPU ({what})"
+            + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
             evidence=(
                 f"{site.get('count_per_step', 0):g} syncs {per}",
                 f"host blocked {duration(site.get('blocked_ns_per_step') or 0)} {per}",

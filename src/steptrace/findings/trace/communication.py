@@ -86,8 +86,10 @@ def _redundant(window: Window) -> Iterator[Match]:
 
 
 def _all_reduce(window: Window) -> Json | None:
+    """The trace's all-reduces; None for those of a host whose operators were not recorded: what hides is not known."""
     found: Json | None = window.entry.get("all_reduce")
-    return found
+    recorded = window.entry.get("operators_per_step") or not window.steps
+    return found if found is not None and (found.get("source") != "host" or recorded) else None
 
 
 def _exposed_ns(window: Window) -> float | None:

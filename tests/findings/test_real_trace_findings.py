@@ -1,0 +1,50 @@
+"""What fires on other people's traces, each judged by hand.
+
+Figures that speak for the verdict: the two small H100 models launch 60 and 154 kernels of a few microseconds and leave
+the GPU idle for 85-90 % of the step. In `triton` it waits 13 s for a compilation, in `alexnet_cuda_sync` 12 s for
+the first convolution, in `event_sync` and `mi250` the host launches once in half a millisecond: all no matter of launches.
+`nccl` is a training whose host is slow with the profiler on, in TF32, its all-reduces exposed for 6 % of the step. In
+`two_ranks` rank 1 comes 16 ms late, and all-to-alls stand alone for a quarter of the step. `cpu_only` holds gloo's
+all-reduces and no operator: what they cost is not known.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from steptrace.findings import find_in_ranks, find_in_trace
+from steptrace.summary import summarize
+
+TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
+
+pytestmark = pytest.mark.skipif(
+    not TRACES.is_dir(), reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces"
+)
+
+FIRES = {
+    "alexnet_cuda_sync": ["host_bound", "too_few_steps"],
+    "cpu_only": ["too_few_steps"],
+    "event_sync": ["host_bound", "sync_bound", "sync_bound", "too_few_steps"],
+    "h100_bert_small": ["launch_bound", "unused_memory", "too_few_steps"],
+    "h100_vit": ["launch_bound", "unused_memory", "too_few_steps"],
+    "mi250": ["host_bound", "sync_bound", "poor_trace", "too_few_steps"],
+    "nccl": ["launch_bound", "fp32_where_bf16_fits", "exposed_communication"],
+    "rank_non_gpu": ["too_few_steps"],
+    "triton": ["host_bound", "too_few_steps"],
+}
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_findings_of_a_real_trace(name: str) -> None:
+    (entry,) = summarize([TRACES / f"{name}.json.gz"])[0]["traces"]
+    assert [finding.rule for finding in find_in_trace(entry)] == FIRES[name]
+
+
+def test_findings_of_two_real_ranks() -> None:
+    summary, _ = summarize([TRACES / f"two_ranks_{rank}.json.gz" for rank in (0, 1)])
+    for entry in summary["traces"]:
+        found = [finding.rule for finding in find_in_trace(entry)]
+        assert found == ["host_bound", "exposed_communication", "too_few_steps"]
+    (straggler,) = find_in_ranks(summary)
+    assert "rank 1" in straggler.claim
