@@ -2,7 +2,7 @@
 
 Figures that speak for the verdict: the two small H100 models launch 60 and 154 kernels of a few microseconds and leave
 the GPU idle for 85-90 % of the step. In `triton` it waits 13 s for a compilation, in `alexnet_cuda_sync` 12 s for
-the first convolution, in `event_sync` and `mi250` the host launches once in half a millisecond: all no matter of launches.
+the first convolution, in `event_sync` and `mi250` the host launches once in half a millisecond: no matter of launches.
 `nccl` is a training whose host is slow with the profiler on, in TF32, its all-reduces exposed for 6 % of the step. In
 `two_ranks` rank 1 comes 16 ms late, and all-to-alls stand alone for a quarter of the step. `cpu_only` holds gloo's
 all-reduces and no operator: what they cost is not known.
