@@ -127,7 +127,8 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
     if limit_bytes is None:
         yield
         return
-    index = torch.cuda.current_device() if device.index is None else device.index  # it takes no device without index
+    # It takes no device without an index, which torch does not say can be missing.
+    index = torch.cuda.current_device() if device.index is None else device.index  # type: ignore[redundant-expr]
     torch.cuda.set_per_process_memory_fraction(min(limit_bytes / _total(device), 1.0), index)
     try:
         yield
