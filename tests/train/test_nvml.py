@@ -99,3 +99,10 @@ def test_a_cpu_has_nothing_to_sample(monkeypatch):
         pass
     assert sampler.summary() is None
     assert sampler.warnings == []
+
+
+def test_without_a_period_nothing_is_sampled(monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: pytest.fail("NVML asked without a period"))
+    with NvmlSampler(GPU, period_s=None) as sampler:
+        pass
+    assert sampler.summary() is None

@@ -96,7 +96,8 @@ class ScaleConfig:
 
     `section_steps` are those of a pass that times each section by itself, with a synchronisation around it;
     `input_steps` those of one that times the parts of loading a batch. `memory_limit_mb` is what the training may take
-    of the device's memory before it counts as out of memory (None: all there is).
+    of the device's memory before it counts as out of memory (None: all there is). `nvml_period_s` is the time between
+    two samples of the GPU's state during the timed steps (None: no sampling).
     """
 
     name: str = MISSING
@@ -106,6 +107,7 @@ class ScaleConfig:
     input_steps: int = 0
     threads: int | None = None
     memory_limit_mb: int | None = None
+    nvml_period_s: float | None = 0.1
 
 
 @dataclass
@@ -167,6 +169,7 @@ _AT_LEAST = {
     "scale.input_steps": 0,
     "scale.threads": 1,
     "scale.memory_limit_mb": 1,
+    "scale.nvml_period_s": 0.01,
     "profile.wait": 0,
     "profile.warmup": 0,
     "profile.active": 1,
@@ -249,6 +252,12 @@ def _check_together(config: Mapping[str, Any], where: str) -> None:
             "precision.grad_scaler is true without fp16 autocast",
             where=where,
             next_step="choose precision=fp16, or precision.grad_scaler=false",
+        )
+    if config["distributed"]["backend"] == "nccl" and config["device"] == "cpu":
+        raise ConfigError(
+            "distributed.backend is nccl but device is cpu",
+            where=where,
+            next_step="leave distributed.backend at null: nccl on GPUs, gloo on CPUs",
         )
     if not config["equivalence"]["seeds"]:
         raise ConfigError("equivalence.seeds is empty", where=where, expected="at least one seed")

@@ -38,12 +38,12 @@ _FIGURES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
 
 
 class NvmlSampler:
-    """Samples one GPU every `period_s` seconds while the context is open; does nothing on a CPU.
+    """Samples one GPU every `period_s` seconds while the context is open; does nothing on a CPU, or if that is None.
 
     Afterwards `summary()` gives the figures and `warnings` says what failed.
     """
 
-    def __init__(self, device: torch.device, period_s: float = 0.1) -> None:
+    def __init__(self, device: torch.device, period_s: float | None = 0.1) -> None:
         self.warnings: list[str] = []
         self._device = device
         self._period_s = period_s
@@ -52,7 +52,7 @@ class NvmlSampler:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "NvmlSampler":
-        if self._device.type == "cuda":
+        if self._device.type == "cuda" and self._period_s is not None:
             try:
                 pynvml.nvmlInit()
                 handle = _handle(self._device)
