@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from torch import Tensor
 from torch.profiler import record_function
 
+from steptrace.config.schema import StepConfig
 from steptrace.errors import ConfigError, PredictError
 from steptrace.predict import Prediction, predict_callable, predict_config, predict_syncs
 from steptrace.predict.attribution import trace_file_name
@@ -103,6 +105,13 @@ def test_precision(autocast: str, scaler: bool, expected: int, write: Callable[[
     prediction = predict_config(write(value))
     assert prediction.total == expected
     assert [site.label for site in prediction.sites] == ["optimizer"] * expected
+
+
+def test_a_compiled_model_is_followed_uncompiled_and_that_is_said(write: Callable[[dict[str, Any]], Path]) -> None:
+    eager = predict_config(write(config("WhereLoss")))
+    prediction = predict_config(write(config("WhereLoss") | {"step": asdict(StepConfig(compile="default"))}))
+    assert prediction.total == eager.total == 4
+    assert {unknown.op for unknown in prediction.unknown} == {"torch.compile"}
 
 
 def test_batch_size_can_be_smaller(write: Callable[[dict[str, Any]], Path]) -> None:

@@ -5,17 +5,19 @@ Both change how the same function is computed, so the equivalence check arranges
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
+
+from steptrace.errors import TrainError
 
 #: Dimensions of a batch of images: what channels_last is about.
 _IMAGES: Final = 4
 
 
 def arranged(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
-    """`model`, changed in place as the config's `step` group says.
+    """`model` as the config's `step` group wants it: changed in place, and wrapped if it is compiled.
 
     With `channels_last` its convolutions' weights lie in that order, and so do the images it is called with: they are
     put into it as the forward pass begins. With `compile`, the mode of torch.compile, the model is compiled when it is
@@ -27,7 +29,8 @@ def arranged(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
     if step["compile"] is not None:
         # Several models of one class share the compiler's cache, and count towards the limit at which it gives up.
         torch.compiler.reset()
-        model.compile(mode=step["compile"])
+        # Not `model.compile`, which leaves a model that is one of torch.nn's own classes as it is, without a word.
+        return cast("nn.Module", torch.compile(model, mode=step["compile"]))
     return model
 
 
@@ -45,6 +48,17 @@ def compilations() -> int:
     """How many graphs torch.compile has made in this process so far."""
     compiler = sys.modules.get("torch._dynamo.utils")  # it takes a second to import, and most runs compile nothing
     return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
+
+
+def check_compiled(step: Mapping[str, Any]) -> None:
+    """Raise `TrainError` if the config wants a compiled model, and no graph has been made: it ran eagerly."""
+    if step["compile"] is not None and compilations() == 0:
+        raise TrainError(
+            "torch.compile made no graph of the model",
+            where=f"step.compile: {step['compile']}",
+            expected="at least one compiled graph",
+            next_step="see TORCH_LOGS=graph_breaks for what it cannot follow, or train without step.compile",
+        )
 
 
 def recompiled(before: int) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from torch.distributed.elastic.multiprocessing.errors import record as told_to_t
 from steptrace.errors import SteptraceError
 from steptrace.memory_record import write_memory
 from steptrace.record import RunRecord, write_communication, write_input, write_run, write_sections, write_steps
-from steptrace.train.arrangement import compilations, recompiled
+from steptrace.train.arrangement import check_compiled, compilations, recompiled
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.environment import collect_environment
@@ -159,6 +159,7 @@ def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
     with NvmlSampler(parts.device) as sampler:
         timed = run_steps(parts, config.scale.timed_steps, _progress("timed", config.scale.timed_steps, parts.ranks))
     compiled = recompiled(graphs)
+    check_compiled(config.step)
     peak_allocated_bytes = torch.cuda.max_memory_allocated(parts.device) if on_gpu else None
     peak_reserved_bytes = torch.cuda.max_memory_reserved(parts.device) if on_gpu else None
     section_steps = config.scale.section_steps

@@ -1,0 +1,113 @@
+"""channels_last and torch.compile: the model is arranged as asked, a run with each ends well, failures are told."""
+
+import sys
+import types
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from steptrace.errors import TrainError
+from steptrace.record import read_run, read_steps
+from steptrace.train import arrangement
+from steptrace.train.arrangement import arranged, check_compiled, compilations, recompiled
+from steptrace.train.main import main
+from steptrace.train.setup import training
+
+#: A model of one library call: the compiler has nothing to generate, which would take a C++ compiler half a minute.
+PLAIN = {"model": {"_target_": "torch.nn.Conv2d", "in_channels": 3, "out_channels": 10, "kernel_size": 1}}
+# The compiler warns of what it does itself.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+def run(config, out):
+    return main(["--config", str(config), "--out", str(out), "--repeat", "0"])
+
+
+def step_of(**changes):
+    return {"channels_last": False, "compile": None, **changes}
+
+
+def test_channels_last_orders_the_weights_and_the_images_and_changes_no_answer():
+    torch.manual_seed(0)
+    model, image = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.randn(2, 3, 6, 6)
+    expected = model(image)
+    seen = []
+    model[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    made = arranged(model, step_of(channels_last=True))
+    torch.testing.assert_close(made(image), expected)
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_what_is_no_batch_of_images_stays_as_it_is():
+    model = nn.Linear(4, 3)
+    arranged(model, step_of(channels_last=True))
+    assert model(torch.ones(2, 4)).shape == (2, 3)
+
+
+def test_by_default_nothing_is_arranged():
+    model = nn.Conv2d(3, 4, 3)
+    assert arranged(model, step_of()) is model
+    assert not model._forward_pre_hooks
+
+
+def test_a_run_in_channels_last_trains_as_one_without(write_config, tmp_path):
+    assert run(write_config({"step.channels_last": True}), tmp_path / "last") == 0
+    assert run(write_config(), tmp_path / "first") == 0
+    losses = [read_steps(tmp_path / name)["loss"].tolist() for name in ("last", "first")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_compiled_run_is_compiled_before_it_is_timed(write_config, tmp_path):
+    before = compilations()
+    config = write_config({**PLAIN, "step.compile": "default"})
+    assert run(config, tmp_path / "run") == 0
+    assert compilations() > before
+    record = read_run(tmp_path / "run")
+    assert record.warnings == ()
+    assert OmegaConf.create(record.config).step.compile == "default"
+    assert run(write_config(PLAIN), tmp_path / "eager") == 0
+    losses = [read_steps(tmp_path / name)["loss"].tolist() for name in ("run", "eager")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_what_the_compiler_cannot_do_ends_the_training_with_its_message(make_config, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("no C++ compiler on this machine")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", fails)
+    with training(make_config({**PLAIN, "step.compile": "default"}), 7) as parts:
+        inputs, _ = next(parts.batches)
+        with pytest.raises(Exception, match=r"no C\+\+ compiler on this machine"):
+            parts.model(inputs)
+
+
+def test_a_model_that_ran_eagerly_all_the_same_is_no_compiled_variant(monkeypatch):
+    monkeypatch.setattr(arrangement, "compilations", lambda: 0)
+    check_compiled(step_of())
+    with pytest.raises(TrainError, match="no graph"):
+        check_compiled(step_of(compile="default"))
+
+
+def test_graphs_made_within_the_timed_steps_are_told(monkeypatch):
+    monkeypatch.setattr(arrangement, "compilations", lambda: 5)
+    assert recompiled(5) == ()
+    assert "a graph within the timed steps" in recompiled(4)[0]
+    assert "3 graphs" in recompiled(2)[0]
+
+
+def test_a_process_that_never_compiled_has_made_no_graphs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", None)
+    assert compilations() == 0
+    counters = {"stats": {"unique_graphs": 2}}
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", types.SimpleNamespace(counters=counters))
+    assert compilations() == 2
+
+
+@pytest.mark.parametrize("how", [{"fused": True}, {"foreach": True}, {"foreach": False, "fused": False}])
+def test_each_form_of_the_optimizer_trains(write_config, tmp_path, how):
+    optimizer = {"_target_": "torch.optim.AdamW", "_partial_": True, "lr": 0.01, **how}
+    assert run(write_config({"optimizer": optimizer}), tmp_path / "run") == 0
+    assert read_steps(tmp_path / "run")["loss"].notna().all()
