@@ -41,6 +41,7 @@ def error_of(composer, *overrides, allow=()):
         ("device=gpu", ["device is 'gpu'", "cpu or cuda"]),
         ("precision.autocast=fp8", ["precision.autocast is 'fp8'", "bf16 or fp16"]),
         ("precision.grad_scaler=true", ["precision.grad_scaler is true without fp16 autocast", "precision=fp16"]),
+        ("distributed.backend=nccl", ["distributed.backend is nccl but device is cpu", "null"]),
         ("data.num_workers=0", ["data.prefetch_factor is 2 but data.num_workers is 0", "data.prefetch_factor=null"]),
         ("equivalence.seeds=[]", ["equivalence.seeds is empty"]),
         ("loss._target_=os.system", ["loss._target_ is 'os.system'", "torch., steptrace.", "allow_targets: [os]"]),

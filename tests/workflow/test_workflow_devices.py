@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from steptrace.record import read_status
+
 pytestmark = pytest.mark.workflow
 
 
@@ -36,3 +38,16 @@ def test_one_training_per_gpu_and_nothing_beside_it(new_project, visible, most):
     for training in trainings:
         assert not any(overlap(training, span) for span in ran if span[0] != "train")
     assert not Path(project.folder, "results/tiny/plain/failures").exists()
+
+
+def test_a_training_for_more_gpus_than_there_are_fails_alone(new_project):
+    project = new_project
+    project.edit("config/workflow.yaml", "scale: cpu", "scale: gpu")
+    project.edit("config/workflow.yaml", "repeats: 2", "repeats: 1")
+    project.edit("config/study/tiny.yaml", "other: [seed=1]", "other: [seed=1, distributed.world_size=2]")
+    result = project.run(CUDA_VISIBLE_DEVICES="0")
+    assert result.returncode == 1, result.stdout
+    assert read_status(project.folder / "results/tiny/plain/run0").status == "ok"
+    status = read_status(project.folder / "results/tiny/other/run0")
+    assert status.status == "failed"
+    assert "needs 2 GPUs, and this process may use 1" in status.error

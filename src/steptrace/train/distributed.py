@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from steptrace.errors import TrainError
 
 #: How long a rank waits for the others, at the start and in any collective, before it gives up.
-TIMEOUT: Final = timedelta(minutes=3)
+TIMEOUT: Final = timedelta(minutes=5)
 
 #: Between the seeds of two ranks, so that no rank draws what another run's rank draws.
 SEED_STRIDE: Final = 1_000_003
@@ -108,9 +108,11 @@ def process_group(config: DictConfig, ranks: Ranks) -> Generator[None]:
     # All ranks are on one machine. Otherwise gloo looks the machine's name up, which needs a network that knows it.
     if "lo" in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    own = None
     if config.device == "cuda":
         torch.cuda.set_device(ranks.local_rank)
-    dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=ranks.world_size)
+        own = torch.device("cuda", ranks.local_rank) if backend == "nccl" else None
+    dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=ranks.world_size, device_id=own)
     yield
     # Not after an error: there may be nobody left to say goodbye to, and the process ends anyway.
     dist.destroy_process_group()
