@@ -9,7 +9,8 @@ from steptrace.metrics.input import MODERATE_SHARE
 
 #: From so many calls of one operator in a step on, an update goes through the parameters one by one.
 ONE_BY_ONE: Final = 10
-#: Updates below this share of a step are left alone (the default noise floor).
+#: Updates below this share of a step are left alone (the default noise floor). On a CPU, where PyTorch does the same by
+#: itself and no launches are saved, those below a moderate one.
 UPDATE_SHARE: Final = 0.01
 
 
@@ -20,7 +21,8 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         together = row["foreach"] + row["fused"] > 0 or "fused" in row["optimizer"].lower()
         # Operators on the host alone (step counters) are no update of parameters on the GPU.
         elsewhere = row["kernels"] is not None and row["kernels"] < row["most_common_count"]
-        if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < UPDATE_SHARE:
+        least = MODERATE_SHARE if row["kernels"] is None else UPDATE_SHARE
+        if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < least:
             continue
         evidence = [f"{row['most_common']} is called {number(each)} times in each {row['label']}"]
         if row["kernels"] is not None:
@@ -75,7 +77,8 @@ OPTIMIZER_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="single_tensor_optimizer",
         condition=f"in each call of Optimizer.step one operator runs at least {ONE_BY_ONE} times (on a GPU with as "
-        f"many kernels), none of them foreach or fused, and that takes at least {percent(UPDATE_SHARE)} of the step",
+        f"many kernels), none of them foreach or fused, and that takes at least {percent(UPDATE_SHARE)} of the step "
+        f"(without a GPU {percent(MODERATE_SHARE)})",
         basis="TorchTidy (torch.profiler's pattern OptimizerSingleTensor) names the frames _single_tensor_*; the "
         "figures are ours, so that traces without frames tell too",
         advice="Pass fused=True to the optimizer (or foreach=True): a few launches update all parameters.",
