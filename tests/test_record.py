@@ -11,11 +11,13 @@ from steptrace.record import (
     Environment,
     RunRecord,
     Status,
+    read_input,
     read_json,
     read_run,
     read_status,
     read_steps,
     replace_atomically,
+    write_input,
     write_json,
     write_run,
     write_status,
@@ -94,6 +96,18 @@ def test_records_come_back_as_written(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run0") == make_run()
     pd.testing.assert_frame_equal(read_steps(tmp_path / "run0"), make_steps())
     assert sorted(path.name for path in (tmp_path / "run0").iterdir()) == ["run.json", "status.json", "steps.parquet"]
+
+
+def test_batches_of_the_input_pass_come_back_with_their_nulls(tmp_path: Path) -> None:
+    nullable = dict.fromkeys(("worker", "transform_ns", "pin_ns", "copy_ns"), "Int64")
+    row = {"batch": 0, "worker": 1, "wait_ns": 5, "fetch_ns": 9, "transform_ns": None, "collate_ns": 2}
+    batches = pd.DataFrame([row | {"pin_ns": None, "copy_ns": 3}]).astype(nullable)
+    write_input(tmp_path, batches)
+    pd.testing.assert_frame_equal(read_input(tmp_path), batches)
+    with pytest.raises(RecordError, match="holds nulls"):
+        write_input(tmp_path, batches.assign(fetch_ns=pd.array([None], dtype="Int64")))
+    with pytest.raises(RecordError, match="missing columns"):
+        write_input(tmp_path, batches.drop(columns="wait_ns"))
 
 
 @pytest.mark.parametrize(
