@@ -9,6 +9,7 @@ from steptrace.compare.trace_findings import trace_findings
 def finding(rule: str, cost: int | None, **changes: Any) -> dict[str, Any]:
     share = None if cost is None else cost / 1000
     fields = {"rule": rule, "claim": f"{rule} {cost}", "cost_ns_per_step": cost, "cost_share": share, "source": None}
+    fields["evidence"] = ["seen"]
     return fields | changes
 
 
@@ -23,6 +24,12 @@ def test_what_most_analysed_runs_have_is_the_variant_s_with_the_median_cost() ->
     (found,) = trace_findings(variant([often[0], once], [often[1]], [often[2]], None))
     assert (found["rule"], found["cost_ns_per_step"], found["claim"]) == ("copy_bound", 20, "copy_bound 20")
     assert found["cost_share"] == 0.02
+
+
+def test_of_several_ranks_the_dearest_speaks() -> None:
+    ranks = [{"rank": rank, "findings": [finding("missing_overlap", 10 * rank)]} for rank in (3, 4, 2)]
+    (found,) = trace_findings(SimpleNamespace(measured=[SimpleNamespace(summary={"traces": ranks, "ranks": None})]))
+    assert (found["cost_ns_per_step"], found["evidence"]) == (40, ["seen", "on rank 4"])
 
 
 def test_half_of_the_runs_are_no_majority() -> None:

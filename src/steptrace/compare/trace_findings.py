@@ -15,9 +15,10 @@ _COSTS: Final = ("cost_ns_per_step", "cost_share")
 
 
 def trace_findings(variant: Variant) -> list[dict[str, Any]]:
-    """The findings of rank 0's trace, and of the ranks together, that the majority of analysed runs have.
+    """The findings on any rank's trace, and on the ranks together, that the majority of analysed runs have.
 
-    In the words of the run whose cost is the (lower) median; costs are medians, None where a run knows none.
+    One rank is enough: all wait for it. In the words of the run whose cost is the (lower) median; costs are medians,
+    None where a run knows none.
     """
     runs = [summary for run in variant.measured if (summary := run.summary or {}).get("traces")]
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
@@ -28,8 +29,16 @@ def trace_findings(variant: Variant) -> list[dict[str, Any]]:
     return [_merged(items) for items in found.values() if 2 * len(items) > len(runs)]
 
 
-def _findings(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [*(summary["traces"][0].get("findings") or ()), *((summary.get("ranks") or {}).get("findings") or ())]
+def _findings(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The findings of a run: each of its ranks' traces, where several have one the dearest, and the ranks together."""
+    traces = summary["traces"]
+    found = [dict(item) for item in (summary.get("ranks") or {}).get("findings") or ()]
+    for place, trace in enumerate(traces):
+        for item in trace.get("findings") or ():
+            rank = trace["rank"] if trace.get("rank") is not None else place
+            said = [*item["evidence"], f"on rank {rank}"] if len(traces) > 1 else list(item["evidence"])
+            found.append({**item, "evidence": said})
+    return sorted(found, key=lambda item: item.get("cost_share") or 0)
 
 
 def _key(item: Mapping[str, Any]) -> tuple[Any, ...]:
