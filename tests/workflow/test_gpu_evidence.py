@@ -1,0 +1,130 @@
+"""gpu_evidence.sh: what is done stays done, a limit and a signal leave what there is. The interpreter is a fake."""
+
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+SCRIPT = Path("workflow/scripts/gpu_evidence.sh")
+
+FAKE = """#!/usr/bin/env bash
+echo "$*" >>"$CALLS"
+case "$*" in
+  *evidence_studies.py*) echo one; echo two:1; echo "many: left out, it needs 2 GPUs" >&2 ;;
+  *snakemake*"$HANGS"*) [ -z "$HANGS" ] || exec sleep 60 ;;
+  *"$FAILS"*) [ -z "$FAILS" ] || exit 1 ;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A checkout with nothing in it but the script, and an interpreter that writes down what it was called with."""
+
+    folder: Path
+
+    def environment(self, hangs: str, fails: str) -> dict[str, str]:
+        python = str(self.folder / "python")
+        own = {"CALLS": str(self.folder / "calls"), "HANGS": hangs, "FAILS": fails, "ARCHIVE": "all.tar.gz"}
+        return {"PATH": "/usr/bin:/bin", "REHEARSE": "1", "PYTHON": python, "COMMIT": "c0ffee", **own}
+
+    def start(self, *, hangs: str = "", fails: str = "", **environment: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            ["bash", str(self.folder / SCRIPT)],
+            env=self.environment(hangs, fails) | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *, hangs: str = "", fails: str = "", **environment: str) -> tuple[int, str]:
+        process = self.start(hangs=hangs, fails=fails, **environment)
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+    def calls(self) -> list[str]:
+        """What was called since the last time, each as its most telling word."""
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        known = (
+            "steptrace_giou.build",
+            "-m pytest",
+            "giou.py",
+            "capture.py",
+            "studies=[one]",
+            "studies=[two]",
+            "collect_evidence",
+        )
+        return [next((word for word in known if word in line), "other") for line in lines]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    for folder in ("src", "ext", "bench", "tests", "config", str(SCRIPT.parent)):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "tests" / "test_a.py").write_text("pytest.mark.gpu\n")
+    shutil.copy(Path(__file__).parents[2] / SCRIPT, tmp_path / SCRIPT)
+    (tmp_path / "python").write_text(FAKE)
+    (tmp_path / "python").chmod(0o755)
+    return Node(tmp_path)
+
+
+STUDIES = ["other", "studies=[one]", "collect_evidence", "studies=[two]", "collect_evidence", "collect_evidence"]
+
+
+def test_a_second_call_does_what_is_left(node: Node) -> None:
+    code, output = node.run()
+    assert (code, "failed" in output) == (0, False), output
+    first = ["other", "steptrace_giou.build", "-m pytest", *["giou.py"] * 4, "capture.py", *STUDIES]
+    assert node.calls() == first
+    assert "many: left out" in (node.folder / "build/rehearsal/results/evidence/left_out.txt").read_text()
+
+    assert node.run()[0] == 0
+    assert node.calls() == ["other", *STUDIES]
+
+    (node.folder / "src" / "a.py").write_text("changed = True\n")
+    assert node.run()[0] == 0
+    assert node.calls() == first
+
+
+def test_a_stage_that_failed_is_said_again_and_not_tried_again_until_asked_for(node: Node) -> None:
+    code, output = node.run(fails="-m pytest")
+    assert (code, "gpu-evidence: tests failed\n" in output) == (1, True)
+    node.calls()
+    code, output = node.run()
+    assert (code, "tests (in an earlier call; STAGE=tests tries again) failed" in output) == (1, True)
+    assert "-m pytest" not in node.calls()
+    assert node.run(STAGE="tests")[0] == 0
+    assert node.run()[0] == 0
+
+
+def test_after_the_limit_nothing_is_started_and_what_there_is_is_collected(node: Node) -> None:
+    code, output = node.run(MINUTES="0")
+    assert (code, "the limit of 0 minutes was reached at: build. The same call goes on." in output) == (1, True)
+    assert [call for call in node.calls() if call != "other"] == ["collect_evidence"]
+    assert node.run()[0] == 0  # nothing counts as done
+
+
+def test_told_to_stop_it_ends_what_runs_and_collects(node: Node) -> None:
+    process = node.start(hangs="studies=[two]")
+    calls = node.folder / "calls"
+    deadline = time.monotonic() + 30
+    while "studies=[two]" not in (calls.read_text() if calls.exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "stopped; what there is, is collected" in output
+    assert node.calls()[-2:] == ["studies=[two]", "collect_evidence"]
+
+
+def test_an_unknown_stage_is_refused(node: Node) -> None:
+    assert node.run(STAGE="studys") == (2, "there is no stage studys\n")
