@@ -52,3 +52,13 @@ def test_findings_on_the_ranks_together_count_too_and_summaries_without_findings
     run = SimpleNamespace(summary={"traces": [{}], "ranks": {"findings": [finding("straggler", 7)]}})
     (found,) = trace_findings(SimpleNamespace(measured=[run]))  # type: ignore[arg-type]
     assert found["rule"] == "straggler"
+
+
+def test_a_straggler_that_is_another_rank_in_every_run_is_chance() -> None:
+    runs = [
+        SimpleNamespace(
+            summary={"traces": [{}], "ranks": {"findings": [finding("straggler", 7, source={"rank": rank})]}}
+        )
+        for rank in (0, 1)
+    ]
+    assert trace_findings(SimpleNamespace(measured=runs)) == []  # type: ignore[arg-type]

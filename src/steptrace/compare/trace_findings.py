@@ -43,7 +43,7 @@ def _findings(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _key(item: Mapping[str, Any]) -> tuple[Any, ...]:
     source = item.get("source") or {}
-    return item["rule"], source.get("file"), source.get("line")
+    return item["rule"], source.get("file"), source.get("line"), source.get("rank")
 
 
 def _merged(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

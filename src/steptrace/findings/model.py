@@ -23,9 +23,9 @@ class Finding:
     """One claim about a comparison or a trace, as it stands in comparison.json and summary.json.
 
     `cost_ns_per_step` is an upper bound on what a remedy gains, None where that is not known, `cost_share` the same as
-    a share of the step (of the whole trace, where that marks no steps). `source` is the line of code, `variant` the
-    variant concerned (None: the study, or a trace). `basis` says where the rule's thresholds come from, `study` names
-    the study that demonstrates it.
+    a share of the step (of the whole trace, where that marks no steps). `source` is the line of code, or the rank of a
+    finding on one among others; `variant` the variant concerned (None: the study, or a trace). `basis` says where the
+    rule's thresholds come from, `study` names the study that demonstrates it.
     """
 
     rule: str

@@ -36,6 +36,7 @@ def _straggler(summary: Json) -> Iterator[Match]:
             ),
         ),
         cost_ns_per_step=delay_ns,
+        source={"rank": found["rank"]},
         cost_share=min(delay_ns / step_ns, 1.0),
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)
