@@ -156,7 +156,7 @@ def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(parts.device)
     graphs = compilations()
-    with NvmlSampler(parts.device) as sampler:
+    with NvmlSampler(parts.device, config.scale.nvml_period_s) as sampler:
         timed = run_steps(parts, config.scale.timed_steps, _progress("timed", config.scale.timed_steps, parts.ranks))
     compiled = recompiled(graphs)
     check_compiled(config.step)
