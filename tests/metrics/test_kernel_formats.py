@@ -1,6 +1,8 @@
 # ruff: noqa: E501  (names as they are recorded)
 """What kernel names say: real names of public traces, each with the format and the tensor-core use known for it."""
 
+from typing import Any
+
 import pytest
 
 from steptrace.metrics.kernel_formats import FORMAT_RULES, MATRIX_RULES, TENSOR_CORE_RULES, kernel_format
@@ -78,7 +80,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("name", "bits", "tensor_core", "matrix"), KNOWN, ids=lambda value: str(value)[:40])
-def test_a_real_name_is_understood(name: str, bits: str, tensor_core: str, matrix: bool) -> None:
+def test_a_real_name_is_understood(name: str, bits: str, tensor_core: str, matrix: Any) -> None:
     found = kernel_format(name)
     assert (found.bits, found.tensor_core, found.matrix) == (bits, tensor_core, matrix)
 

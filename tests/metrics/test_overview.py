@@ -121,7 +121,7 @@ def _disjoint(ops: list[Any]) -> list[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(_OPS, st.booleans())
-def test_placement_equals_a_plain_count(ops: list[Any], stepped: bool) -> None:
+def test_placement_equals_a_plain_count(ops: list[Any], stepped: Any) -> None:
     builder = TraceBuilder()
     placed = _disjoint(ops)
     if stepped:
@@ -149,7 +149,7 @@ def test_placement_equals_a_plain_count(ops: list[Any], stepped: bool) -> None:
 
 
 @pytest.mark.parametrize("stepped", [True, False])
-def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_path: Any, stepped: bool) -> None:
+def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_path: Any, stepped: Any) -> None:
     builder = TraceBuilder()
     if stepped:
         training_step(builder)
