@@ -70,8 +70,8 @@ STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
         name="input_bound",
         condition=f"waiting for the loader with the GPU idle takes at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler calls 5 % moderate and 20 % high",
-        advice="Give the loader more workers (data.num_workers) and keep them over epochs, or take work off them: decode "
-        "beforehand, make a sample cheaper, or decode on the GPU. scale.input_steps says which part takes long.",
+        advice="Give the loader more workers (data.num_workers) and keep them over epochs, or take work off them: "
+        "decode beforehand, make a sample cheaper, or decode on the GPU. scale.input_steps says which part takes long.",
         counter_check="Run a variant on batches kept in memory (data.pool=4): its step is what a perfect loader would "
         "give. Workers gain nothing where there are no processors for them.",
         find=per_variant(_input_bound),
