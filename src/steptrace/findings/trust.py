@@ -134,6 +134,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Lower the batch size, checkpoint activations, or use a smaller precision.",
         counter_check="Look for other processes on the device: its memory may not have been free.",
         find=per_variant(_out_of_memory),
+        study="memory",
     ),
     Rule(
         name="failed_run",
@@ -159,6 +160,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Read the trace for where time goes, not for how much; switch off profile.with_stack or record_shapes.",
         counter_check="Profile with fewer options: shares that stay are the training's.",
         find=per_variant(_profiler_overhead),
+        study="overheads",
     ),
     Rule(
         name="environments_differ",

@@ -94,7 +94,7 @@ ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
         basis="PyTorch's TensorBoard plugin speaks where none does; the TensorFlow Profiler calls less than 50 % of "
         "the matrix unit low; 5 % of the step is ours",
         advice="Train under bf16 autocast; where the formulas need 32 bits, allow TF32: "
-        'torch.set_float32_matmul_precision("high") and torch.backends.cudnn.conv.fp32_precision = "tf32".',
+        '`torch.set_float32_matmul_precision("high")` and `torch.backends.cudnn.conv.fp32_precision = "tf32"`.',
         counter_check="A GPU without tensor cores for the type has nothing to gain, nor has work bound by memory: look "
         "whether these kernels get shorter. The loss must stay within the study's tolerance.",
         find=on_trace(_tensor_cores),
@@ -105,7 +105,7 @@ ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
         condition=f"less than {percent(LOW_PRECISION_SHARE)} of kernel time is in 16 bits or less, there is matrix "
         f"work, and half of the 32-bit time is at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler speaks below 10 % of 16 bits; the 5 % is ours",
-        advice="Train under bf16 autocast (precision=bf16): weights and optimizer state stay in 32 bits.",
+        advice="Train under bf16 autocast (here `precision=bf16`): weights and optimizer state stay in 32 bits.",
         counter_check="The equivalence check must pass and the loss curve be the same; casts are kernels of their own, "
         "so a step of many small operators may gain nothing.",
         find=on_trace(_bf16_fits),

@@ -80,7 +80,7 @@ COPY_RULES: Final[tuple[Rule, ...]] = (
         name="pageable_copies",
         condition=f"copies out of or into pageable memory take at least {percent(PAGEABLE_SHARE)} of the step",
         basis="Nsight Systems (cuda_memcpy_async) names each of them; 1 % is ours, the default noise floor",
-        advice="Pin the host's side: DataLoader(pin_memory=True), and .to(device, non_blocking=True).",
+        advice="Pin the host's side: `DataLoader(pin_memory=True)`, and `.to(device, non_blocking=True)`.",
         counter_check="Pinning copies once more on the host and takes memory that cannot be swapped: for small batches "
         "look whether the loader's wait grows by more.",
         find=on_trace(_pageable),

@@ -117,7 +117,7 @@ MEMORY_RULES: Final[tuple[Rule, ...]] = (
         f"multiprocessors are, for less than {BUSY_PCT:.0f} % of the time",
         basis="PyTorch's TensorBoard plugin advises a larger batch below 50 % of utilisation; half of the memory is "
         "where a batch of twice the size surely fits",
-        advice="Try a larger batch (find_batch measures the largest that fits), which makes kernels longer and steps "
+        advice="Try a larger batch (`steptrace find-batch` measures the largest that fits), which makes kernels longer and steps "
         "fewer.",
         counter_check="Samples per second must grow, not the step alone; a larger batch also changes the training.",
         find=on_trace(_unused_memory),
@@ -128,7 +128,7 @@ MEMORY_RULES: Final[tuple[Rule, ...]] = (
         condition=f"more than {percent(FRAGMENTED)} of the allocator's free memory lies outside its largest free "
         f"block, and more than {percent(FREE_SHARE)} of what it reserved is free",
         basis="ours; the measure is the TensorFlow Profiler's, which names no threshold",
-        advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and let tensors of one size be reused: pad to a "
+        advice="Set `PYTORCH_ALLOC_CONF=expandable_segments:True`, and let tensors of one size be reused: pad to a "
         "few lengths.",
         counter_check="Without an allocation that fails or retries fragmentation costs no time.",
         find=on_trace(_fragmentation),

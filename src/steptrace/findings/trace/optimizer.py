@@ -81,7 +81,7 @@ OPTIMIZER_RULES: Final[tuple[Rule, ...]] = (
         f"(without a GPU {percent(MODERATE_SHARE)})",
         basis="TorchTidy (torch.profiler's pattern OptimizerSingleTensor) names the frames _single_tensor_*; the "
         "figures are ours, so that traces without frames tell too",
-        advice="Pass fused=True to the optimizer (or foreach=True): a few launches update all parameters.",
+        advice="Pass `fused=True` to the optimizer (or `foreach=True`): a few launches update all parameters.",
         counter_check="With few large parameters the update is bound by memory, and launches cost nothing: look "
         "whether the step gets shorter. foreach needs memory for its intermediate results.",
         find=on_trace(_single_tensor),
@@ -91,7 +91,7 @@ OPTIMIZER_RULES: Final[tuple[Rule, ...]] = (
         name="gradients_zeroed",
         condition="an Optimizer.zero_grad calls zero_ or _foreach_zero_",
         basis="TorchTidy (torch.profiler's pattern GradNotSetToNone)",
-        advice="Call zero_grad(set_to_none=True), PyTorch's default: the gradients' memory is free during the forward "
+        advice="Call `zero_grad(set_to_none=True)`, PyTorch's default: the gradients' memory is free during the forward "
         "pass, and the backward pass writes instead of adding.",
         counter_check="A captured CUDA graph, or code that reads .grad between the steps, needs gradients that stay.",
         find=on_trace(_zeroed_gradients),
