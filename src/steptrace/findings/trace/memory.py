@@ -117,8 +117,8 @@ MEMORY_RULES: Final[tuple[Rule, ...]] = (
         f"multiprocessors are, for less than {BUSY_PCT:.0f} % of the time",
         basis="PyTorch's TensorBoard plugin advises a larger batch below 50 % of utilisation; half of the memory is "
         "where a batch of twice the size surely fits",
-        advice="Try a larger batch (`steptrace find-batch` measures the largest that fits), which makes kernels longer and steps "
-        "fewer.",
+        advice="Try a larger batch (`steptrace find-batch` measures the largest that fits): kernels get longer, "
+        "steps fewer.",
         counter_check="Samples per second must grow, not the step alone; a larger batch also changes the training.",
         find=on_trace(_unused_memory),
         study="memory",

@@ -91,8 +91,8 @@ OPTIMIZER_RULES: Final[tuple[Rule, ...]] = (
         name="gradients_zeroed",
         condition="an Optimizer.zero_grad calls zero_ or _foreach_zero_",
         basis="TorchTidy (torch.profiler's pattern GradNotSetToNone)",
-        advice="Call `zero_grad(set_to_none=True)`, PyTorch's default: the gradients' memory is free during the forward "
-        "pass, and the backward pass writes instead of adding.",
+        advice="Call `zero_grad(set_to_none=True)`, PyTorch's default: the gradients' memory is free during the "
+        "forward pass, and the backward pass writes instead of adding.",
         counter_check="A captured CUDA graph, or code that reads .grad between the steps, needs gradients that stay.",
         find=on_trace(_zeroed_gradients),
         study="memory",
