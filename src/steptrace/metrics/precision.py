@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import schema
-from steptrace.metrics.kernel_formats import FORMATS, KernelFormat, kernel_format
+from steptrace.metrics.kernel_formats import FORMATS, kernel_format
 from steptrace.metrics.kernels import short_name
 from steptrace.schema.gpu import KERNEL_FORMATS
 from steptrace.trace.columns import row_numbers, take
@@ -37,6 +37,8 @@ _TYPES: Final = {
     "double": "bits64",
     "c10::complex<double>": "bits64",
 }
+#: What tells one row of `kernel_formats` from another.
+_KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
 
@@ -68,33 +70,42 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
     """
     kernels = trace.kernels
     chosen = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["kind"] == "compute").to_numpy())
-    names = kernels["name"].iloc[chosen].astype(object).to_numpy()
-    op = _operator(trace)[chosen]
-    of_op = _by_category(trace.ops, "name", op, lambda name: bool(_MATRIX_OPS.search(name)), absent=False)
-    typed = _by_category(trace.ops, "dtypes", op, type_format, absent="unknown")
-    known: dict[str, KernelFormat] = {name: kernel_format(name) for name in set(names)}
-    said = [known[name] for name in names]
-    bits = [typed[i] if f.bits == "unknown" else f.bits for i, f in enumerate(said)]
-    eligible = [f.matrix or (of_op[i] and not f.helper and bits[i] != "integer") for i, f in enumerate(said)]
-    rows = pd.DataFrame(
+    op = take(row_numbers(trace.launches["op"]), row_numbers(kernels["launch"]))[chosen]
+    codes = pd.DataFrame(
         {
-            "name": names,
-            "bits": bits,
-            "by": np.where([f.bits != "unknown" for f in said], "name", "types"),
-            "tensor_core": [f.tensor_core for f in said],
-            "eligible": np.array(eligible, dtype=bool),
-            "tf32": np.array([f.tf32 for f in said], dtype=bool),
+            "name": kernels["name"].cat.codes.to_numpy()[chosen],
+            "op": take(trace.ops["name"].cat.codes.to_numpy().astype(np.int64), op),
+            "types": take(trace.ops["dtypes"].cat.codes.to_numpy().astype(np.int64), op),
             "ns": kernels["dur"].to_numpy()[chosen],
         }
     )
-    rows["by"] = rows["by"].where(rows["bits"] != "unknown", None)
-    groups = rows.groupby(["name", "bits", "by", "tensor_core", "eligible", "tf32"], dropna=False, sort=True)["ns"]
-    table = groups.agg(count="size", ns="sum").reset_index()
+    # Judged once for each name under each operator: a trace has millions of kernels, and hundreds of these.
+    found = codes.groupby(["name", "op", "types"], sort=True)["ns"].agg(count="size", ns="sum").reset_index()
+    rows = pd.DataFrame(
+        [
+            _judged(
+                str(kernels["name"].cat.categories[name]),
+                "" if of < 0 else str(trace.ops["name"].cat.categories[of]),
+                "" if types < 0 else str(trace.ops["dtypes"].cat.categories[types]),
+            )
+            for name, of, types in zip(found["name"], found["op"], found["types"], strict=True)
+        ],
+        columns=[*_KEYS],
+    ).assign(count=found["count"], ns=found["ns"])
+    table = rows.groupby([*_KEYS], dropna=False, sort=True)[["count", "ns"]].sum().reset_index()
     table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
     table.insert(1, "short_name", pd.Series([short_name(name) for name in table["name"]], dtype=object))
     table["by"] = table["by"].astype(object).where(table["by"].notna(), None)
     table = table.astype({"eligible": "bool", "tf32": "bool", "count": "int64", "ns": "int64"})
     return schema.validate(table, KERNEL_FORMATS)
+
+
+def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, bool, bool]:
+    """The columns `_KEYS` of a kernel launched by an operator with input types; both empty where not known."""
+    said = kernel_format(name)
+    bits, by = (said.bits, "name") if said.bits != "unknown" else (type_format(types), "types")
+    eligible = said.matrix or (bool(_MATRIX_OPS.search(op)) and not said.helper and bits != "integer")
+    return name, bits, None if bits == "unknown" else by, said.tensor_core, eligible, said.tf32
 
 
 def precision(formats: pd.DataFrame) -> Precision:
@@ -127,18 +138,3 @@ def type_format(types: str) -> str:
         return "bits8"
     found = {_TYPES[part] for part in parts if part in _TYPES}
     return next((name for name in FORMATS if name in found), "unknown")
-
-
-def _operator(trace: Trace) -> Any:
-    """Row of `ops` that launched each GPU activity, -1 where none is known."""
-    return take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))
-
-
-def _by_category(table: pd.DataFrame, column: str, rows: Any, judge: Any, *, absent: Any) -> list[Any]:
-    """`judge` of a categorical column's text at each row, asked once a text; `absent` where the row is -1."""
-    if len(table) == 0:
-        return [absent] * len(rows)
-    categories, codes = table[column].cat.categories, table[column].cat.codes.to_numpy()
-    used = codes[np.maximum(rows, 0)]
-    verdicts = {int(code): judge(str(categories[code])) for code in np.unique(used[rows >= 0])}
-    return [verdicts[int(code)] if row >= 0 else absent for row, code in zip(rows, used, strict=True)]
