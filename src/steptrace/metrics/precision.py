@@ -49,7 +49,8 @@ class Precision:
     `kernel_ns` has an entry for each of `FORMATS` and adds up to the time of all compute kernels; copies and
     collectives are none. `from_types_ns` is the part that only the operator's input types told. `tf32_ns` is the part
     of the 32-bit time in TF32 products. Of the matrix work, `tensor_core_eligible_ns`, `tensor_core_ns` ran on tensor
-    cores, `tensor_core_no_ns` did not, and of `tensor_core_unknown_ns` no name tells.
+    cores, `tensor_core_no_ns` did not, and of `tensor_core_unknown_ns` no name tells; `eligible_16_ns` is in 16 bits or
+    fewer.
     """
 
     kernel_ns: dict[str, int]
