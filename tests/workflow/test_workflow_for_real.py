@@ -36,6 +36,7 @@ reference: [loss=masked_reference]
 variants:
   boolean_mask: [loss=boolean_mask]
   own: [loss=own]
+  ranks: [loss=ignore_index, distributed.world_size=2, scale.threads=1]
   broken: [loss=own, loss.broken=true]
 """
 # A person's own loss: a folder with code, one YAML file, and its package on the list of allowed targets.
@@ -94,12 +95,13 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
     assert {name: variant["status"] for name, variant in variants.items()} == {
         "boolean_mask": "ok",
         "own": "ok",
+        "ranks": "ok",
         "broken": "failed",
     }
     predicted = {name: variant["syncs"]["predicted_per_step"] for name, variant in variants.items()}
-    assert predicted == {"boolean_mask": 6, "own": 0, "broken": None}
+    assert predicted == {"boolean_mask": 6, "own": 0, "ranks": 0, "broken": None}
     assert "gate broken: small/boolean_mask syncs.per_step (predicted) beyond those allowed is 3" in result.stdout
-    for name in ("boolean_mask", "own"):
+    for name in ("boolean_mask", "own", "ranks"):
         assert variants[name]["equivalence"]["status"] == "same"
         assert variants[name]["step_ms"]["steps"] > 0
         assert variants[name]["operators_per_step"] > 0
@@ -107,7 +109,15 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
     assert variants["broken"]["step_ms"] is None
     assert "the own loss is broken" in variants["broken"]["runs"][0]["error"]["error"]
 
+    told = variants["ranks"]["communication"]
+    assert told["world_size"] == 2
+    assert told["expected_ms"] > 0
+    assert told["measured_ms"] >= told["exposed_ms"] > 0
+    assert told["all_reduces_per_step"] == told["buckets"]
+    assert variants["own"]["communication"] is None
+
     page = (tmp_path / "reports/small.html").read_text()
+    assert "2 ranks over gloo" in page
     assert "the own loss is broken" in page
     assert "1 of 2 broken" in page
     assert "labels = torch.unique(target)" in page
@@ -129,4 +139,4 @@ def _has_an_excerpt_and_a_picture(folder: Path, page: str) -> None:
         assert find_traces([run]) == [run / "trace.json.gz"]  # the excerpt is no second rank
         assert f'href="../results/small/{name}/run0/excerpt.json.gz"' in page
     assert not (folder / "results/small/broken/run0/excerpt.json.gz").exists()
-    assert page.count('<div class="timeline-graph">') == 2
+    assert page.count('<div class="timeline-graph">') == 3
