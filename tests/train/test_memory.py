@@ -76,6 +76,22 @@ def test_the_limit_ends_with_the_training(make_config):
     assert torch.empty(100 * MIB, dtype=torch.uint8).numel()
 
 
+@pytest.mark.parametrize("taken_mib", [45, 10])
+def test_a_library_that_could_not_work_near_the_limit_had_no_memory(make_config, tmp_path, taken_mib):
+    config = make_config({"scale.memory_limit_mb": 50})
+    full = taken_mib == 45
+
+    def refused():
+        with watched_memory(config, torch.device("cpu"), tmp_path):
+            held = torch.empty(taken_mib * MIB, dtype=torch.uint8)
+            raise RuntimeError(f"could not create a primitive beside {held.numel()}")
+
+    with pytest.raises(MemoryError if full else RuntimeError) as caught:
+        refused()
+    assert "could not create a primitive" in str(caught.value)
+    assert (read_memory(tmp_path) is not None) == full
+
+
 def test_the_part_of_the_step_that_failed_is_read_from_the_traceback(make_config):
     class Failing(torch.autograd.Function):
         @staticmethod

@@ -45,7 +45,6 @@ class Search:
     samples: int = 0
     capacity_bytes: int | None = None
     capacity_source: str | None = None
-    other_bytes: int = 0
 
     @property
     def fits(self) -> int:
@@ -107,7 +106,7 @@ def _foretold(fit: MemoryFit | None, search: Search) -> int | None:
     """The largest batch by the line, within what the data set holds; None where there is no line or no capacity."""
     if fit is None or search.capacity_bytes is None:
         return None
-    largest = fit.largest(search.capacity_bytes - search.other_bytes)
+    largest = fit.largest(search.capacity_bytes)
     return None if largest is None else min(max(largest, 1), search.samples)
 
 
@@ -154,7 +153,7 @@ class Finder:
 
     def _try(self, sizes: Sequence[int], *, measure: bool = False) -> None:
         out = self._scratch / f"trial{len(self.search.trials)}"
-        options = ["--measure", "--steps", "1"] if measure else ["--steps", str(_STEPS)]
+        options = ["--measure", "--steps", "2"] if measure else ["--steps", str(_STEPS)]
         if self._limit_mb is not None:
             options += ["--limit-mb", str(self._limit_mb)]
         module = [sys.executable, "-m", "steptrace.train.batch_memory", "--config", str(self._config), *options]
@@ -179,7 +178,6 @@ class Finder:
             search.trials.append(Trial(found["tried"][len(found["sizes"])], fits=False))
         for entry in found["sizes"]:
             search.trials.append(Trial(entry["batch_size"], fits=True, peak_bytes=entry["peak_bytes"]))
-            search.other_bytes = max(search.other_bytes, entry["other_bytes"] or 0)
         search.samples = found.get("samples", search.samples)
         memory = read_memory(out)
         if memory is not None:

@@ -3,16 +3,22 @@
     --batch-size N [N ...]   sizes, one after the other; those beyond the data set's length are left out
     --steps N                steps of each, after which the size counts as one that fits
     --limit-mb N             in place of scale.memory_limit_mb
-    --measure                take the peak of one more step, on a CPU from the profiler's allocator events
+    --measure                take the peaks: on a GPU the allocator's, on a CPU the process's (or, where the kernel
+                             does not tell, that of the profiler's allocator events)
 
 Leaves batches.json in DIR: what could be had (`capacity_bytes`, `capacity_source`), the length of the data set, the
-sizes `tried`, and for each that got to its end its `peak_bytes` and `other_bytes`, what the process took beside the
-training's tensors (null where not measured). Running out of memory ends it as it ends a training: with memory.json.
+sizes `tried`, and for each that got to its end its `peak_bytes` (null where not measured). Running out of memory ends
+it as it ends a training: with memory.json.
 """
 
 import argparse
+import contextlib
+import ctypes
 import gc
 import sys
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +30,7 @@ from steptrace.errors import SteptraceError, TrainError
 from steptrace.record import write_json
 from steptrace.train.loop import synchronize, train_step
 from steptrace.train.memory import MemoryWatch, watched_memory
-from steptrace.train.out_of_memory import mapped_bytes
+from steptrace.train.out_of_memory import status_bytes
 from steptrace.train.setup import build_dataset, device_of, load_config, training
 
 BATCHES_FILE = "batches.json"
@@ -48,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         tried = [size for size in options.batch_size if size <= samples] or [samples]
         found: dict[str, Any] = {"samples": samples, "tried": tried, "sizes": []}
         write_json(options.out / BATCHES_FILE, found)
+        if options.measure:  # what is loaded and compiled at first use is no part of any size's peak
+            _one(config, tried[0], options, [])
         for size in tried:
             found |= _one(config, size, options, found["sizes"])
             write_json(options.out / BATCHES_FILE, found)
@@ -62,26 +70,58 @@ def _one(config: DictConfig, size: int, options: argparse.Namespace, sizes: list
     """Train at one size and add it to `sizes`; returns what there was to be had."""
     config.data.batch_size = size
     device = device_of(config)
-    with watched_memory(config, device, options.out) as memory, training(config, config.seed) as parts:
-        memory.training = parts
-        for _ in range(options.steps):
-            train_step(parts)
-        synchronize(device)
-        peak, other = _measured(memory) if options.measure else (None, None)
-    sizes.append({"batch_size": size, "peak_bytes": peak, "other_bytes": other})
+    with watched_memory(config, device, options.out) as memory:
+        process = _ProcessPeak.begin() if options.measure and device.type == "cpu" else None
+        with training(config, config.seed) as parts:
+            memory.training = parts
+            for _ in range(options.steps):
+                train_step(parts)
+            synchronize(device)
+            peak = _peak(memory, process) if options.measure else None
+    sizes.append({"batch_size": size, "peak_bytes": peak})
     return {"capacity_bytes": memory.capacity_bytes, "capacity_source": memory.capacity_source}
 
 
-def _measured(memory: MemoryWatch) -> tuple[int, int | None]:
-    """The peak of one more step, and what the process holds beside the training's lasting tensors before it."""
+@dataclass(frozen=True)
+class _ProcessPeak:
+    """The highest resident memory of this process since a moment, over what it was then."""
+
+    resident_bytes: int
+
+    @staticmethod
+    def begin() -> "_ProcessPeak | None":
+        """Begin now, with nothing kept back for later; None where the kernel forgets no earlier peak."""
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps
+            ctypes.CDLL(None).malloc_trim(0)
+        try:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        except OSError:
+            return None
+        resident = status_bytes("VmRSS")
+        return None if resident is None or status_bytes("VmHWM") is None else _ProcessPeak(resident)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes so far."""
+        return max((status_bytes("VmHWM") or 0) - self.resident_bytes, 0)
+
+
+def _peak(memory: MemoryWatch, process: _ProcessPeak | None) -> int:
+    """The peak: of the caching allocator on a GPU, of the process on a CPU, where a limit counts libraries' too."""
     assert memory.training is not None
     if memory.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.device)
         train_step(memory.training)
         synchronize(memory.device)
-        return torch.cuda.max_memory_allocated(memory.device), None
+        return torch.cuda.max_memory_allocated(memory.device)
+    return process.bytes if process is not None else _allocated_peak(memory)
+
+
+def _allocated_peak(memory: MemoryWatch) -> int:
+    """The peak of one more step by the allocator's events, with the training's lasting tensors."""
+    assert memory.training is not None
     held = sum(memory.books().sizes().values())
-    mapped = mapped_bytes()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         train_step(memory.training)
     # The host's allocator counts from the start of the profiler on.
@@ -92,12 +132,7 @@ def _measured(memory: MemoryWatch) -> tuple[int, int | None]:
     ]
     if not changes:
         raise TrainError("the profiler recorded no allocations", expected="events named [memory]")
-    level, highest = 0, 0
-    for _, size in sorted(changes, key=lambda change: change[0]):
-        level += size
-        highest = max(highest, level)
-    known = mapped is not None and memory.base_bytes is not None
-    return held + highest, max((mapped or 0) - (memory.base_bytes or 0) - held, 0) if known else None
+    return held + int(max(accumulate(size for _, size in sorted(changes, key=itemgetter(0)))))
 
 
 if __name__ == "__main__":

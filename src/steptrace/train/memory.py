@@ -20,9 +20,11 @@ from torch import Tensor, nn
 
 from steptrace.memory_record import MEMORY_FILE, RunMemory, write_memory
 from steptrace.train.loop import Training, train_step
-from steptrace.train.out_of_memory import LiveBooks, is_out_of_memory, mapped_bytes, out_of_memory
+from steptrace.train.out_of_memory import LiveBooks, is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 
 _MIB = 2**20
+#: Of a limit: from here on a library that could not do its work had no memory to do it in.
+_NEARLY_FULL = 0.7
 
 
 @dataclass
@@ -71,6 +73,14 @@ class MemoryWatch:
             largest_free_bytes=largest,
         )
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a limit of the process is nearly reached: what a library says of a refusal need not be that."""
+        mapped = mapped_bytes()
+        if self.capacity_source != "limit" or self.base_bytes is None or mapped is None:
+            return False
+        return mapped - self.base_bytes > _NEARLY_FULL * self.capacity_bytes
+
     def ran_out(self, error: BaseException) -> RunMemory:
         """The record of a training that ran out of memory: what was alive, and for what there was no room."""
         books = self.books()
@@ -112,14 +122,23 @@ def watched_memory(config: DictConfig, device: torch.device, out: Path | None) -
         try:
             yield watch
         except Exception as error:
-            if out is None or not is_out_of_memory(error):
+            plain = is_out_of_memory(error)
+            if not plain and not (is_refusal(error) and watch.is_full):
                 raise
             lift_limit()
-            try:
-                write_memory(out, watch.ran_out(error))
-            except Exception as problem:  # of any kind: the training's own error must not give way to it
-                sys.stderr.write(f"{MEMORY_FILE} was left out: {type(problem).__name__}: {problem}\n")
+            if out is not None:
+                _tell(out, watch, error)
+            if not plain:
+                raise MemoryError(f"within {limit} MiB: {error}") from error
             raise
+
+
+def _tell(out: Path, watch: MemoryWatch, error: BaseException) -> None:
+    """Write memory.json; if that fails, the training's own error must not give way to it."""
+    try:
+        write_memory(out, watch.ran_out(error))
+    except Exception as problem:
+        sys.stderr.write(f"{MEMORY_FILE} was left out: {type(problem).__name__}: {problem}\n")
 
 
 @contextmanager
@@ -139,7 +158,7 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
 @contextmanager
 def _limited_process(limit_bytes: int | None) -> Generator[int | None]:
     """Limit this process's private memory; yields what it holds at the start, None where the system does not tell."""
-    torch.ones(2**20).add_(1)  # the threads that compute have their stacks by now
+    _load_what_any_training_needs()
     base = mapped_bytes()
     if limit_bytes is None or base is None:
         yield base
@@ -152,6 +171,18 @@ def _limited_process(limit_bytes: int | None) -> Generator[int | None]:
         yield base
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (before, hard))
+
+
+def _load_what_any_training_needs() -> None:
+    """Do a step of next to nothing: torch loads modules of 60 MB with the first optimizer, and libraries on first use.
+
+    They are no part of the training that is limited. Nothing is drawn at random.
+    """
+    torch.ones(2**20).add_(1)  # the threads that compute have their stacks by now
+    weight = torch.zeros(1, 1, 3, 3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    (torch.conv2d(torch.ones(1, 1, 4, 4), weight) @ torch.ones(2, 2)).sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
 
 
 def lift_limit() -> None:

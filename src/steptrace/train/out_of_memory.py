@@ -25,6 +25,7 @@ from steptrace.train.endings import OUT_OF_MEMORY
 _MOST: Final = 40
 _LONGEST: Final = 500
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB)")
+_REFUSED = re.compile(r"could not (create|execute|initialize) a ")
 _UNITS: Final = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -71,6 +72,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
         OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}")
     )
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a library says only that it could not do its work, as oneDNN does when it gets no memory."""
+    return isinstance(error, RuntimeError) and bool(_REFUSED.search(str(error)))
 
 
 def out_of_memory(error: BaseException, books: LiveBooks) -> OutOfMemory:
@@ -129,11 +135,16 @@ def used_bytes(books: LiveBooks) -> int | None:
 
 def mapped_bytes() -> int | None:
     """This process's private writable memory, as RLIMIT_DATA counts it; None where /proc does not tell."""
+    return status_bytes("VmData")
+
+
+def status_bytes(name: str) -> int | None:
+    """A figure of /proc/self/status in bytes; None where there is none."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
 @cache
