@@ -171,7 +171,8 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     words = text_of(written(tmp_path, without_gpu()))
     assert "No GPU activity in this trace: its GPU figures were not measured." in words
     assert "GPU busy not measured" in words
-    assert words.count("Not measured: the trace holds no GPU activity.") == 7
+    assert words.count("Not measured: the trace holds no GPU activity.") == 6
+    assert "Not measured: the trace holds neither GPU activity nor a collective of the host." in words
     assert "Not measured: the trace holds no GPU activity with its launch." in words
     assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms not measured not measured not measured" in words
     assert "Excess delays" not in words

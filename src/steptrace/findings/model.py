@@ -24,8 +24,8 @@ class Finding:
 
     `cost_ns_per_step` is an upper bound on what a remedy gains, None where that is not known, `cost_share` the same as
     a share of the step (of the whole trace, where that marks no steps). `source` is the line of code, or the rank of a
-    finding on one among others; `variant` the variant concerned (None: the study, or a trace). `basis` says where the
-    rule's thresholds come from, `study` names the study that demonstrates it.
+    finding on one among others; `variant` the variant concerned (None: the study, or a trace). `condition`
+    says when the rule fires, `basis` where its thresholds come from, `study` names the study that demonstrates it.
     """
 
     rule: str
@@ -40,6 +40,7 @@ class Finding:
     cost_share: float | None = None
     basis: str | None = None
     study: str | None = None
+    condition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def settle(rule: Rule, match: Match) -> Finding:
         cost_share=match.cost_share,
         basis=rule.basis,
         study=rule.study,
+        condition=rule.condition,
     )
 
 

@@ -243,6 +243,7 @@ def finding(raw: Mapping[str, Any]) -> Finding:
         cost_share=raw.get("cost_share"),
         basis=raw.get("basis") or None,
         study=raw.get("study") or None,
+        condition=raw.get("condition") or None,
     )
 
 

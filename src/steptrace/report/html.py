@@ -212,6 +212,7 @@ def findings(items: Sequence[Finding]) -> Html:
                 "rule": rule,
                 "advice": advice,
                 "counter_check": counter_check,
+                "condition": found[0].condition,
                 "basis": found[0].basis,
                 "study": found[0].study,
                 "severity": min((item.severity for item in found), key=_rank),

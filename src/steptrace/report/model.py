@@ -93,8 +93,8 @@ class Equivalence:
 class Finding:
     """One claim about a cost, with its evidence, an advice and the check that could refute it.
 
-    `cost_share` is the cost as a share of the step, or of a whole trace that marks no steps; `basis` says where the
-    rule's thresholds come from, `study` names the study that demonstrates it.
+    `cost_share` is the cost as a share of the step, or of a whole trace that marks no steps; `condition` says
+    when the rule fires, `basis` where its thresholds come from, `study` names the study that demonstrates it.
     """
 
     rule: str
@@ -109,6 +109,7 @@ class Finding:
     cost_share: float | None = None
     basis: str | None = None
     study: str | None = None
+    condition: str | None = None
 
 
 @dataclass(frozen=True)

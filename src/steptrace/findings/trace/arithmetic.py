@@ -31,8 +31,8 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
     wide = narrow < (without + using) / 2
     yield Match(
         severity="warning",
-        claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention runs beside the tensor "
-        "cores" + (", in 32 bits" if wide else ""),
+        claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
+        "cores" + (", but in 32 bits" if wide else ""),
         evidence=(
             f"{duration(window.each(using))} {window.per} on tensor cores, {duration(window.each(without))} not",
             *_telling(found, window, "no"),

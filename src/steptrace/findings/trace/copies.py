@@ -17,6 +17,10 @@ _INSIDE_ADVICE: Final = (
     "views instead of cat and contiguous, set_to_none instead of zeros)."
 )
 
+_INSIDE_CHECK: Final = (
+    "Kernels that read a view instead of its copy can get slower: look whether the step gets shorter."
+)
+
 
 def _copy_bound(window: Window) -> Iterator[Match]:
     exposed_ns = window.parts.get("exposed_memory")
@@ -24,6 +28,7 @@ def _copy_bound(window: Window) -> Iterator[Match]:
         return
     copies = _copies(window)
     inside = sum(row["ns"] for row in copies if not _HOST.search(row["kind"]))
+    mostly_inside = inside > sum(row["ns"] for row in copies) / 2
     yield Match(
         severity="high" if window.share(exposed_ns) >= HIGH_SHARE else "warning",
         claim=f"for {percent(window.share(exposed_ns))} of the time the GPU does nothing but copy or set memory",
@@ -32,7 +37,8 @@ def _copy_bound(window: Window) -> Iterator[Match]:
             *(_in_words(row, window) for row in copies[:3]),
         ),
         cost_ns_per_step=exposed_ns,
-        advice=_INSIDE_ADVICE if inside > sum(row["ns"] for row in copies) / 2 else None,
+        advice=_INSIDE_ADVICE if mostly_inside else None,
+        counter_check=_INSIDE_CHECK if mostly_inside else None,
     )
 
 
