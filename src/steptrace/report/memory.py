@@ -72,10 +72,13 @@ def _sentence(found: Mapping[str, Any]) -> str:
     asked = (
         "asked for more" if oom["requested_bytes"] is None else f"asked for {fmt.size_bytes(oom['requested_bytes'])}"
     )
-    taken = "" if oom["used_bytes"] is None else f" with {fmt.size_bytes(oom['used_bytes'])} taken"
     room = "" if found["capacity_bytes"] is None else f" of {fmt.size_bytes(found['capacity_bytes'])}"
+    # What the failing operators held for the moment is gone when the error is caught.
+    taken = (
+        "" if oom["used_bytes"] is None else f"; {fmt.size_bytes(oom['used_bytes'])}{room} were still taken after it"
+    )
     batch = "" if found["batch_size"] is None else f", at a batch of {fmt.count(found['batch_size'])}"
-    return f"{who} ran out of memory {where}{batch}: it {asked}{taken}{room if taken else ''}."
+    return f"{who} ran out of memory {where}{batch}: it {asked}{taken}."
 
 
 def _advice(study: Study, name: str, found: Mapping[str, Any], fit: Mapping[str, Any] | None) -> list[str]:
