@@ -90,7 +90,7 @@ def test_a_variant_that_ran_out_says_what_was_alive_and_what_to_try(study_builde
     text = text_of(section(study_builder))
     assert (
         "Runs 0 and 2 (2 of 3) ran out of memory in the backward pass, at a batch of 256: "
-        "it asked for 64.0 MiB; 990 MiB of 1000 MiB were still taken after it."
+        "it asked for 64.0 MiB; 990 MiB of 1000 MiB were taken after it."
     ) in text
     assert "900 MiB activations ReluBackward0 256 × 16 float32 3" in text
     assert "98 should fit, by the line through the peaks at batches of 8 and 16" in text

@@ -74,9 +74,7 @@ def _sentence(found: Mapping[str, Any]) -> str:
     )
     room = "" if found["capacity_bytes"] is None else f" of {fmt.size_bytes(found['capacity_bytes'])}"
     # What the failing operators held for the moment is gone when the error is caught.
-    taken = (
-        "" if oom["used_bytes"] is None else f"; {fmt.size_bytes(oom['used_bytes'])}{room} were still taken after it"
-    )
+    taken = "" if oom["used_bytes"] is None else f"; {fmt.size_bytes(oom['used_bytes'])}{room} were taken after it"
     batch = "" if found["batch_size"] is None else f", at a batch of {fmt.count(found['batch_size'])}"
     return f"{who} ran out of memory {where}{batch}: it {asked}{taken}."
 
