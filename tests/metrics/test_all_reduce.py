@@ -160,3 +160,10 @@ def test_two_ranks_on_cpus_are_matched_by_order_and_size():
     found = straggler(waits.reset_index())
     assert found is not None
     assert found.rank == 1
+
+
+def test_of_two_ranks_one_that_is_last_by_chance_is_no_straggler():
+    traces = [rank_trace(0, [100, 400]), rank_trace(1, [300, 230])]  # 200 us wait for rank 1, 170 us for rank 0
+    _, waits = matched_collectives(by_rank(traces))
+    assert waits["caused_ns"].tolist() == [4 * 170 * US, 4 * 200 * US]
+    assert straggler(waits) is None

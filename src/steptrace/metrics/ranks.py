@@ -12,8 +12,13 @@ from steptrace.schema import empty
 from steptrace.schema.comm import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.trace.model import Trace
 
-#: A rank is the straggler if it causes more than this share of all the waiting.
-STRAGGLER_SHARE = 0.5
+
+def straggler_share(ranks: int) -> float:
+    """The share of all waiting above which a rank is the straggler: half way from an even share to all of it.
+
+    Chance alone gives one of two ranks more than half; of many ranks hardly any.
+    """
+    return (1 + 1 / ranks) / 2
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.Dat
 
 
 def straggler(waits: pd.DataFrame) -> Straggler | None:
-    """The rank that causes more than half of all waiting, if one does and its delays stand out of the clocks' noise.
+    """The rank that causes most of all waiting (`straggler_share`), if its delays stand out of the clocks' noise.
 
     They do if its mean delay, over the collectives where it was last, is above every rank's `clock_spread_ns`.
     """
@@ -93,7 +98,7 @@ def straggler(waits: pd.DataFrame) -> Straggler | None:
     row = waits.iloc[int(np.argmax(caused))]
     share = float(caused.max() / caused.sum())
     noise = waits["clock_spread_ns"].fillna(0).max()
-    if share <= STRAGGLER_SHARE or row["delay_ns"] / max(row["last"], 1) <= noise:
+    if share <= straggler_share(int((waits["matched"] > 0).sum())) or row["delay_ns"] / max(row["last"], 1) <= noise:
         return None
     return Straggler(int(row["rank"]), share, int(row["caused_ns"]), int(row["delay_ns"]))
 

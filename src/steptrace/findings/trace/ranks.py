@@ -45,9 +45,9 @@ def _straggler(summary: Json) -> Iterator[Match]:
 STRAGGLER_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="straggler",
-        condition=f"one rank's share of all waiting caused in collectives is more than half way from an even one to all "
-        f"of it (three quarters of two ranks'), by more than the clocks' noise, and it "
-        f"comes later than the second-last by at least {percent(DELAY_SHARE)} of the step",
+        condition="one rank's share of all waiting caused in collectives is more than half way from an even share to "
+        "all of it (three quarters with two ranks), by more than the clocks' noise, and it comes later than the "
+        f"second-last by at least {percent(DELAY_SHARE)} of the step",
         basis="ours: the TensorFlow Profiler's test (modified z-score above 3.5) needs three hosts; 1 % is the default "
         "noise floor",
         advice="Compare that rank's trace with another's (steptrace diff): more data, a slower loader or GPU, work "

@@ -22,7 +22,8 @@ _TERMS = (
     ),
     Definition(
         "Straggler",
-        "The rank that causes more than half of all waiting, by delays that stand out of the clocks' uncertainty; "
+        "The rank whose share of all waiting caused is more than half way from an even share to all of it (three "
+        "quarters with two ranks, little over half with many), by delays that stand out of the clocks' uncertainty; "
         "none if there is no such rank.",
     ),
     Definition(
