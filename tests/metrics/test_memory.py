@@ -2,12 +2,17 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
+from steptrace.memory_record import RunMemory, write_memory
 from steptrace.metrics.memory import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
+from steptrace.report.trace_page import write
+from steptrace.summary import analyze, summarize, summarize_trace
+from steptrace.summary.memory import thinned
 from steptrace.trace.source import SourceLines
 
 PHASES = [("data", 0, 20), ("forward", 20, 50), ("loss", 50, 60), ("backward", 60, 90), ("optimizer", 90, 100)]
@@ -236,3 +241,48 @@ def test_a_counter_that_disagrees_is_told(lost):
     builder.block(50, 5, 3)
     _, devices, *_ = tables(builder)
     assert devices["agrees"].iloc[0] == (pytest.approx(2 / 3) if lost else 1.0)
+
+
+def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_books(tmp_path):
+    builder = Memory(before=1000)
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 9000}]
+    step(builder)
+    builder.block(30, 500, 1)
+    path = builder.write(tmp_path / "trace.json")
+    (entry,) = summarize_trace(analyze(path))["memory"]
+    assert (entry["device_type"], entry["device"], entry["peak_allocated_bytes"]) == ("cuda", 0, 1500)
+    assert (entry["capacity_bytes"], entry["capacity_source"], entry["headroom_bytes"]) == (9000, "device", 8000)
+    assert entry["fragmentation"] is None
+    assert entry["by_category"]["unknown"] == 1000
+    assert entry["curve"][-1] == [30, 1500, 1000]
+    books = RunMemory("cuda", 4, 5000, "limit", {"parameters": 900, "gradients": 0, "optimizer_state": 0}, 900, 40, 10)
+    write_memory(tmp_path, books)
+    (entry,) = summarize_trace(analyze(path))["memory"]
+    assert (entry["capacity_bytes"], entry["headroom_bytes"], entry["fragmentation"]) == (5000, 4000, 0.75)
+    assert (entry["by_category"]["parameters"], entry["by_category"]["unknown"]) == (900, 100)
+    assert sum(entry["by_category"].values()) == entry["peak_allocated_bytes"]
+    summary, _ = summarize([path])
+    write(summary, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    section = page[page.index('id="memory"') :].split("</section>")[0]
+    assert section.count("<svg") == 2
+    assert "75 %" in section
+    assert "aten" not in section  # no operator is around the block
+
+
+def test_a_trace_without_allocations_has_null_memory(tmp_path):
+    builder = TraceBuilder()
+    step(builder)
+    builder.op("aten::mm", 1, 2)
+    assert summarize_trace(analyze(builder.write(tmp_path / "trace.json")))["memory"] is None
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=900), st.integers(8, 400))
+@settings(max_examples=50, deadline=None)
+def test_a_curve_drawn_small_keeps_its_extremes_and_ends(values: list[int], most: int) -> None:
+    array = np.array(values, dtype=np.int64)
+    kept = thinned(array, most)
+    assert len(kept) <= most
+    assert list(kept) == sorted(set(kept))
+    assert {0, len(values) - 1} <= set(kept)
+    assert (array[kept].max(), array[kept].min()) == (array.max(), array.min())
