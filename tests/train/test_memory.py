@@ -4,12 +4,13 @@ import json
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from steptrace.memory_record import MEMORY_FILE, RunMemory, read_memory, write_memory
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
 from steptrace.train.memory import watched_memory
-from steptrace.train.out_of_memory import is_out_of_memory, phase_of, requested_bytes
+from steptrace.train.out_of_memory import LiveBooks, is_out_of_memory, phase_of, requested_bytes
 from steptrace.train.setup import training
 
 #: Forward alone keeps some 70 MB of each of the two hidden layers, the batch takes 21 MB.
@@ -134,3 +135,11 @@ def test_the_record_survives_its_file_and_knows_its_fragmentation(tmp_path):
     assert memory.fragmentation == 0.75
     assert json.loads((tmp_path / MEMORY_FILE).read_text())["oom"] is None
     assert read_memory(tmp_path / "none") is None
+
+
+def test_a_fake_tensor_holds_nothing():
+    with FakeTensorMode():
+        fake = torch.empty(1000)
+    books = LiveBooks({}, torch.device("cpu"), None)
+    books.add("unknown", "tensor", fake)
+    assert books.storages == {}

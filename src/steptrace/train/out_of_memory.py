@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from steptrace.memory_record import LiveTensors, OutOfMemory
 from steptrace.train import loop
@@ -43,6 +44,8 @@ class LiveBooks:
 
     def add(self, category: str, what: str, tensor: Tensor) -> None:
         """Note a tensor of the device, unless its storage is known already."""
+        if isinstance(tensor, FakeTensor):  # torch.compile's: before PyTorch 2.13 its address is 0, not an error
+            return
         try:
             storage = tensor.untyped_storage()
             if tensor.device.type == self.device.type and storage.nbytes():
