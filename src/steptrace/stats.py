@@ -34,7 +34,7 @@ INTERVAL: Final = (
 )
 #: Effects below this share are noise unless an A/A pair of the study says otherwise.
 DEFAULT_NOISE_FLOOR: Final = 0.01
-#: No variants are called the same on a machine whose noise floor is above this (our own limit: that of a warning below).
+#: No variants are called the same where the noise floor is above this (our own limit: that of the warning below).
 LARGEST_SAME: Final = 0.10
 #: IQR/median of a variant's steps: above the first a warning, above the second no verdict (torch.utils.benchmark).
 IQR_WARNING: Final = 0.10

@@ -18,7 +18,7 @@ STUDY = """
 title: Tiny
 baseline: files
 overrides:
-  - model=image_classifier
+  - model=images
   - model.width=64
   - model.layers=14
   - model.halvings=0
