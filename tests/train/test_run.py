@@ -36,8 +36,8 @@ def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
     assert record.warnings == ()
     assert record.environment.torch == torch.__version__
     steps = read_steps(out)
-    # The window's waiting and warm-up steps are run, but not recorded.
-    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
+    # The step that looks at the memory, the window's waiting and warm-up steps are run, but not recorded.
+    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5, 9, 10]
     assert steps["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"] + 2 * ["profiled"]
     assert (steps["step_ns"] > steps["loader_wait_ns"]).all()
     assert steps["loss"].notna().all()

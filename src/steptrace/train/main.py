@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
 from steptrace.errors import SteptraceError
-from steptrace.memory_record import write_memory
+from steptrace.memory_record import RunMemory, write_memory
 from steptrace.record import RunRecord, write_communication, write_input, write_run, write_sections, write_steps
 from steptrace.train.arrangement import check_compiled, compilations, recompiled
 from steptrace.train.bandwidth import communication
@@ -37,7 +37,7 @@ from steptrace.train.environment import collect_environment
 from steptrace.train.input_pass import left_out, measure_input
 from steptrace.train.lines import record_op_lines
 from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
-from steptrace.train.memory import watched_memory
+from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.nvml import NvmlSampler
 from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
 from steptrace.train.sections import batch_bytes, measure_sections
@@ -61,6 +61,7 @@ class Measured:
     batch_bytes: dict[str, int] | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+    memory: RunMemory
     nvml: dict[str, float] | None
     warnings: tuple[str, ...]
 
@@ -94,9 +95,9 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     ):
         memory.training = parts
         environment = collect_environment(parts.device)
-        measured = measure(parts, config, out / traces[ranks.rank])
+        measured = measure(parts, config, out / traces[ranks.rank], memory)
         warnings = (*measured.warnings, *record_op_lines(parts, own), *record_warned_syncs(parts, own))
-        write_memory(own, memory.measure())
+        write_memory(own, measured.memory)
         steps = slowest(from_every_rank(measured.steps, ranks))
         if not ranks.alone:
             write_communication(own, communication(parts, config))
@@ -148,7 +149,7 @@ def slowest(by_rank: list[pd.DataFrame]) -> pd.DataFrame:
     return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})
 
 
-def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
+def measure(parts: Training, config: DictConfig, trace: Path, memory: MemoryWatch) -> Measured:
     """Take all steps of a run. The first phase's peak memory is left out, as first steps allocate for good."""
     on_gpu = parts.device.type == "cuda"
     settings = ProfileSettings(**config.profile)
@@ -166,17 +167,20 @@ def measure(parts: Training, config: DictConfig, trace: Path) -> Measured:
     # Before the window: on a GPU the profiler's hooks into the runtime stay once it has run.
     sections = measure_sections(parts, section_steps) if section_steps else None
     loaded, input_steps = _input(parts, config)
+    held = memory.measure()
+    memory.end_limit()  # what the profiler keeps is not the training's
     profiled = profile_steps(parts, settings, trace)
     _progress("profiled", settings.steps, parts.ranks)(settings.steps)
     return Measured(
         steps=steps_table(
-            warmup, timed, profiled, unrecorded=section_steps + input_steps + settings.wait + settings.warmup
+            warmup, timed, profiled, unrecorded=section_steps + input_steps + 1 + settings.wait + settings.warmup
         ),
         sections=sections,
         input=loaded,
         batch_bytes=batch_bytes(parts) if section_steps else None,
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
+        memory=held,
         nvml=sampler.summary(),
         warnings=(*sampler.warnings, *compiled),
     )

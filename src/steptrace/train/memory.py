@@ -59,6 +59,11 @@ class MemoryWatch:
         """A record with what is known without looking at the training."""
         return RunMemory(self.device.type, self.batch_size, self.capacity_bytes, self.capacity_source, {})
 
+    def end_limit(self) -> None:
+        """Limit the process no longer; what a GPU's allocator may take stays limited."""
+        if self.device.type == "cpu":
+            lift_limit()
+
     def measure(self) -> RunMemory:
         """Train for one more step, and count what it holds: at the end of its passes, and after it."""
         assert self.training is not None
