@@ -1,13 +1,18 @@
 import pickle
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from steptrace.errors import TrainError
+from steptrace.workloads import images as module
 from steptrace.workloads.images import CLASSES, ImageClassifier, Images, image_files, made_image, png_name
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +66,35 @@ def test_what_is_half_written_is_not_taken_for_images(tmp_path):
     (tmp_path / "2x16-v1" / "left over").touch()
     with pytest.raises(TrainError, match="images cannot be written"):
         image_files(2, 16, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["2x16-v1"]
+
+
+def test_files_lie_in_the_working_folder_s_results_and_are_written_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = Images(length=2, image_size=16, crop=8)
+    assert first.files == tmp_path / "results/.cache/images/2x16-v1"
+    monkeypatch.setattr(module, "_write_images", lambda *_: pytest.fail("written again"))
+    assert Images(length=2, image_size=16, crop=8, seed=5).files == first.files
+    settings = yaml.safe_load((ROOT / "config/data/images.yaml").read_text(encoding="utf-8"))
+    assert settings["dataset"]["folder"] == module.FOLDER
+    assert "rm -rf results " in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path, monkeypatch):
+    # What stores into a mapped file on a full disk is killed by a signal.
+    monkeypatch.setattr(np, "memmap", lambda *_, **__: pytest.fail("mapped for writing"))
+    monkeypatch.setattr(np.lib.format, "open_memmap", lambda *_, **__: pytest.fail("mapped for writing"))
+    image_files(2, 16, tmp_path)
+    monkeypatch.undo()
+    assert np.load(tmp_path / "2x16-v1/images.npy").shape == (2, 16, 16, 3)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(TrainError, match="No space left on device") as caught:
+        image_files(3, 16, tmp_path)
+    assert "free space" in caught.value.next_step
     assert [path.name for path in tmp_path.iterdir()] == ["2x16-v1"]
 
 

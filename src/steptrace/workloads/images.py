@@ -5,7 +5,6 @@ their number and size alone. They stand in for a data set as it comes, and the a
 decoded beforehand.
 """
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -26,6 +25,8 @@ from steptrace.errors import TrainError
 CLASSES = 10
 #: What the files hold; another number is another folder.
 _VERSION = 1
+#: Where they lie, below the working folder. `make clean` removes it.
+FOLDER = "results/.cache/images"
 #: Standard deviation of the noise: natural images do not compress to nothing either.
 _NOISE = 6.0
 _ARRAY = "images.npy"
@@ -96,8 +97,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         crop: height and width of a sample.
         stored: `png` reads and decodes a file per sample; `array` takes the pixels from one memory-mapped array in
             which the files were decoded beforehand.
-        folder: where the files lie, or are written if they do not; None is a folder of the user's among the machine's
-            temporary files.
+        folder: where the files lie, or are written if they do not; a relative one is below the working folder.
         seed: a non-negative integer; another seed augments otherwise. The files are the same for all.
 
     Raises:
@@ -110,7 +110,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         image_size: int,
         crop: int,
         stored: str = "png",
-        folder: str | None = None,
+        folder: str = FOLDER,
         seed: int = 0,
     ) -> None:
         if stored not in ("png", "array"):
@@ -119,7 +119,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         self.stored = stored
         self.seed = seed
         self.transform = Augment(crop)
-        self.files = image_files(length, image_size, Path(folder) if folder else cache_folder())
+        self.files = image_files(length, image_size, Path(folder).absolute())
 
     def __len__(self) -> int:
         return self.length
@@ -153,11 +153,6 @@ def png_name(index: int) -> str:
     return f"{index:06d}.png"
 
 
-def cache_folder() -> Path:
-    """The user's own folder for images among the machine's temporary files."""
-    return Path(tempfile.gettempdir()) / f"steptrace-images-{os.getuid()}"
-
-
 def image_files(length: int, size: int, folder: Path) -> Path:
     """The folder below `folder` with `length` images of `size` pixels, as PNG files and as one array.
 
@@ -165,13 +160,11 @@ def image_files(length: int, size: int, folder: Path) -> Path:
     are there, so processes that begin together disturb neither each other nor who reads.
 
     Raises:
-        TrainError: they cannot be written, or `folder` belongs to someone else.
+        TrainError: they cannot be written.
     """
     files = folder / f"{length}x{size}-v{_VERSION}"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise TrainError("the folder belongs to another user", where=folder, next_step="set data.dataset.folder")
+        folder.mkdir(parents=True, exist_ok=True)
         if not (files / _DONE).exists():
             _write_once(files, lambda target: _write_images(target, length, size))
     except OSError as error:
@@ -197,11 +190,14 @@ def _write_once(files: Path, write: Callable[[Path], None]) -> None:
 
 
 def _write_images(folder: Path, length: int, size: int) -> None:
-    array = np.lib.format.open_memmap(folder / _ARRAY, mode="w+", dtype=np.uint8, shape=(length, size, size, 3))
-    for index in range(length):
-        array[index] = made_image(index, size)
-        Image.fromarray(array[index]).save(folder / png_name(index), compress_level=1)
-    array.flush()
+    header = {"descr": "|u1", "fortran_order": False, "shape": (length, size, size, 3)}
+    # Written and not mapped: a full disk is an error of a write, but kills a process that stores into a mapped file.
+    with (folder / _ARRAY).open("wb") as array:
+        np.lib.format.write_array_header_1_0(array, header)
+        for index in range(length):
+            pixels = made_image(index, size)
+            array.write(pixels.tobytes())
+            Image.fromarray(pixels).save(folder / png_name(index), compress_level=1)
 
 
 def made_image(index: int, size: int) -> Pixels:
