@@ -154,6 +154,7 @@ def test_a_profiler_that_would_begin_meanwhile_is_foreseen(capture, entry, tmp_p
         assert _answer(entry, "2").state == "recorded"
 
 
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="PyTorch 2.11 starts no profiler while another one warms up")
 def test_a_profiler_started_in_the_warm_up_has_its_way(capture, entry, tmp_path):
     _ask(entry, tmp_path / "out")
     _train(capture, 1)
