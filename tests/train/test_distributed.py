@@ -66,7 +66,7 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     assert len(said.bucket_bytes) > 1
     assert said.expected_ns == pytest.approx(said.bandwidths[-1].median_ns, rel=0.01)
 
-    # PyTorch 2.11 leaves the last collective of a window unfinished: without its shapes, and at times without a partner.
+    # PyTorch 2.11 leaves the last collective of a window unfinished: without shapes, at times without a partner.
     cut_off = torch.__version__ < "2.12"
     summary, _ = summarize([out / name for name in run.traces])
     assert [trace["rank"] for trace in summary["traces"]] == [0, 1]
