@@ -84,7 +84,7 @@ def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(write_config
     assert main(["--config", str(config), "--out", str(out), "--repeat", "0"]) == 0
     assert len(read_sections(out)) == 3 * len(NAMES)
     assert read_run(out).batch_bytes == {"inputs": 8 * 32 * 32, "targets": 8 * 8 * 4}
-    # Two warm-up and four timed steps, three with sections, one for the memory and two of the window, which leave no rows.
+    # Two warm-up and four timed steps; three with sections, one for the memory, two of the window leave no rows.
     assert read_steps(out)["step"].tolist() == [0, 1, 2, 3, 4, 5, 12, 13]
 
 
