@@ -34,5 +34,5 @@ def test_a_run_leaves_the_table_and_the_same_timed_steps(write_config, tmp_path)
     assert not (outs[0] / "input.parquet").exists()
     without, with_pass = (read_steps(outs[steps]) for steps in (0, 3))
     assert with_pass["loss"].tolist()[:6] == without["loss"].tolist()[:6]
-    # The pass trains: its one step left out, its three and the one for the memory have indices before the profiled ones.
+    # The pass trains: its one step left out, its three and that for the memory have indices before the profiled ones.
     assert with_pass["step"].tolist() == [0, 1, 2, 3, 4, 5, 13, 14]
