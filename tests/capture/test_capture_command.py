@@ -157,6 +157,47 @@ def test_a_process_that_ends_meanwhile_is_told(control, tmp_path):
     assert (answer.state, answer.message) == ("failed", "the process ended without an answer")
 
 
+def test_a_process_that_nobody_has_waited_for_has_ended(control, tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    _enter(control, _process(child.pid))
+    target = ask.find(control, child.pid)
+    request = ask.post([target], tmp_path, Settings(), None)
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and still in the table of processes
+    ((_, answer),) = ask.wait([target], request, 5)
+    assert answer.state == "failed"
+    assert list(entries(control)) == []
+    child.wait()
+
+
+def test_a_process_that_runs_another_program_now_is_not_written_to(control, sleeper, tmp_path, capsys):
+    """After an exec the number, the start and the link are those of before, and the file behind it is any file."""
+    pid = sleeper()
+    entry = _enter(control, _process(pid))
+    with (tmp_path / "precious").open("wb+") as file:
+        file.write(bytes(range(100, 140)))
+        file.flush()
+        (entry.path / "state").unlink()
+        (entry.path / "state").symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+        assert f"process {pid}: it has ended, or cannot be asked" in _refused([str(pid)], capsys)
+        assert main(["capture", "--list"]) == 0
+        assert str(pid) not in capsys.readouterr().out
+    assert (tmp_path / "precious").read_bytes() == bytes(range(100, 140))
+
+
+def test_a_process_that_cannot_be_seen_but_holds_its_lock_is_left_alone(control):
+    """In another container that shares the machine's name and the folder it has a number that means nothing here."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    entry = _enter(control, _process(gone.pid))
+    lock = entry.lock()
+    assert list(entries(control)) == []
+    assert entry.path.exists()
+    os.close(lock)
+    assert list(entries(control)) == []
+    assert not entry.path.exists()
+
+
 def test_all_ranks_of_one_job_and_no_other(control, sleeper, capsys):
     pids = [sleeper() for _ in range(4)]
     for rank, pid in enumerate(pids[:2]):
@@ -203,6 +244,8 @@ def test_places_in_a_job(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "node1")
     monkeypatch.setenv("MASTER_PORT", "29500")
     assert identity.place().job == "node1:29500:"
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # of each machine its own
+    assert identity.place().job == f"{identity.host()}/127.0.0.1:29500:"
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert identity.place().job is None
 

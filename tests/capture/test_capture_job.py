@@ -17,6 +17,7 @@ import torch
 from steptrace.capture import Capture, Settings, identity, recording
 from steptrace.capture.control import STEPS, Entry
 from steptrace.capture.plan import Answer, Request
+from steptrace.capture.task import Task
 from steptrace.errors import CaptureError
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
@@ -209,7 +210,41 @@ def test_a_control_folder_that_vanishes_is_survived(capture, entry, control, tmp
     _ask(entry, tmp_path / "out")
     shutil.rmtree(control)
     _train(capture, 3)
-    assert "Traceback" in caplog.text
+    assert "from now on only a signal asks this process" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_signal_is_heard_after_the_control_folder_has_vanished(tmp_path, control, shared):
+    with Capture(tmp_path / "captures", settings=SHORT, shared=shared) as capture:
+        _train(capture, 1)
+        shutil.rmtree(control)
+        signal.raise_signal(signal.SIGUSR1)
+        _train(capture, 4)
+        assert len(list(tmp_path.glob("captures/*/trace.json.gz"))) == 1
+    assert not control.exists()
+
+
+def test_a_control_folder_that_vanishes_in_a_capture_is_not_made_anew(capture, entry, control, tmp_path):
+    """Made by the way it would be open to others, and then refused to every process of this user."""
+    _ask(entry, tmp_path / "out")
+    _train(capture, 1)
+    shutil.rmtree(control)
+    _train(capture, 3)
+    assert (tmp_path / "out" / "trace.json.gz").exists()
+    assert not control.exists()
+
+
+def test_a_record_that_cannot_be_made_ends_the_capture_all_the_same(capture, entry, tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(Task, "_record", fail)
+    _ask(entry, tmp_path / "out")
+    _train(capture, 6)
+    assert _answer(entry).state == "recorded"
+    assert caplog.text.count("device-side assert") == 1
+    assert _names(tmp_path / "out") == ["trace.json.gz"]
 
 
 @pytest.mark.parametrize("how", ["open", "file"])

@@ -190,7 +190,9 @@ def post(targets: Sequence[Target], folder: Path, settings: Settings, start: int
             target.entry.post(Request(request, str(folder), settings, start), shared=target.process.shared)
         except OSError as error:
             raise CaptureError(
-                f"it has ended, or cannot be asked ({error.strerror or error})", where=target.name
+                f"it has ended, or cannot be asked ({error.strerror or error})",
+                where=target.name,
+                next_step="`steptrace capture --list` shows what can be captured",
             ) from error
     return request
 

@@ -11,6 +11,7 @@ Nobody but the owner can enter the root, and a process takes only requests that 
 files are JSON and checked as they are read. No signal is sent: one would end a process that does not handle it.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -19,7 +20,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -37,6 +38,7 @@ ROOT_VARIABLE: Final = "STEPTRACE_CAPTURE_CONTROL"
 STEPS, WANTED, RECORDING = range(3)
 _WORDS: Final = 3
 _BYTES: Final = 8 * _WORDS
+_MEMORY: Final = "steptrace-capture"
 
 #: How long the answers of an ended process are kept for a command that waits for them.
 _KEPT_S: Final = 60.0
@@ -98,7 +100,7 @@ class State:
 
     def _map(self, file: Path) -> None:
         if hasattr(os, "memfd_create"):
-            self._memory = os.memfd_create("steptrace-capture")
+            self._memory = os.memfd_create(_MEMORY)
             os.ftruncate(self._memory, _BYTES)
             file.symlink_to(f"/proc/{os.getpid()}/fd/{self._memory}")
             self.words = memoryview(mmap.mmap(self._memory, _BYTES)).cast("Q")
@@ -136,7 +138,8 @@ class Entry:
     def lock(self) -> int:
         """Lock the folder, so that what clears old files out of /tmp leaves it alone; returns what to close."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         return descriptor
 
     def make_state(self, *, shared: bool) -> State:
@@ -144,13 +147,27 @@ class Entry:
         return State(self.path / "state", shared=shared)
 
     def word(self, number: int) -> int:
-        """One of the words, as the process has last set it."""
-        with (self.path / "state").open("rb") as file:
-            return int.from_bytes(os.pread(file.fileno(), 8, 8 * number), sys.byteorder)
+        """One of the words, as the process has last set it; `OSError` if it has ended, or runs another program now."""
+        with self._words(os.O_RDONLY) as words:
+            return int.from_bytes(os.pread(words, 8, 8 * number), sys.byteorder)
+
+    @contextmanager
+    def _words(self, how: int) -> Iterator[int]:
+        """The words, opened. After an `exec` the process's number and its link stay, and lead to whatever file is
+        open there now."""
+        state = self.path / "state"
+        descriptor = os.open(state, how | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            found = Path(f"/proc/self/fd/{descriptor}").readlink() if state.is_symlink() else None
+            if found is not None and not str(found).startswith(f"/memfd:{_MEMORY}"):
+                raise OSError(errno.ESTALE, "it runs another program now")
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def write_process(self, process: Process) -> None:
         """Say who this is; from now on the process is seen."""
-        write_json(self.path / "process.json", msgspec.to_builtins(process))
+        self._write(self.path / "process.json", process)
 
     def process(self) -> Process | None:
         """Whose folder this is; None if that is not said, or no longer."""
@@ -158,12 +175,12 @@ class Entry:
 
     def post(self, request: Request, *, shared: bool = False) -> None:
         """Ask the process; if its folder is `shared`, it looks by itself."""
-        write_json(self._file("request", request.id), msgspec.to_builtins(request))
+        self._write(self._file("request", request.id), request)
         if shared:
             return
         # The file comes first: the process takes the word back and then looks for files.
-        with (self.path / "state").open("rb+") as file:
-            os.pwrite(file.fileno(), (1).to_bytes(8, sys.byteorder), 8 * WANTED)
+        with self._words(os.O_RDWR) as words:
+            os.pwrite(words, (1).to_bytes(8, sys.byteorder), 8 * WANTED)
 
     def withdraw(self, request: str) -> bool:
         """Take a request back; False if the process has already taken it."""
@@ -189,7 +206,7 @@ class Entry:
 
     def answer(self, answer: Answer) -> None:
         """Say what became of a request."""
-        write_json(self._file("answer", answer.id), msgspec.to_builtins(answer))
+        self._write(self._file("answer", answer.id), answer)
 
     def read_answer(self, request: str) -> Answer | None:
         """What has become of a request so far; a final answer is removed."""
@@ -204,6 +221,12 @@ class Entry:
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.path.rmdir()
+
+    def _write(self, path: Path, message: Process | Request | Answer) -> None:
+        """Write a message. A folder that has been cleared away is not made anew: it would not be its user's alone."""
+        if not self.path.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+        write_json(path, msgspec.to_builtins(message))
 
     def _file(self, kind: str, request: str) -> Path:
         return self.path / f"{kind}-{request}.json"
@@ -232,6 +255,19 @@ def entries(root: Path) -> Iterator[tuple[Entry, Process]]:
 
 
 def _remove(path: Path) -> None:
+    """Remove a folder whose process does not run, as far as can be seen: from within a container not all do."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # it runs, and holds the lock of `Entry.lock`
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(descriptor)
     try:
         fresh = any(time.time() - answer.stat().st_mtime < _KEPT_S for answer in path.glob("answer-*"))
     except FileNotFoundError:  # just being read, or removed

@@ -45,7 +45,10 @@ def place() -> Place:
 def _job() -> str:
     env = os.environ
     if "MASTER_ADDR" in env and "MASTER_PORT" in env:
-        return f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}:{env.get('TORCHELASTIC_RUN_ID', '')}"
+        address = env["MASTER_ADDR"]
+        if address in ("localhost", "::1") or address.startswith("127."):  # each machine's own
+            address = f"{host()}/{address}"
+        return f"{address}:{env['MASTER_PORT']}:{env.get('TORCHELASTIC_RUN_ID', '')}"
     if "SLURM_JOB_ID" in env and "SLURM_STEP_ID" in env:
         return f"slurm:{env['SLURM_JOB_ID']}.{env['SLURM_STEP_ID']}"
     return f"{host()}:{os.getppid()}"
@@ -57,15 +60,17 @@ def _number(variable: str) -> int | None:
 
 
 def born(pid: int) -> int | None:
-    """When a process was started, in a unit of the machine's own; None if there is no such process.
+    """When a process was started, in a unit of the machine's own; None if it does not run, or no longer.
 
     Together with the number it names a process, since numbers are used again.
     """
     try:
         # Of Linux's own file the unit is ticks since the machine's start, which no change of the clock moves. The
-        # second field, a name in brackets, may hold blanks and brackets; the start is the 20th after it.
+        # second field, a name in brackets, may hold blanks and brackets; the start is the 20th after it. The first is
+        # Z for a process that has ended and that nobody has waited for.
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[19])
+        fields = text.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[19])
     except (FileNotFoundError, ProcessLookupError):
         pass
     try:

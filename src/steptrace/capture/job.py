@@ -174,17 +174,11 @@ class Capture:
         if now - self._looked_at < _SHARED_EVERY_S:
             return False
         self._looked_at = now
-        self._state.publish()
         return True
 
     def _look(self, step: int) -> None:
         """Take what is asked."""
-        place = identity.place()
-        if place != self._place:
-            self._place = place
-            if self._entry is not None:
-                self._introduce(self._entry)
-        asked: list[Request | str] = [] if self._entry is None else self._entry.take()
+        asked = self._asked()
         if self._signals:
             self._signals = 0
             asked.append(self._request_by_signal())
@@ -196,6 +190,24 @@ class Capture:
             else:
                 task = Task(request, self._place, self._entry, step)
                 self._task = None if task.done else task
+
+    def _asked(self) -> list[Request | str]:
+        """What the command line asks. A control folder that is gone must not take the signal with it."""
+        place, known = identity.place(), self._place
+        self._place = place
+        if self._entry is None:
+            return []
+        try:
+            self._state.publish()
+            if place != known:
+                self._introduce(self._entry)
+            return self._entry.take()
+        except (OSError, SteptraceError) as error:
+            gone = isinstance(error, FileNotFoundError)
+            _LOG.warning("control folder: %s%s", error, ": from now on only a signal asks this process" if gone else "")
+            if gone:
+                self._entry, self._shared = None, False
+            return []
 
     def _request_by_signal(self) -> Request:
         name = datetime.now().strftime("%Y%m%d-%H%M%S") + f"-pid{self._pid}"

@@ -99,12 +99,13 @@ class Recording:
     def stop(self) -> None:
         """Switch the profiler off."""
         self._end_label()
-        if self._started and _is_recording():
-            self._profiler.stop_trace()
-        elif not self._started and not _is_recording():
-            # What is prepared can only be undone by starting it.
-            self._profiler.start_trace()
-            self._profiler.stop_trace()
+        with quietly():
+            if self._started and _is_recording():
+                self._profiler.stop_trace()
+            elif not self._started and not _is_recording():
+                # What is prepared can only be undone by starting it.
+                self._profiler.start_trace()
+                self._profiler.stop_trace()
 
     def _begin_step(self) -> None:
         if self._step < self._first:

@@ -131,7 +131,7 @@ class Task:
             # Without a trace of its own it must not replace the record of an earlier one.
             if written or not self._record_file.exists():
                 write_json(self._record_file, msgspec.to_builtins(self._record(state, message, span)))
-        except (OSError, SteptraceError) as error:
+        except Exception as error:  # PyTorch's too: a GPU that has failed cannot say its name
             _LOG.warning("%s was not written: %s", self._record_file, error)
         if written:
             _LOG.info("%s: %s", self._trace, message)

@@ -117,7 +117,9 @@ def _report(answers: Sequence[tuple[ask.Target, Answer]]) -> None:
     if without:
         target, answer = without[0]
         more = f" ({len(without)} of {len(answers)} left no trace)" if len(answers) > 1 else ""
-        raise CaptureError(f"no trace: {answer.message}{more}", where=target.name)
+        raise CaptureError(
+            f"no trace: {answer.message}{more}", where=target.name, next_step='see "What can fail" in docs/capture.md'
+        )
 
 
 def _print_list(targets: Sequence[ask.Target]) -> None:
