@@ -1,6 +1,7 @@
 """Batches fetched one ahead: the same ones in the same order; on a GPU copied on a stream of their own."""
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -62,6 +63,24 @@ def test_all_tensors_of_a_batch_are_found():
     a, b, c, d = (torch.tensor([i]) for i in range(4))
     batch = ({"a": a, "rest": [b, (c, 3)]}, SimpleNamespace(boxes=d, name="x"))
     assert [tensor.item() for tensor in tensors_of(batch)] == [0, 1, 2, 3]
+
+
+@dataclass(slots=True)
+class Boxes:
+    corners: torch.Tensor
+    owner: object = None
+
+
+@dataclass(slots=True)
+class Named(Boxes):
+    names: torch.Tensor | None = None
+
+
+def test_tensors_in_slots_and_in_circles_are_found_once():
+    """One that is missed is no error: its memory is written over while the step still reads it."""
+    boxes = Named(torch.tensor([1]), names=torch.tensor([2]))
+    boxes.owner = [boxes, {"again": boxes.corners}]
+    assert sorted(tensor.item() for tensor in tensors_of((boxes, "text", None))) == [1, 2]
 
 
 class Copied(torch.Tensor):

@@ -168,6 +168,42 @@ def test_a_transform_within_another_counts_once() -> None:
     assert 2 * PAUSE_NS <= batch.times.transform_ns <= batch.times.fetch_ns
 
 
+class Shifted(Dataset[Tensor]):
+    """Its transform is a method, which reads what a `worker_init_fn` may set."""
+
+    def __init__(self) -> None:
+        self.first = 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def transform(self, sample: Tensor) -> Tensor:
+        return sample + self.first
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.transform(torch.tensor([float(index)]))
+
+
+def test_a_transform_that_is_a_method_sees_what_is_set_on_the_data_set() -> None:
+    loader = DataLoader(Shifted(), batch_size=4, num_workers=1, worker_init_fn=from_a_thousand)
+    (batch,) = batches_of(loader)
+    assert batch.times.transform_ns is not None
+    assert batch.batch.flatten().tolist() == [1000, 1001, 1002, 1003]
+    sent = pickle.loads(pickle.dumps(timed_loader(loader).dataset))  # as to a worker that is spawned
+    sent.first = 5
+    assert [sent[index].data.item() for index in range(2)] == [5, 6]
+
+
+def test_a_length_passes_through() -> None:
+    class Counted(Stream):
+        def __len__(self) -> int:
+            return 8
+
+    assert len(timed_loader(DataLoader(Counted(), batch_size=3))) == 3
+    with pytest.raises(TypeError):
+        len(timed_loader(DataLoader(Stream(), batch_size=3)))
+
+
 def test_a_data_set_that_cannot_be_changed_is_fetched_all_the_same() -> None:
     class Fixed(Numbers):
         def __setattr__(self, name: str, value: Any) -> None:

@@ -68,13 +68,27 @@ def _hand_over(batch: Batch, copied: "torch.cuda.Event", device: torch.device) -
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
     """All tensors of a batch's part: in lists, tuples and mappings, and in the attributes of objects."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_of(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_of(part)
-    elif hasattr(value, "__dict__"):
-        yield from tensors_of(vars(value))
+    seen: dict[int, Any] = {}  # by identity; holding them keeps a number from being used again
+    open_ones = [value]
+    while open_ones:
+        part = open_ones.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        if isinstance(part, Tensor):
+            yield part
+        else:
+            open_ones += reversed(_held_by(part))
+
+
+def _held_by(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, list | tuple):
+        return list(value)
+    slots: list[str] = []
+    for kind in type(value).__mro__:
+        named = vars(kind).get("__slots__", ())
+        slots += [named] if isinstance(named, str) else named
+    in_slots = [getattr(value, name) for name in slots if not name.startswith("__") and hasattr(value, name)]
+    return [*getattr(value, "__dict__", {}).values(), *in_slots]

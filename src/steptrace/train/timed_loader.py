@@ -123,6 +123,9 @@ class _Wrapper:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (vars(self)["_dataset"], vars(self)["_clock"])
 
+    def __len__(self) -> int:
+        return len(self._dataset)
+
     def _fetched(self, data: Any, started_ns: int) -> _Fetched:
         fetch_ns = time.perf_counter_ns() - started_ns
         # A data set may call its transform on threads side by side: that is no more than the whole.
@@ -132,9 +135,6 @@ class _Wrapper:
 
 class TimedDataset(_Wrapper):
     """A map-style data set whose samples are timed, all of a batch at once."""
-
-    def __len__(self) -> int:
-        return len(self._dataset)
 
     def __getitem__(self, index: Any) -> _Fetched:
         """One sample, for a loader without automatic batching."""
@@ -191,11 +191,8 @@ def _with_timed_transforms(dataset: Any, clock: TransformClock) -> Any:
 
     Data sets around others (`Subset`, `ConcatDataset`) are followed inwards through `dataset` and `datasets`.
     """
-    changes: dict[str, Any] = {
-        name: TimedTransform(transform, clock)
-        for name in TRANSFORMS
-        if callable(transform := getattr(dataset, name, None))
-    }
+    own = [name for name in TRANSFORMS if callable(getattr(dataset, name, None))]
+    changes: dict[str, Any] = {}
     inner = getattr(dataset, "dataset", None)
     if inner is not None and (timed := _with_timed_transforms(inner, clock)) is not inner:
         changes["dataset"] = timed
@@ -204,13 +201,15 @@ def _with_timed_transforms(dataset: Any, clock: TransformClock) -> Any:
         all_timed = [_with_timed_transforms(one, clock) for one in several]
         if any(timed is not one for timed, one in zip(all_timed, several, strict=True)):
             changes["datasets"] = all_timed
-    if not changes:
+    if not own and not changes:
         return dataset
     try:
         twin = copy.copy(dataset)
+        # Of the twin: a transform that is a method must see what a `worker_init_fn` sets there.
+        changes |= {name: TimedTransform(getattr(twin, name), clock) for name in own}
         for name, value in changes.items():
             setattr(twin, name, value)
-    except (AttributeError, TypeError):  # it cannot be copied or changed: its transforms count as fetch
+    except Exception:  # it cannot be copied or changed, for whatever reason of its own: its transforms count as fetch
         return dataset
     return twin
 
