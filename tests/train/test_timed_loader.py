@@ -121,6 +121,8 @@ def test_an_error_of_the_data_set_passes_through(num_workers: int) -> None:
     next(timed)
     with pytest.raises(ValueError, match="sample 5 is broken"):
         next(timed)
+    if num_workers:  # or the traceback keeps them until a later test collects it, and waits 10 s for them
+        timed._shutdown_workers()
 
 
 def test_persistent_workers_stay_over_epochs() -> None:
