@@ -69,6 +69,19 @@ def test_without_a_gpu_the_parts_are_the_loops_labels() -> None:
     assert (found.kind, found.window_ns) == ("host", 1_801)
 
 
+def test_a_part_inside_another_counts_once() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.op("aten::mm", 50, 900)
+    builder.label("forward", 0, 800)
+    builder.label("data", 10, 100)
+    builder.label("loss", 500, 200)
+    builder.label("backward", 850, 100)
+    found = step_parts(builder.trace(), None)
+    assert found is not None
+    assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"forward": 800, "backward": 100, "other": 100}
+
+
 def test_without_steps_there_are_no_parts() -> None:
     builder = TraceBuilder()
     builder.kernel(0, 10, 10)

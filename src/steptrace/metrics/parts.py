@@ -4,18 +4,16 @@ With a GPU, all steps are one window: from the first one's start on the host to 
 overlap where the host runs ahead of the GPU; a window holds every instant once, and divided by the number of steps it
 is what a step takes. At each instant the GPU computes, or runs communication or copies that no computation hides, or is
 idle, with one cause. Without a GPU, the window is the host's steps one after the other, in the parts as the training
-loop labels them.
+loop labels them, of labels inside each other the outer one.
 """
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import numpy as np
-
 from steptrace import intervals
 from steptrace.metrics.busy import activity
 from steptrace.metrics.idle import CAUSES, idle_gaps, loader_spans
-from steptrace.metrics.sections import section_times
+from steptrace.trace.columns import has_ancestor, row_numbers
 from steptrace.trace.model import Trace
 
 #: The labels of the training loop, one after the other in a step.
@@ -69,8 +67,18 @@ def _gpu_parts(trace: Trace, device: int) -> StepParts:
 
 
 def _host_parts(trace: Trace) -> StepParts:
-    times = section_times(trace, None)
-    by_label = times.groupby("label")["host_ns"].sum()
-    parts = {name: int(by_label.get(name, 0)) for name in HOST_PARTS}
-    window_ns = int(np.sum(trace.steps["host_dur"].to_numpy()))
+    labels, steps = trace.annotations, trace.steps
+    wanted = labels["name"].isin(HOST_PARTS).to_numpy() & labels["step"].notna().to_numpy()
+    wanted &= trace.threads["training"].to_numpy(dtype=bool)[labels["thread"].to_numpy()]
+    # Somebody else's loop may well compute its loss inside a part called forward: the outer one has that time.
+    chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
+    window = intervals.union(intervals.spans(steps["ts"], steps["ts"] + steps["host_dur"]))
+    taken, parts = intervals.empty(), {}
+    for name in HOST_PARTS:
+        own = chosen[(chosen["name"] == name).to_numpy()]
+        spans = intervals.intersect(intervals.union(intervals.spans(own["ts"], own["ts"] + own["dur"])), window)
+        # Two threads may be in different parts at once.
+        parts[name] = intervals.measure(intervals.subtract(spans, taken))
+        taken = intervals.union(taken, spans)
+    window_ns = intervals.measure(window)
     return StepParts("host", len(trace.steps), window_ns, {**parts, "other": window_ns - sum(parts.values())})
