@@ -21,6 +21,7 @@ SETTINGS = {
     "static": {"distributed.static_graph": True, "distributed.gradient_as_bucket_view": True},
     "bf16": {"distributed.comm_hook": "bf16"},
     "accumulated": {"step.accumulate": 2},
+    "accumulated static": {"step.accumulate": 2, "distributed.static_graph": True},
     "synced": {"step.accumulate": 2, "distributed.no_sync": False},
 }
 

@@ -126,6 +126,7 @@ def test_every_rank_has_the_same_weights_whatever_the_settings(answers):
     assert {name: answer["same"] for name, answer in answers.items()} == dict.fromkeys(answers, True)
     assert answers["static"]["weights"] == pytest.approx(answers["plain"]["weights"], abs=1e-6)
     assert answers["synced"]["weights"] == pytest.approx(answers["accumulated"]["weights"], abs=1e-6)
+    assert answers["accumulated static"]["weights"] == pytest.approx(answers["accumulated"]["weights"], abs=1e-6)
     assert answers["bf16"]["weights"] == pytest.approx(answers["plain"]["weights"], abs=1e-2)
     assert answers["bf16"]["weights"] != answers["plain"]["weights"]
 
@@ -134,6 +135,7 @@ def test_no_sync_halves_the_all_reduces_of_two_batches(answers):
     buckets = len(answers["plain"]["buckets"])
     assert answers["plain"]["calls"] == buckets
     assert answers["accumulated"]["calls"] == buckets
+    assert answers["accumulated static"]["calls"] == buckets
     assert answers["synced"]["calls"] == 2 * buckets
 
 

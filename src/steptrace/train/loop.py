@@ -99,10 +99,16 @@ def _gradients(training: Training, section: Section, *, last: bool) -> tuple[Ten
 
 
 def _unreduced(training: Training) -> AbstractContextManager[Any]:
-    """Where gradients stay on their rank, if there are other ranks and the config wants it."""
-    if training.no_sync and isinstance(training.model, DistributedDataParallel):
-        return training.model.no_sync()
-    return nullcontext()
+    """Where gradients stay on their rank, if there are other ranks and the config wants it.
+
+    With a static graph DistributedDataParallel learns the graph in its first backward pass, and fails with an internal
+    error if that is one without a reduction: so that one reduces. The sum of the gradients is the same.
+    """
+    model = training.model
+    if not training.no_sync or not isinstance(model, DistributedDataParallel):
+        return nullcontext()
+    unlearned = model.static_graph and not getattr(model, "_static_graph_delay_allreduce_enqueued", True)
+    return nullcontext() if unlearned else model.no_sync()
 
 
 def to_device(value: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
