@@ -1,5 +1,6 @@
 """What a run says of its memory: memory.json beside its trace, also of a run that ran out of it."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,12 @@ import msgspec
 from steptrace.errors import RecordError
 from steptrace.record import read_json, write_json
 
+#: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,
+#: communicators), Python, torch's host allocator, C++.
+OUT_OF_MEMORY: Final = re.compile(
+    r"OutOfMemoryError\b|MemoryError\b|(?:CUDA|HIP)(?: error:)? out of memory|Cuda failure \d+ 'out of memory'"
+    r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
+)
 MEMORY_FILE: Final = "memory.json"
 
 

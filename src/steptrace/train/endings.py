@@ -6,14 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptrace.memory_record import OUT_OF_MEMORY
 from steptrace.train.torchrun import first_failure
 
-#: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,
-#: communicators), Python, torch's host allocator, C++.
-OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError\b|MemoryError\b|(?:CUDA|HIP)(?: error:)? out of memory|Cuda failure \d+ 'out of memory'"
-    r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
-)
 #: The last line of a Python traceback: an exception's dotted name, with or without a message.
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Timeout|Stop\w*)\b(: .*)?$")
 _LONGEST = 500

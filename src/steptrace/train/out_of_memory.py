@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from steptrace.memory_record import LiveTensors, OutOfMemory
+from steptrace.memory_record import OUT_OF_MEMORY, LiveTensors, OutOfMemory
 from steptrace.train import loop
-from steptrace.train.endings import OUT_OF_MEMORY
 
 #: How many kinds of live tensors are written down, the largest first.
 _MOST: Final = 40
