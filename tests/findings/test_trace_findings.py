@@ -336,7 +336,33 @@ def test_gloo_on_a_host_counts_as_communication(tmp_path: Path) -> None:
     entry = entry_of(builder, tmp_path)
     (finding,) = find_in_trace(entry)
     assert (finding.rule, finding.cost_ns_per_step) == ("missing_overlap", 200 * US)
-    assert fired(entry | {"operators_per_step": 0.0}) == []  # nothing says what was computed meanwhile
+    builder.events = [event for event in builder.events if event["cat"] != "cpu_op"]
+    entry = entry_of(builder, tmp_path)  # now nothing says what was computed meanwhile
+    assert entry["all_reduce"]["measured_ns"] == 600 * US
+    assert entry["all_reduce"]["exposed_ns"] is None
+    assert entry["collectives"]["by_name"][0]["exposed_ns"] is None
+    assert entry["collectives"]["by_step"][0]["exposed_ns"] is None
+    assert fired(entry) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "rule"), [(communicates_in_bits, "small_buckets"), (communicates_at_the_end, "missing_overlap")]
+)
+def test_all_reduces_that_may_not_be_of_gradients_get_no_advice_on_buckets(
+    step: Step, rule: str, tmp_path: Path
+) -> None:
+    def within_ddp(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+        builder.label(FORWARD, ts + US, 2 * US)
+        step(builder, ts, bad)
+
+    advice = {}
+    for name, made_by in (("unknown", step), ("ddp", within_ddp)):
+        (tmp_path / name).mkdir()
+        found = find_in_trace(entry_of(made(made_by, faulty=True), tmp_path / name))
+        advice[name] = next(finding.advice for finding in found if finding.rule == rule)
+    assert "bucket_cap_mb" in advice["ddp"]
+    assert "bucket_cap_mb" not in advice["unknown"]
+    assert "tensor parallelism" in advice["unknown"]
 
 
 ROOT = Path(__file__).parents[2]

@@ -59,6 +59,17 @@ def test_instants_count_once_and_steps_add_up():
     assert by_step["exposed_ns"].tolist() == [400 * US, 0]
 
 
+def test_without_recorded_operators_nothing_is_known_of_what_they_hid():
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000 * US)
+    gloo(builder, 100 * US, 300 * US)
+    trace = builder.trace()
+    assert host_collectives(trace)["exposed_ns"].isna().all()
+    found, by_step = all_reduce(trace, None)
+    assert (found.measured_ns, found.exposed_ns, found.overlap) == (300 * US, None, None)
+    assert by_step["exposed_ns"].isna().all()
+
+
 def test_what_other_threads_compute_hides_nothing():
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [(500, 100, RUNLOOP[0])])

@@ -2,7 +2,7 @@
 
 `measured` is the union of the all-reduces' spans, waiting for other ranks included; `exposed` is what of it no
 computation hid: no compute kernel on any stream of the GPU, or on a CPU no operator on a thread that does training
-work. With steps in the trace only what they launched counts.
+work (None where the trace holds no operators). With steps in the trace only what they launched counts.
 """
 
 from collections.abc import Iterator
@@ -35,12 +35,14 @@ class AllReduce:
     count: int
     bytes: int | None
     measured_ns: int
-    exposed_ns: int
+    exposed_ns: int | None
     steps: int | None
 
     @property
     def overlap(self) -> float | None:
-        """The share of the measured time that computation hid, 0 to 1."""
+        """The share of the measured time that computation hid, 0 to 1; None where that is not known."""
+        if self.exposed_ns is None:
+            return None
         return 1 - self.exposed_ns / self.measured_ns if self.measured_ns else None
 
 
@@ -59,28 +61,27 @@ def all_reduce(trace: Trace, device: int | None) -> tuple[AllReduce | None, pd.D
     return None, pd.DataFrame(columns=_BY_STEP)
 
 
-def _sources(trace: Trace, device: int | None) -> Iterator[tuple[str, pd.DataFrame, Spans]]:
+def _sources(trace: Trace, device: int | None) -> Iterator[tuple[str, pd.DataFrame, Spans | None]]:
     if device is not None:
         yield "gpu", collective_times(trace, device), activity(trace, device).compute
     yield "host", host_collectives(trace), host_compute(trace)
 
 
-def _by_step(found: pd.DataFrame, compute: Spans, trace: Trace) -> pd.DataFrame:
+def _by_step(found: pd.DataFrame, compute: Spans | None, trace: Trace) -> pd.DataFrame:
     step = row_numbers(found["step"])
     rows = [
         {"index": int(index), "count": int((step == k).sum()), **_figures(found[step == k], compute)}
         for k, index in enumerate(trace.steps["index"])
     ]
     table = pd.DataFrame(rows, columns=_BY_STEP)
-    return table.astype({"bytes": "Int64"})
+    return table.astype({"bytes": "Int64", "exposed_ns": "Int64"})
 
 
-def _figures(found: pd.DataFrame, compute: Spans) -> dict[str, Any]:
+def _figures(found: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
     start = found["ts"].to_numpy(dtype=np.int64)
     spans = intervals.union(intervals.spans(start, start + found["dur_ns"].to_numpy(dtype=np.int64)))
-    exposed = intervals.subtract(spans, compute)
     return {
         "bytes": int(found["bytes"].sum()) if found["bytes"].notna().all() else None,
         "measured_ns": intervals.measure(spans),
-        "exposed_ns": intervals.measure(exposed),
+        "exposed_ns": None if compute is None else intervals.measure(intervals.subtract(spans, compute)),
     }

@@ -1,5 +1,7 @@
 """Communication on one rank: each collective's length, and what of it computation did not hide."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -51,7 +53,7 @@ def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
     """`collective_times` by collective and group, the most exposed first.
 
     Returns `collective`, `group`, `count`, `sum_ns`, `mean_ns`, `median_ns`, `max_ns`, `exposed_ns`, `hidden_pct` (the
-    share of its own length under computation) and `bytes` (null if not said for all of them).
+    share of its own length under computation) and `bytes`. What is not known of all of them is null.
     """
     groups = times.groupby(["collective", "group"], dropna=False, sort=True)
     table = groups.agg(
@@ -60,21 +62,26 @@ def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
         mean_ns=("dur_ns", "mean"),
         median_ns=("dur_ns", "median"),
         max_ns=("dur_ns", "max"),
-        exposed_ns=("exposed_ns", "sum"),
-        bytes=("bytes", lambda values: values.sum() if values.notna().all() else pd.NA),
+        exposed_ns=("exposed_ns", _sum_if_known),
+        bytes=("bytes", _sum_if_known),
     ).reset_index()
     total = table["sum_ns"].to_numpy(dtype=np.float64)
-    hidden = total - table["exposed_ns"].to_numpy()
+    table["exposed_ns"] = table["exposed_ns"].astype("Int64")
+    hidden = total - table["exposed_ns"].to_numpy(dtype=np.float64, na_value=np.nan)
     table["hidden_pct"] = np.divide(100.0 * hidden, total, out=np.full(len(table), np.nan), where=total > 0)
     table["bytes"] = table["bytes"].astype("Int64")
     order = ["exposed_ns", "sum_ns", "collective"]
     return table.sort_values(order, ascending=[False, False, True], kind="stable").reset_index(drop=True)
 
 
+def _sum_if_known(values: "pd.Series[int]") -> Any:
+    return values.sum() if values.notna().all() else pd.NA
+
+
 def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     """`collective_times` by the step that launched them, one row per step of the trace, those without any included.
 
-    Returns `index` (the N of `ProfilerStep#N`), `count`, `sum_ns`, `exposed_ns`.
+    Returns `index` (the N of `ProfilerStep#N`), `count`, `sum_ns`, `exposed_ns` (null if not known of any).
     """
     step = row_numbers(times["step"])
     inside = step >= 0
@@ -90,7 +97,12 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
             "index": trace.steps["index"].to_numpy(),
             "count": np.bincount(step[inside], minlength=steps).astype(np.int64),
             "sum_ns": total(times["dur_ns"].to_numpy()),
-            "exposed_ns": total(times["exposed_ns"].to_numpy()),
+            "exposed_ns": pd.array(
+                total(times["exposed_ns"].to_numpy(dtype=np.int64))
+                if times["exposed_ns"].notna().all()
+                else [pd.NA] * steps,
+                dtype="Int64",
+            ),
         }
     )
 

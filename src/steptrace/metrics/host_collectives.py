@@ -2,6 +2,7 @@
 
 PyTorch labels each one (`gloo:all_reduce`) on the thread that carries it out. What hides it is an operator on a thread
 that does training work: where none runs, the training waits. On cores that both share, hidden work is not free.
+Where the profiler recorded no operators, what was hidden is not known.
 """
 
 import numpy as np
@@ -22,7 +23,8 @@ def host_collectives(trace: Trace) -> pd.DataFrame:
     rows = rows[np.argsort(labels["ts"].to_numpy()[rows], kind="stable")]
     found = labels.iloc[rows]
     start, length = found["ts"].to_numpy(), found["dur"].to_numpy()
-    hidden = intervals.measure_within(host_compute(trace), start, start + length)
+    compute = host_compute(trace)
+    exposed = None if compute is None else length - intervals.measure_within(compute, start, start + length)
     return pd.DataFrame(
         {
             "annotation": rows.astype(np.int64),
@@ -31,17 +33,22 @@ def host_collectives(trace: Trace) -> pd.DataFrame:
             "step": found["step"].array,
             "ts": start,
             "dur_ns": length,
-            "exposed_ns": length - hidden,
+            "exposed_ns": pd.array([pd.NA] * len(rows) if exposed is None else exposed, dtype="Int64"),
             "bytes": found["bytes"].array,
         }
     )
 
 
-def host_compute(trace: Trace) -> Spans:
-    """When operators ran on threads that do training work, calls of collectives aside; in normal form."""
-    training = trace.threads["training"].to_numpy(dtype=bool)
+def host_compute(trace: Trace) -> Spans | None:
+    """When operators ran on threads that do training work, calls of collectives aside; in normal form.
+
+    None if the trace holds no operator of such a thread, as it does where the profiler recorded the GPU alone.
+    """
     ops = trace.ops
+    training = trace.threads["training"].to_numpy(dtype=bool)[ops["thread"].to_numpy()]
+    if not training.any():
+        return None
     calls = np.array([is_collective_op(str(name)) for name in ops["name"].cat.categories], dtype=bool)
-    rows = training[ops["thread"].to_numpy()] & ~calls[ops["name"].cat.codes.to_numpy()]
+    rows = training & ~calls[ops["name"].cat.codes.to_numpy()]
     start = ops["ts"].to_numpy()[rows]
     return intervals.union(intervals.spans(start, start + ops["dur"].to_numpy()[rows]))

@@ -44,10 +44,11 @@ def _missing_overlap(window: Window) -> Iterator[Match]:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"computation hides {percent(found['overlap'])} of the all-reduces: they run after the backward pass "
-        "instead of beside it",
+        claim=f"computation hides {percent(found['overlap'])} of the all-reduces: "
+        + ("they run after the backward pass instead of beside it" if _of_gradients(window) else _ONE_BY_ONE),
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
+        advice=None if _of_gradients(window) else _OVERLAP_ADVICE,
     )
 
 
@@ -64,6 +65,7 @@ def _small_buckets(window: Window) -> Iterator[Match]:
         claim=f"all-reduces are small: {number(each)} {window.per} of {mean / 2**20:.2g} MiB on average",
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
+        advice=None if _of_gradients(window) else _SMALL_ADVICE,
     )
 
 
@@ -86,10 +88,14 @@ def _redundant(window: Window) -> Iterator[Match]:
 
 
 def _all_reduce(window: Window) -> Json | None:
-    """The trace's all-reduces; None for those of a host whose operators were not recorded: what hides is not known."""
+    """The trace's all-reduces; None if what of them is hidden is not known."""
     found: Json | None = window.entry.get("all_reduce")
-    recorded = window.entry.get("operators_per_step") or not window.steps
-    return found if found is not None and (found.get("source") != "host" or recorded) else None
+    return found if found is not None and found.get("exposed_ns") is not None else None
+
+
+def _of_gradients(window: Window) -> bool:
+    """Whether DistributedDataParallel's own label says that it reduces here: its buckets can be set."""
+    return window.entry.get("all_reduce_passes") is not None
 
 
 def _exposed_ns(window: Window) -> float | None:
@@ -97,7 +103,7 @@ def _exposed_ns(window: Window) -> float | None:
     if window.parts:
         return window.parts["exposed_comm"]
     found = _all_reduce(window)
-    return None if found is None or found.get("exposed_ns") is None else window.each(found["exposed_ns"])
+    return None if found is None else window.each(found["exposed_ns"])
 
 
 def _severity(window: Window, ns: float) -> Any:
@@ -116,6 +122,16 @@ def _by_name(row: Json, window: Window) -> str:
         f"{duration(window.each(row['exposed_ns']))} of {duration(window.each(row['sum_ns']))} not hidden"
     )
 
+
+_ONE_BY_ONE: Final = "the two run one after the other"
+_OVERLAP_ADVICE: Final = (
+    "If they average gradients, let DistributedDataParallel reduce them bucket by bucket during the backward pass. One "
+    "whose result the next layer needs (tensor parallelism, batch statistics) cannot be hidden, only made shorter."
+)
+_SMALL_ADVICE: Final = (
+    "If they average gradients, reduce many of them at once, as DistributedDataParallel's buckets do. Those between "
+    "layers (tensor parallelism, batch statistics) are small by nature: fewer, or a collective made for small messages."
+)
 
 COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
     Rule(
