@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from steptrace.errors import TrainError
+from steptrace.memory_record import read_memory
 from steptrace.record import read_communication, read_run, read_status, read_steps
 from steptrace.summary import summarize
 from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
@@ -101,6 +102,24 @@ def test_a_rank_that_dies_ends_the_run_and_is_named(write_config, tmp_path):
     assert status.error == "rank 1: ValueError: rank one went wrong"
     assert any("in forward" in line for line in status.log_tail)
     assert not (tmp_path / "run0" / "run.json").exists()
+
+
+def test_any_rank_that_runs_out_of_memory_tells_of_it(write_config, tmp_path):
+    (tmp_path / "greedy.py").write_text(
+        "import os, torch\n"
+        "class Greedy(torch.nn.Module):\n"
+        "    def forward(self, output, target):\n"
+        "        if os.environ['RANK'] == '1':\n"
+        "            raise torch.OutOfMemoryError('Tried to allocate 2.00 GiB')\n"
+        "        return output.square().mean()\n"
+    )
+    config = write_config(TWO_RANKS | {"loss": {"_target_": "greedy.Greedy"}, "python_path": [str(tmp_path)]})
+    status = run_ranks(tmp_path / "run0", config)
+    assert status.status == "oom"
+    assert status.error.startswith("rank 1: ")
+    memory = read_memory(tmp_path / "run0")
+    assert memory is not None
+    assert (memory.oom.phase, memory.oom.requested_bytes) == ("loss", 2 << 30)
 
 
 #: A loss that is the mean over all values, so that the mean of two batches' losses is the loss of both together.

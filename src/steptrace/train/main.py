@@ -90,7 +90,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     with (
         process_group(config, ranks),
         _folder(out, ranks) as own,
-        watched_memory(config, device_of(config, ranks), own) as memory,
+        watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
         training(config, seed, ranks) as parts,
     ):
         memory.training = parts
