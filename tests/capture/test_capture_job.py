@@ -135,6 +135,25 @@ def test_a_trace_that_cannot_be_written_is_told_and_training_goes_on(capture, en
     assert _answer(entry, "2").state == "recorded"
 
 
+@pytest.mark.parametrize("kept", [0, 4096, -40])
+def test_a_trace_without_its_end_is_not_taken_for_one(capture, entry, tmp_path, monkeypatch, kept):
+    """Where the disk is full PyTorch's writer stops, and raises nothing."""
+    export = torch.profiler.profile.export_chrome_trace
+
+    def cut(profile, path):
+        export(profile, path)
+        Path(path).write_bytes(Path(path).read_bytes()[:kept])
+
+    monkeypatch.setattr(recording.profile, "export_chrome_trace", cut)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no such folder"))  # it is written where it is to lie
+    _ask(entry, tmp_path / "out")
+    _train(capture, 3)
+    answer = _answer(entry)
+    assert answer.state == "failed"
+    assert "is the disk full?" in answer.message
+    assert _names(tmp_path / "out") == ["capture.json"]
+
+
 def test_a_folder_that_cannot_be_made_is_told(capture, entry, tmp_path):
     (tmp_path / "file").write_text("")
     _ask(entry, tmp_path / "file" / "out")

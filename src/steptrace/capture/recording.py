@@ -7,12 +7,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
 
 from steptrace.capture.plan import Settings, Span
 from steptrace.errors import CaptureError
+
+#: Bytes at the end of a trace within which its last event lies.
+_END: Final = 1 << 16
 
 
 class Recording:
@@ -83,16 +87,17 @@ class Recording:
         self.stop()
         if self.span.count == 0:
             return
-        # A folder of its own hides the unfinished file from whoever reads the folder meanwhile; PyTorch compresses by
-        # the name, so that has to stay.
+        # A folder of its own hides the unfinished files from whoever reads the folder meanwhile. PyTorch would compress
+        # as well, but through a file in TMPDIR, which may be small.
         partial = self.trace.parent / f".partial-{os.getpid()}"
         partial.mkdir(exist_ok=True)
         try:
-            written = partial / self.trace.name
-            self._profiler.export_chrome_trace(str(written))
-            if unfinished is not None:
-                _rename_label(written, unfinished, unfinished.replace("ProfilerStep", "Unfinished step "))
-            written.replace(self.trace)
+            compressed = partial / self.trace.name
+            plain = compressed.with_suffix("")
+            self._profiler.export_chrome_trace(str(plain))
+            _check_whole(plain)
+            _compress(plain, compressed, unfinished)
+            compressed.replace(self.trace)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -153,13 +158,25 @@ def _profilers_with_schedule() -> Iterator[profile]:
             yield thing
 
 
-def _rename_label(trace: Path, old: str, new: str) -> None:
-    """Rename an event in a gzipped trace, in which each member of an event has a line of its own."""
-    renamed = trace.with_name(f"renamed-{trace.name}")
-    with gzip.open(trace, "rb") as source, gzip.open(renamed, "wb", compresslevel=6) as target:
-        for line in source:
-            target.write(line.replace(f'"{old}"'.encode(), f'"{new}"'.encode()))
-    renamed.replace(trace)
+def _check_whole(trace: Path) -> None:
+    """Raise `OSError` if the end of a trace is missing: where its disk is full, PyTorch's writer says so to nobody."""
+    with trace.open("rb") as file:
+        file.seek(max(trace.stat().st_size - _END, 0))
+        end = file.read().rstrip()
+    # What follows the events differs between versions.
+    if not end.endswith(b"}") or not (b'"Record Window End"' in end or b'"traceName"' in end):
+        raise OSError(f"PyTorch has not written all of {trace}: is the disk full?")
+
+
+def _compress(plain: Path, compressed: Path, unfinished: str | None) -> None:
+    """Compress a trace, in which each member of an event has a line of its own; mark the step it ended in."""
+    label = f'"{unfinished}"'.encode()
+    mark = label.replace(b"ProfilerStep", b"Unfinished step ")
+    with plain.open("rb") as source, gzip.open(compressed, "wb", compresslevel=6) as target:
+        if unfinished is None:
+            shutil.copyfileobj(source, target, 1 << 20)
+        else:
+            target.writelines(line.replace(label, mark) for line in source)
 
 
 @contextlib.contextmanager
