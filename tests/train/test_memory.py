@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from steptrace.memory_record import MEMORY_FILE, RunMemory, read_memory, write_memory
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
-from steptrace.train.memory import watched_memory
+from steptrace.train.memory import free_blocks, watched_memory
 from steptrace.train.out_of_memory import LiveBooks, is_out_of_memory, phase_of, requested_bytes
 from steptrace.train.setup import training
 
@@ -143,3 +143,15 @@ def test_a_fake_tensor_holds_nothing():
     books = LiveBooks({}, torch.device("cpu"), None)
     books.add("unknown", "tensor", fake)
     assert books.storages == {}
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cuda", (50, 30)), ("cuda:1", (900, 900))])
+def test_free_blocks_are_those_of_the_training_s_gpu(monkeypatch, device, expected):
+    segments = [
+        {"device": 0, "blocks": [{"state": "inactive", "size": 20}, {"state": "active_allocated", "size": 500}]},
+        {"device": 1, "blocks": [{"state": "inactive", "size": 900}]},
+        {"device": 0, "blocks": [{"state": "active_pending_free", "size": 70}, {"state": "inactive", "size": 30}]},
+    ]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert free_blocks(torch.device(device)) == expected

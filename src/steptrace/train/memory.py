@@ -89,7 +89,7 @@ class MemoryWatch:
     def ran_out(self, error: BaseException) -> RunMemory:
         """The record of a training that ran out of memory: what was alive, and for what there was no room."""
         books = self.books()
-        free, largest = free_blocks() if self.device.type == "cuda" else (None, None)
+        free, largest = free_blocks(self.device) if self.device.type == "cuda" else (None, None)
         known = replace(self.empty(), held=books.sizes(), free_bytes=free, largest_free_bytes=largest)
         return replace(known, oom=out_of_memory(error, books))
 
@@ -105,7 +105,7 @@ class _Marks:
     @contextmanager
     def __call__(self, label: str) -> Generator[None]:
         if label == "backward" and self._watch.device.type == "cuda":
-            self.free = free_blocks()
+            self.free = free_blocks(self._watch.device)
         yield
         if label == "backward":
             self.gradient_bytes = self._watch.books().sizes()["gradients"]
@@ -151,8 +151,7 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
     if limit_bytes is None:
         yield
         return
-    # It takes no device without an index, which torch does not say can be missing.
-    index = torch.cuda.current_device() if device.index is None else device.index  # type: ignore[redundant-expr]
+    index = _index(device)  # it takes no device without one
     torch.cuda.set_per_process_memory_fraction(min(limit_bytes / _total(device), 1.0), index)
     try:
         yield
@@ -196,15 +195,22 @@ def lift_limit() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
-def free_blocks() -> tuple[int, int]:
-    """Free bytes in the CUDA caching allocator's segments, and the largest free block among them."""
+def free_blocks(device: torch.device) -> tuple[int, int]:
+    """Free bytes in the CUDA caching allocator's segments on one GPU, and the largest free block among them."""
+    index = _index(device)
     sizes = [
         block["size"]
         for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        if segment["device"] == index
         for block in segment["blocks"]
         if block["state"] == "inactive"
     ]
     return sum(sizes), max(sizes, default=0)
+
+
+def _index(device: torch.device) -> int:
+    """A GPU's index: the current one's where the device has none, which torch does not say can be so."""
+    return torch.cuda.current_device() if device.index is None else device.index  # type: ignore[redundant-expr]
 
 
 def _total(device: torch.device) -> int:
