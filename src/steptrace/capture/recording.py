@@ -159,10 +159,12 @@ def _profilers_with_schedule() -> Iterator[profile]:
 
 
 def _check_whole(trace: Path) -> None:
-    """Raise `OSError` if the end of a trace is missing: where its disk is full, PyTorch's writer says so to nobody."""
-    with trace.open("rb") as file:
-        file.seek(max(trace.stat().st_size - _END, 0))
-        end = file.read().rstrip()
+    """Raise `OSError` if the end of a trace is missing, or all of it: PyTorch's writer says so to nobody."""
+    end = b""
+    if trace.exists():
+        with trace.open("rb") as file:
+            file.seek(max(trace.stat().st_size - _END, 0))
+            end = file.read().rstrip()
     # What follows the events differs between versions.
     if not end.endswith(b"}") or not (b'"Record Window End"' in end or b'"traceName"' in end):
         raise OSError(f"PyTorch has not written all of {trace}: is the disk full?")
