@@ -8,7 +8,7 @@ import pytest
 
 from steptrace.report import figures, html, overview
 from steptrace.report.build import finding, load_steps, load_study
-from steptrace.report.markup import breakable, inline_code
+from steptrace.report.markup import breakable, inline_code, sentence
 
 MakeStudy = Callable[[str], Path]
 SITE = {"file": "own.py", "line": 3, "function": "loss", "code": "x.nonzero()"}
@@ -298,3 +298,18 @@ def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
     assert page.count("Free the machine.") == 1
     assert 'class="finding high"' in page
     assert "a : uneven cost not measured b : uneven" in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("claim", "shown"),
+    [
+        ("the GPU waits for launches", "The GPU waits for launches"),
+        ("all-reduces are small: 8 a step", "All-reduces are small: 8 a step"),
+        ("masked_losses.py:12 makes the host wait", "masked_losses.py:12 makes the host wait"),
+        ("train.py:12 makes the host wait", "train.py:12 makes the host wait"),
+        ("aten::mul_ is called 9 times", "aten::mul_ is called 9 times"),
+        ("12 % of the step", "12 % of the step"),
+    ],
+)
+def test_a_claim_starts_as_a_sentence_does_but_names_stay(claim, shown):
+    assert sentence(claim) == shown

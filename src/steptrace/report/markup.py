@@ -14,6 +14,7 @@ from steptrace.report import format as fmt
 TEMPLATES = Path(__file__).parent / "templates"
 
 _BACKTICKS = re.compile(r"`([^`]+)`")
+_FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
 _BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
 
 
@@ -27,6 +28,11 @@ class Html(Markup):
 def inline_code(text: str) -> Markup:
     """Escaped text with `backticks` turned into code."""
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its start, unless it starts with a name: of a file, an operator, a variant."""
+    return _FIRST_WORD.sub(lambda first: first[0].upper(), text, count=1) if _FIRST_WORD.match(text) else text
 
 
 def breakable(name: str) -> Markup:
@@ -55,6 +61,7 @@ def _environment() -> jinja2.Environment:
         ns=fmt.duration_ns,
         pct=fmt.percent,
         name=breakable,
+        sentence=sentence,
         setting=fmt.setting,
         share=fmt.share,
         shell=shlex.quote,
