@@ -202,3 +202,20 @@ def test_eight_ranks_make_one_report_that_names_the_straggler(tmp_path: Path, de
     assert summary["ranks"]["collectives"]["total"] == 80
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"Rank {delayed} is the straggler" in page
+
+
+def test_where_collectives_overlap_a_rank_waits_only_once() -> None:
+    def rank(number: int, start: int) -> Trace:
+        builder = TraceBuilder(distributedInfo={"rank": number, "world_size": 2}, baseTimeNanoseconds=10**18)
+        builder.step(0, 0, 9_900_000)
+        for k in range(2):  # both begin and end together, on streams of their own
+            args = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": k}
+            launch = builder.call("cudaLaunchKernel", 1_000 * (k + 1), 500)
+            builder.gpu(NCCL, start, 900_000 - start, launch, stream=20 + k, **args)
+        return builder.trace()
+
+    matched, waits = ranks.matched_collectives({0: rank(0, 100_000), 1: rank(1, 700_000)})
+    assert matched["wait_ns"].tolist().count(600_000) == 2
+    assert waits["wait_ns"].tolist() == [600_000, 0]
+    assert waits["caused_ns"].tolist() == [0, 600_000]
+    assert waits["delay_ns"].tolist() == [0, 600_000]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from steptrace import intervals
 from steptrace.metrics.kernels import kernel_table
 from steptrace.metrics.rank_match import Clocks, align, all_collectives, match
 from steptrace.schema import empty
@@ -46,7 +47,8 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
     """Which collectives the ranks share, and what each rank waited: `MATCHED_COLLECTIVES`, `RANK_WAITS`.
 
     A rank waits from its own arrival in a collective (the start of its kernel) to the arrival of the last rank, at
-    most to its own end. The whole waiting is on the account of the rank that was last. Times are aligned by the ends
+    most to its own end. The whole waiting is on the account of the rank that was last. Where collectives are under way
+    at once a rank waits only once: sums over collectives take each instant once. Times are aligned by the ends
     of collectives (see `rank_match`); waits below `clock_spread_ns` are noise.
     """
     found = all_collectives(traces)
@@ -61,13 +63,12 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
 
 
 def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
-    total = matched.groupby("match")["wait_ns"].sum()
     second = matched[~matched["last"]].groupby("match")["start_ns"].max()
     rows = []
     for rank in clocks.offset:
         own = matched[matched["rank"] == rank]
         last = own[own["last"]].set_index("match")
-        caused = total[last.index] - last["wait_ns"]
+        others = matched[matched["match"].isin(last.index) & (matched["rank"] != rank)]
         measured = len(own) > 0
         alone = list(clocks.component.values()).count(clocks.component[rank]) == 1
         rows.append(
@@ -78,13 +79,22 @@ def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.Dat
                 "collectives": int((found["rank"] == rank).sum()),
                 "matched": len(own),
                 "last": len(last),
-                "wait_ns": int(own["wait_ns"].sum()) if measured else None,
-                "caused_ns": int(caused.sum()) if measured else None,
-                "delay_ns": int((last["start_ns"] - second[last.index]).sum()) if measured else None,
+                "wait_ns": _waited(own) if measured else None,
+                "caused_ns": sum(_waited(part) for _, part in others.groupby("rank")) if measured else None,
+                "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
         )
     nullable = [column.name for column in RANK_WAITS.columns if column.nullable]
     return pd.DataFrame(rows, columns=RANK_WAITS.names).astype(dict.fromkeys(nullable, "Int64"))
+
+
+def _waited(parts: pd.DataFrame) -> int:
+    """How long one rank waited in these collectives, each instant once."""
+    return _measure(parts["start_ns"], parts["start_ns"] + parts["wait_ns"])
+
+
+def _measure(start: pd.Series, end: pd.Series) -> int:
+    return intervals.measure(intervals.union(intervals.spans(start.to_numpy(), end.to_numpy())))
 
 
 def straggler(waits: pd.DataFrame) -> Straggler | None:

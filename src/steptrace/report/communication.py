@@ -35,8 +35,8 @@ TERMS: Final = (
     ),
     Definition(
         "Waited",
-        "From a rank's arrival in an all-reduce to that of the last rank, mean over the ranks; all-reduces under way "
-        "at once each count theirs. The straggler causes most of it, and is the same rank in every run.",
+        "From a rank's arrival in an all-reduce to that of the last rank, each instant once; mean over the ranks. The "
+        "straggler causes most of it, and is the same rank in every run.",
     ),
     Definition(
         "Buckets, all-reduces",

@@ -56,8 +56,14 @@ RANK_WAITS = Table(
         Column("collectives", "int64", "Its collectives."),
         Column("matched", "int64", "Those found on another rank too."),
         Column("last", "int64", "Of the matched: it was the last to arrive."),
-        Column("wait_ns", "int64", "Its time in matched collectives before the last rank arrived.", "ns", True),
-        Column("caused_ns", "int64", "Other ranks' waiting in the collectives where it was last.", "ns", True),
+        Column(
+            "wait_ns",
+            "int64",
+            "Its time in matched collectives before the last rank arrived, each instant once.",
+            "ns",
+            True,
+        ),
+        Column("caused_ns", "int64", "Other ranks' waiting where it was last, added up over the ranks.", "ns", True),
         Column(
             "delay_ns", "int64", "How much sooner these could have begun without it: last less second-last.", "ns", True
         ),

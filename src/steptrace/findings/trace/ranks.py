@@ -35,7 +35,7 @@ def _straggler(summary: Json) -> Iterator[Match]:
                 if row.get("wait_ns") and row["rank"] != found["rank"]
             ),
         ),
-        cost_ns_per_step=delay_ns,
+        cost_ns_per_step=min(delay_ns, step_ns),  # steps of two ranks can overlap by more than one step
         source={"rank": found["rank"]},
         cost_share=min(delay_ns / step_ns, 1.0),
     )
