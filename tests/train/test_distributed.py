@@ -77,7 +77,8 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
         assert trace["all_reduce"]["bytes_per_step"] in (
             (None, said.parameter_bytes) if cut_off else (said.parameter_bytes,)
         )
-        assert 0 < trace["all_reduce"]["exposed_ns"] <= trace["all_reduce"]["measured_ns"]
+        # How much is hidden is chance: it may be all of it on a busy machine.
+        assert 0 <= trace["all_reduce"]["exposed_ns"] <= trace["all_reduce"]["measured_ns"]
     together = summary["ranks"]["all_reduce"]
     assert together["expected_ns"] == said.expected_ns
     assert together["measured_ns_per_step"] > 0
