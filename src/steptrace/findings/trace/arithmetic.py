@@ -105,8 +105,8 @@ ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
         condition=f"less than {percent(LOW_PRECISION_SHARE)} of kernel time is in 16 bits or less, there is matrix "
         f"work, and half of the 32-bit time is at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler speaks below 10 % of 16 bits; the 5 % is ours",
-        advice="Train under bf16 autocast (here `precision=bf16`): weights and optimizer state stay in 32 bits. NVIDIA's "
-        "GPUs before Ampere have no bf16: there fp16 with a gradient scaler.",
+        advice="Train under bf16 autocast (here `precision=bf16`): weights and optimizer state stay in 32 bits. "
+        "NVIDIA's GPUs before Ampere have no bf16: there fp16 with a gradient scaler.",
         counter_check="The equivalence check must pass and the loss curve be the same; casts are kernels of their own, "
         "so a step of many small operators may gain nothing.",
         find=on_trace(_bf16_fits),
