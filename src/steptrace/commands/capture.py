@@ -123,9 +123,6 @@ def _report(answers: Sequence[tuple[ask.Target, Answer]]) -> None:
 
 
 def _print_list(targets: Sequence[ask.Target]) -> None:
-    if not targets:
-        print("no process can be captured")  # noqa: T201
-        return
     several_hosts = any(not target.here for target in targets)
     rows = []
     for target in targets:
@@ -137,6 +134,9 @@ def _print_list(targets: Sequence[ask.Target]) -> None:
         host = [process.host] if several_hosts else []
         age = _age(time.time() - process.since)
         rows.append([*host, str(process.pid), rank, str(steps), age, state, _shown(process.script)])
+    if not rows:
+        print("no process can be captured")  # noqa: T201
+        return
     head = [*(["host"] if several_hosts else []), "pid", "rank", "steps", "running", "state", "script"]
     print("\n".join(columns(head, rows)))  # noqa: T201
 

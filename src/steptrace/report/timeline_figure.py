@@ -202,7 +202,7 @@ def _lane_name(lane: Mapping[str, Any]) -> str:
 
 
 def _grid(scale: int, height: int) -> str:
-    """The lines of the axis and their times; the last one that has room says the unit."""
+    """The lines of the axis and their times; the first one says the unit."""
     step = tick_ns(scale)
     parts = []
     for tick in range(0, scale + 1, step):
