@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
 from steptrace.errors import ConfigError, TrainError
@@ -188,25 +189,8 @@ class Finder:
 
 def _variant(study: str, variant: str | None, scale: str) -> tuple[str, str, dict[str, Any]]:
     """A variant's name, the text of its resolved configuration, and the configuration."""
-    from steptrace.config.cache import ComposeCache
-    from steptrace.config.names import near
-    from steptrace.config.settings import Project, read_settings
-    from steptrace.config.study import load_study
-
-    here, checkout = Path.cwd(), Path(__file__).resolve().parents[3]
-    root = here if (here / "Snakefile").is_file() else checkout
-    project = Project(root=root, workdir=here)
-    if study not in project.study_files:
-        raise ConfigError(
-            f"there is no study '{study}'",
-            where=project.root / "config" / "study",
-            expected="a study's name",
-            next_step=near(study, project.study_files),
-        )
-    settings = read_settings(project, {"studies": [study], "variants": None, "scale": scale})
     with tempfile.TemporaryDirectory(prefix="steptrace-") as folder:
-        cache = ComposeCache(project.config_folders, Path(folder), allow=settings.allow_targets)
-        loaded = load_study(study, project, settings, cache)
+        loaded = named_study(study, Path(folder), expected="a study's name", changes={"scale": scale})
     chosen = loaded.variant(variant or loaded.baseline)
     return f"{study}/{chosen.name}", chosen.composed.snapshot(study=study, variant=chosen.name), chosen.config
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.gates import described, over_budget
@@ -124,25 +125,7 @@ def _programs(target: str) -> Iterator[list[Program]]:
 
 def _variants(study: str, folder: Path) -> list[Program]:
     """Every variant of a study as a GPU would train it; resolved configs are written to `folder`."""
-    from steptrace.config.cache import ComposeCache
-    from steptrace.config.names import near
-    from steptrace.config.settings import Project, read_settings
-    from steptrace.config.study import load_study
-
-    here, checkout = Path.cwd(), Path(__file__).resolve().parents[3]
-    root = here if (here / "Snakefile").is_file() else checkout
-    project = Project(root=root, workdir=here)
-    if study not in project.study_files:
-        raise ConfigError(
-            f"there is no study '{study}'",
-            where=project.root / "config" / "study",
-            expected="a study's name, the path of a resolved config, or module:function",
-            next_step=near(study, project.study_files),
-        )
-    settings = read_settings(project, {"studies": [study], "variants": None})
-    loaded = load_study(
-        study, project, settings, ComposeCache(project.config_folders, folder, allow=settings.allow_targets)
-    )
+    loaded = named_study(study, folder, expected="a study's name, the path of a resolved config, or module:function")
     found = []
     for variant in loaded.variants:
         path = folder / f"{variant.name}.yaml"

@@ -1,0 +1,42 @@
+"""A study by its name, for commands that work on one without running it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steptrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from steptrace.config.study import Study
+
+
+def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str, Any] | None = None) -> "Study":
+    """The study of this project, or else of this checkout, with every variant resolved.
+
+    Args:
+        name: the study's.
+        folder: where composed configurations may be kept meanwhile.
+        expected: what the command's argument may be, for the message if there is no such study.
+        changes: settings that differ from the defaults, such as `scale`.
+
+    Raises:
+        ConfigError: there is no such study, or it cannot be resolved.
+    """
+    from steptrace.config.cache import ComposeCache
+    from steptrace.config.names import near
+    from steptrace.config.settings import Project, read_settings
+    from steptrace.config.study import load_study
+
+    here, checkout = Path.cwd(), Path(__file__).resolve().parents[3]
+    project = Project(root=here if (here / "Snakefile").is_file() else checkout, workdir=here)
+    if name not in project.study_files:
+        raise ConfigError(
+            f"there is no study '{name}'",
+            where=project.root / "config" / "study",
+            expected=expected,
+            next_step=near(name, project.study_files),
+        )
+    settings = read_settings(project, {"studies": [name], "variants": None, **(changes or {})})
+    return load_study(
+        name, project, settings, ComposeCache(project.config_folders, folder, allow=settings.allow_targets)
+    )
