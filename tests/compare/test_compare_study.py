@@ -63,6 +63,14 @@ def test_what_was_not_measured_is_null(folder: Any) -> None:
     assert base["loader_wait_ms"] == 0
 
 
+def test_a_step_s_samples_are_those_of_all_its_batches_and_ranks(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "ranks"}, {"name": "failed"}])
+    folder.add_runs("base", [10.0], config={"data": {"batch_size": 4}})
+    folder.add_runs("ranks", [10.0], config={"data": {"batch_size": 4}, "step": {"accumulate": 3}}, world_size=2)
+    found = by_name(compare(folder.path))
+    assert [found[name]["samples_per_step"] for name in ("base", "ranks", "failed")] == [4, 24, None]
+
+
 def test_the_same_files_give_the_same_bytes(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     folder.make_study([{"name": "base"}, {"name": "b"}, {"name": "a"}])
     for name in ("base", "b", "a"):

@@ -29,6 +29,29 @@ def row(table: str, variant: str) -> list[str]:
     return [text_of(cell).strip() for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", rows[0], re.DOTALL)]
 
 
+def test_steps_of_different_numbers_of_samples_are_told_apart(study_builder: Any) -> None:
+    study_builder.add("small", [20.0, 20.0], samples_per_step=8)
+    study_builder.add("large", [50.0, 50.0], samples_per_step=32)
+    table = html.variants_table(load_study(study_builder.write()))
+    assert "32 samples, 641 a second" in row(table, "large")[1]
+    assert "steps take different numbers of samples, 8 to 32" in text_of(table)
+
+
+def test_the_headline_says_so_too(study_builder: Any) -> None:
+    study_builder.comparison["baseline"] = "small"
+    study_builder.add("small", [20.0, 20.0], samples_per_step=8)
+    slower = {"value": 0.4, "low": 0.39, "high": 0.41, "verdict": "slower"}
+    study_builder.add("large", [50.0, 50.0], samples_per_step=32, ratio=slower)
+    said = text_of(html.intro(load_study(study_builder.write())))
+    assert "2 runs, steps of 32 samples against 8)" in said
+
+
+def test_steps_of_one_number_of_samples_need_no_such_note(study_builder: Any) -> None:
+    study_builder.add("one", [20.0, 20.0], samples_per_step=8)
+    study_builder.add("other", [50.0, 50.0], samples_per_step=8)
+    assert "samples" not in text_of(html.variants_table(load_study(study_builder.write())))
+
+
 def all_parts(path: Path) -> str:
     study = load_study(path)
     parts = (

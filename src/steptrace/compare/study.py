@@ -85,6 +85,7 @@ def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
         "digest": variant.digest,
         "runs": [_run(run) for run in variant.runs],
         "step_ms": timing.step_ms,
+        "samples_per_step": _samples_per_step(variant),
         "ratio": timing.ratio,
         "noise": timing.noise | {"warnings": timing.noise["warnings"] + warnings},
         **syncs,
@@ -97,6 +98,16 @@ def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
         "trace_findings": trace_findings(variant),
         "equivalence": equivalence(variant.path),
     }
+
+
+def _samples_per_step(variant: Variant) -> int | None:
+    """Samples that one step of all ranks takes, by the configuration of the runs; None without any."""
+    for run in variant.measured:
+        config = run.record.config
+        batch_size = (config.get("data") or {}).get("batch_size")
+        if batch_size is not None:
+            return int(batch_size) * int((config.get("step") or {}).get("accumulate", 1)) * run.record.world_size
+    return None
 
 
 def _run(run: Run) -> dict[str, Any]:

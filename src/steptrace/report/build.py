@@ -151,6 +151,7 @@ def _variant(raw: Mapping[str, Any], baseline: str, parts_kind: str | None) -> V
         operators_per_step=raw.get("operators_per_step"),
         kernels_per_step=raw.get("kernels_per_step"),
         equivalence=_equivalence(raw.get("equivalence")),
+        samples_per_step=raw.get("samples_per_step"),
     )
 
 

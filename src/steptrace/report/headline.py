@@ -98,6 +98,10 @@ def _effect(variant: Variant, study: Study, word: str) -> str:
     if low is not None and high is not None:
         details.append(f"{fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(low, high)}")
     details.append(fmt.plural(variant.runs_ok, "run"))
+    samples = {v.name: v.samples_per_step for v in study.variants}
+    own, of_baseline = samples[variant.name], samples.get(variant.baseline or study.baseline)
+    if own is not None and of_baseline is not None and own != of_baseline:
+        details.append(f"steps of {fmt.plural(own, 'sample')} against {of_baseline}")
     differs = variant.equivalence.status == "differs"
     baseline = _code(variant.baseline or study.baseline)
     return (

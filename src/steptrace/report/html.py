@@ -122,6 +122,11 @@ def warnings(study: Study) -> list[str]:
             texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
         if texts:
             found.append(f"`{variant.name}`: {'; '.join(text.rstrip('.') for text in texts)}.")
+    if len(samples := study.samples_per_step) > 1:
+        found.append(
+            "The variants' steps take different numbers of samples, "
+            f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: ratio and verdict compare steps; samples per second stand below each step time."
+        )
     if study.environments_differ:
         names = [environment_name(key) for key in study.environments_differ]
         found.append(f"The runs did not all take place in the same environment; they differ in: {', '.join(names)}.")

@@ -160,6 +160,14 @@ class Variant:
     operators_per_step: float | None
     kernels_per_step: float | None
     equivalence: Equivalence
+    samples_per_step: int | None = None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples per second at the median step time."""
+        if self.step is None or not self.step.median or self.samples_per_step is None:
+            return None
+        return self.samples_per_step / self.step.median * 1000
 
     @property
     def runs_ok(self) -> int:
@@ -228,6 +236,11 @@ class Study:
     def repeats(self) -> int:
         """The largest number of runs that a variant has."""
         return max((len(variant.runs) for variant in self.variants), default=0)
+
+    @property
+    def samples_per_step(self) -> tuple[int, ...]:
+        """The different numbers of samples that the measured variants' steps take, ascending."""
+        return tuple(sorted({v.samples_per_step for v in self.measured if v.samples_per_step is not None}))
 
     def fact(self, key: str) -> object:
         """One value of the environment, None if it is unknown."""
