@@ -125,7 +125,8 @@ def warnings(study: Study) -> list[str]:
     if len(samples := study.samples_per_step) > 1:
         found.append(
             "The variants' steps take different numbers of samples, "
-            f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: ratio and verdict compare steps; samples per second stand below each step time."
+            f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: "
+            "ratio and verdict compare steps; samples per second stand below each step time."
         )
     if study.environments_differ:
         names = [environment_name(key) for key in study.environments_differ]
