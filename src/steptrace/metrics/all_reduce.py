@@ -62,9 +62,13 @@ def all_reduce(trace: Trace, device: int | None) -> tuple[AllReduce | None, pd.D
 
 
 def _sources(trace: Trace, device: int | None) -> Iterator[tuple[str, pd.DataFrame, Spans | None]]:
-    if device is not None:
-        yield "gpu", collective_times(trace, device), activity(trace, device).compute
-    yield "host", host_collectives(trace), host_compute(trace)
+    if device is None:
+        yield "host", host_collectives(trace), host_compute(trace)
+        return
+    compute = activity(trace, device).compute
+    yield "gpu", collective_times(trace, device), compute
+    # gloo with GPUs: operators there only launch, so that nothing but kernels hides what the host reduces.
+    yield "host", host_collectives(trace), compute
 
 
 def _by_step(found: pd.DataFrame, compute: Spans | None, trace: Trace) -> pd.DataFrame:
