@@ -48,7 +48,7 @@ def record(analyses: list[Analysis], tables: dict[str, pd.DataFrame]) -> dict[st
 def _all_reduce(analyses: Sequence[Analysis], waits: pd.DataFrame) -> dict[str, Any] | None:
     """Per step, medians over the ranks, beside what it should take by the run's own communication.json; null without.
 
-    A rank waits for the others inside its collectives: `wait_ns_per_step` is the mean over the ranks, each instant once.
+    A rank waits for the others inside its collectives: `wait_ns_per_step` is their mean, each instant once.
     """
     found = [one for a in analyses if (one := all_reduce(a.trace, a.device)[0]) is not None and one.steps]
     if not found:
