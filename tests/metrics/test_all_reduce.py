@@ -63,6 +63,7 @@ def test_without_recorded_operators_nothing_is_known_of_what_they_hid():
     builder = TraceBuilder()
     builder.step(0, 0, 1_000 * US)
     gloo(builder, 100 * US, 300 * US)
+    builder.op("aten::empty", 1_500 * US, US)  # after the step
     trace = builder.trace()
     assert host_collectives(trace)["exposed_ns"].isna().all()
     found, by_step = all_reduce(trace, None)

@@ -42,11 +42,12 @@ def host_collectives(trace: Trace) -> pd.DataFrame:
 def host_compute(trace: Trace) -> Spans | None:
     """When operators ran on threads that do training work, calls of collectives aside; in normal form.
 
-    None if the trace holds no operator of such a thread, as it does where the profiler recorded the GPU alone.
+    None if the trace holds no operator of such a thread, in its steps if it has any: the profiler did not record them.
     """
     ops = trace.ops
     training = trace.threads["training"].to_numpy(dtype=bool)[ops["thread"].to_numpy()]
-    if not training.any():
+    recorded = training & ops["step"].notna().to_numpy() if len(trace.steps) else training
+    if not recorded.any():
         return None
     calls = np.array([is_collective_op(str(name)) for name in ops["name"].cat.categories], dtype=bool)
     rows = training & ~calls[ops["name"].cat.codes.to_numpy()]
