@@ -2,21 +2,17 @@
 
 import contextlib
 import gc
-import gzip
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
 
 from steptrace.capture.plan import Settings, Span
 from steptrace.errors import CaptureError
-
-#: Bytes at the end of a trace within which its last event lies.
-_END: Final = 1 << 16
+from steptrace.trace.written import put_in_place
 
 
 class Recording:
@@ -87,17 +83,13 @@ class Recording:
         self.stop()
         if self.span.count == 0:
             return
-        # A folder of its own hides the unfinished files from whoever reads the folder meanwhile. PyTorch would compress
-        # as well, but through a file in TMPDIR, which may be small.
+        # A folder of its own hides the unfinished files from whoever reads the folder meanwhile.
         partial = self.trace.parent / f".partial-{os.getpid()}"
         partial.mkdir(exist_ok=True)
         try:
-            compressed = partial / self.trace.name
-            plain = compressed.with_suffix("")
+            plain = partial / self.trace.name.removesuffix(".gz")
             self._profiler.export_chrome_trace(str(plain))
-            _check_whole(plain)
-            _compress(plain, compressed, unfinished)
-            compressed.replace(self.trace)
+            put_in_place(plain, self.trace, unfinished=unfinished)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -156,29 +148,6 @@ def _profilers_with_schedule() -> Iterator[profile]:
         # type() and not isinstance(), which may run code of the object's own.
         if issubclass(type(thing), profile) and thing.record_steps and thing.step_rec_fn is not None:
             yield thing
-
-
-def _check_whole(trace: Path) -> None:
-    """Raise `OSError` if the end of a trace is missing, or all of it: PyTorch's writer says so to nobody."""
-    end = b""
-    if trace.exists():
-        with trace.open("rb") as file:
-            file.seek(max(trace.stat().st_size - _END, 0))
-            end = file.read().rstrip()
-    # What follows the events differs between versions.
-    if not end.endswith(b"}") or not (b'"Record Window End"' in end or b'"traceName"' in end):
-        raise OSError(f"PyTorch has not written all of {trace}: is the disk full?")
-
-
-def _compress(plain: Path, compressed: Path, unfinished: str | None) -> None:
-    """Compress a trace, in which each member of an event has a line of its own; mark the step it ended in."""
-    label = f'"{unfinished}"'.encode()
-    mark = label.replace(b"ProfilerStep", b"Unfinished step ")
-    with plain.open("rb") as source, gzip.open(compressed, "wb", compresslevel=6) as target:
-        if unfinished is None:
-            shutil.copyfileobj(source, target, 1 << 20)
-        else:
-            target.writelines(line.replace(label, mark) for line in source)
 
 
 @contextlib.contextmanager

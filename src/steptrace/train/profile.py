@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from steptrace.trace.written import put_in_place
 from steptrace.train.loop import StepTiming, Training, step_clock, synchronize, timings, train_step
 
 
@@ -81,10 +82,10 @@ def _profiler(device: torch.device, settings: ProfileSettings, trace: Path) -> I
 
 
 def _export(profiler: profile, trace: Path) -> None:
-    """Write the trace in one step; PyTorch compresses by the name, so the temporary one ends alike."""
-    temporary = trace.with_name(f".{os.getpid()}.{trace.name}")
+    """Write the trace, whole and in one step."""
+    plain = trace.with_name(f".{os.getpid()}.{trace.name.removesuffix('.gz')}")
     try:
-        profiler.export_chrome_trace(str(temporary))
-        temporary.replace(trace)
+        profiler.export_chrome_trace(str(plain))
+        put_in_place(plain, trace)
     finally:
-        temporary.unlink(missing_ok=True)
+        plain.unlink(missing_ok=True)

@@ -1,0 +1,34 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from steptrace.trace.written import put_in_place
+
+TRACE = (
+    '{"traceEvents": [\n{"ph": "X", "name": "ProfilerStep#3"\n},\n{"name": "Record Window End"\n}], "traceName": "x"\n}'
+)
+
+
+def test_a_whole_trace_is_put_in_place(tmp_path: Path) -> None:
+    (tmp_path / "plain.json").write_text(TRACE)
+    put_in_place(tmp_path / "plain.json", tmp_path / "trace.json.gz")
+    assert json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes())) == json.loads(TRACE)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.json", "trace.json.gz"]
+
+
+def test_the_step_that_a_recording_ended_in_is_marked(tmp_path: Path) -> None:
+    (tmp_path / "plain.json").write_text(TRACE)
+    put_in_place(tmp_path / "plain.json", tmp_path / "trace.json.gz", unfinished="ProfilerStep#3")
+    assert b'"Unfinished step #3"' in gzip.decompress((tmp_path / "trace.json.gz").read_bytes())
+
+
+@pytest.mark.parametrize("text", [None, "", TRACE[:40], TRACE[:-10], "}"])
+def test_half_a_trace_is_an_error_and_replaces_nothing(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "plain.json").write_text(text)
+    (tmp_path / "trace.json.gz").write_bytes(b"before")
+    with pytest.raises(OSError, match="has not written all of"):
+        put_in_place(tmp_path / "plain.json", tmp_path / "trace.json.gz")
+    assert (tmp_path / "trace.json.gz").read_bytes() == b"before"
