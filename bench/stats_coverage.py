@@ -70,6 +70,7 @@ REGIMES = (
     Regime("a twice as noisy", run_sd=(0.02, 0.04, 0.02, 0.02)),
     Regime("baseline twice as noisy", run_sd=(0.04, 0.02, 0.02, 0.02)),
     Regime("a four times as noisy", run_sd=(0.01, 0.04, 0.01, 0.01)),
+    Regime("b ten times as noisy", run_sd=(0.01, 0.01, 0.10, 0.01)),
     Regime("rounds 1 %", round_sd=0.01),
     Regime("rounds 2 %", round_sd=0.02),
     Regime("rounds 6 %", round_sd=0.06),

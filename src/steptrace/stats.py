@@ -45,6 +45,8 @@ DRIFT_WARNING: Final = 0.05
 PRIOR_DF: Final = 12.0
 
 _ROUNDS_P: Final = 0.01
+#: A variant is noisier than the rest of its study if chance does so in fewer of studies than this.
+_NOISIER_P: Final = 0.01
 _WARMUP_MADS: Final = 5.0
 _MIN_STEPS_FOR_WARMUP: Final = 8
 _OUTLIER_Z: Final = 3.5
@@ -290,7 +292,11 @@ def _paired(baseline: _Floats, candidate: _Floats, table: _Floats) -> Ratio:
 
 
 def _unpaired(logs: Mapping[str, Mapping[int, float]], baseline: str, candidate: str) -> Ratio:
-    """The difference of two variants' mean logs; the other variants lend their variance to the decision."""
+    """The difference of two variants' mean logs; the other variants lend their variance to the decision.
+
+    One that is far noisier than the rest neither lends, which would hide what all the others show, nor borrows, which
+    would make claims of its noise.
+    """
     centre = float(np.mean(list(logs[baseline].values())) - np.mean(list(logs[candidate].values())))
     names = _repeated(logs)
     if baseline not in names or candidate not in names:
@@ -301,10 +307,28 @@ def _unpaired(logs: Mapping[str, Mapping[int, float]], baseline: str, candidate:
     dfs = counts - 1
     own = pair / counts
     low, high = _interval(centre, float(own @ variances), _welch_df(own, variances, dfs))
-    lent = PRIOR_DF / (PRIOR_DF + dfs)
-    shares = own * (1 - lent) + float(own @ lent) * dfs / dfs.sum()
+    alike = _alike(variances, dfs)
+    lent = alike * PRIOR_DF / (PRIOR_DF + dfs)
+    lenders = alike * dfs
+    shares = own * (1 - lent) + float(own @ lent) * lenders / lenders.sum()
     p_value = _p_value(centre, float(shares @ variances), _welch_df(shares, variances, dfs))
     return Ratio(float(np.exp(centre)), low, high, p_value, paired=False)
+
+
+def _alike(variances: _Floats, dfs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which variants are not noisier than the rest: one after the other, the noisiest is left out by an F test."""
+    kept = np.ones(len(variances), dtype=bool)
+    while kept.sum() > 1:
+        noisiest = int(np.argmax(np.where(kept, variances, -1.0)))
+        rest = kept & (np.arange(len(variances)) != noisiest)
+        pooled = float((dfs * variances)[rest].sum() / dfs[rest].sum())
+        if pooled == 0 and variances[noisiest] == 0:
+            break
+        ratio = float(variances[noisiest]) / pooled if pooled else np.inf
+        if fdtrc(dfs[noisiest], dfs[rest].sum(), ratio) >= _NOISIER_P:
+            break
+        kept = rest
+    return kept
 
 
 def _welch_df(shares: _Floats, variances: _Floats, dfs: npt.NDArray[np.int64]) -> float:

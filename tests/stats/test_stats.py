@@ -226,3 +226,17 @@ def test_iqr_over_median_is_that_within_runs() -> None:
     even = np.array([80, 90, 100, 110, 120])
     assert iqr_over_median([run_times(even)]) == pytest.approx(0.2)
     assert iqr_over_median([run_times(even), run_times(10 * even)]) == pytest.approx(0.2)
+
+
+def test_a_variant_far_noisier_than_the_rest_does_not_hide_what_they_show() -> None:
+    spread = {"base": [0, 0.01, -0.01], "fast": [-0.35, -0.36, -0.355], "wild": [0.3, -0.4, 0]}
+    medians = {name: {k: float(np.exp(v)) for k, v in enumerate(values)} for name, values in spread.items()}
+    found = ratios(medians, "base")
+    assert found["fast"].p_value is not None
+    assert found["fast"].p_value < 1e-4
+    assert (found["wild"].p_value or 0) > 0.05
+
+
+def test_variants_without_any_spread_are_compared() -> None:
+    medians = {name: dict.fromkeys(range(3), value) for name, value in (("base", 10.0), ("a", 10.0), ("b", 9.0))}
+    assert ratios(medians | {"c": {0: 5.0, 1: 10.0, 2: 7.0}}, "base")["b"].p_value == 0.0
