@@ -19,7 +19,7 @@ from steptrace.intervals import Ints, Spans
 from steptrace.metrics.busy import activity
 from steptrace.metrics.idle import LOADER_LABEL
 from steptrace.schema.input import INPUT_WAITS
-from steptrace.trace.columns import has_ancestor, references, row_numbers
+from steptrace.trace.columns import references
 from steptrace.trace.model import Trace
 
 #: From these shares of the step time on, waiting for data is moderate or high.
@@ -131,8 +131,11 @@ def _labelled(trace: Trace, wanted: Any) -> Spans:
     by_name = np.array([wanted(name) for name in labels["name"].cat.categories], dtype=bool)
     chosen = _pick(by_name, labels["name"].cat.codes.to_numpy())
     chosen &= _pick(trace.threads["training"].to_numpy(dtype=bool), labels["thread"].to_numpy())
-    rows = labels[chosen & ~has_ancestor(row_numbers(labels["parent"]), chosen)]
-    return intervals.spans(rows["ts"], rows["ts"] + rows["dur"])
+    rows = labels[chosen].sort_values(["thread", "ts", "dur"], ascending=[True, True, False], kind="stable")
+    # By time and not by the labels' nesting, which means nothing where one crosses the boundary of a step.
+    end = rows["ts"] + rows["dur"]
+    reach = end.groupby(rows["thread"]).cummax().groupby(rows["thread"]).shift(fill_value=-1)
+    return intervals.spans(rows["ts"][end > reach], end[end > reach])
 
 
 def _pick(flags: NDArray[np.bool_], index: NDArray[np.integer]) -> NDArray[np.bool_]:
