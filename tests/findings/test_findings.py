@@ -94,6 +94,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gpu_idle": (idle(10.5), idle(9.5)),
     "differs": ({"equivalence": {"status": "differs"}}, {"equivalence": {"status": "same"}}),
     "equivalence_failed": ({"equivalence": {"status": "failed"}}, {"equivalence": {"status": "not measured"}}),
+    "predicted_syncs": (
+        {
+            "syncs": {"measured_per_step": None, "predicted_per_step": 2},
+            "predicted_sites": [site(), site(line=13, phase="backward")],
+            "sync_sites": [],
+        },
+        {"syncs": {"measured_per_step": None, "predicted_per_step": 0}, "predicted_sites": [], "sync_sites": []},
+    ),
     "out_of_memory": ({"runs": [run("oom")]}, {"runs": [run("ok")]}),
     "failed_run": ({"runs": [run("killed")]}, {"runs": [run("ok")]}),
     "noise": ({"noise": {"iqr_over_median": 0.11}}, {"noise": {"iqr_over_median": 0.09}}),
@@ -141,6 +149,19 @@ def test_sync_site_by_its_exposed_idle_time(idle_ns: float, severity: str) -> No
     assert finding.source == {"file": "loss.py", "line": 12}
     assert finding.advice == REPLACEMENTS["aten::nonzero"]
     assert any("mask.nonzero()" in line for line in finding.evidence)
+
+
+def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
+    predicted = {"predicted_sites": [site(), site(line=13, phase="backward")], "sync_sites": []}
+    (finding,) = findings_of(syncs={"measured_per_step": None, "predicted_per_step": 2}, **predicted)
+    assert finding.claim == "on a GPU the host would wait 2 times a step, by prediction; first at loss.py:12"
+    assert finding.cost_ns_per_step is None
+    assert finding.evidence == (
+        "loss.py:12: `mask.nonzero()`, 1 x d2h copy",
+        "loss.py:13: `mask.nonzero()`, 1 x d2h copy, in its backward pass",
+    )
+    assert finding.advice == REPLACEMENTS["aten::nonzero"]
+    assert findings_of(syncs={"measured_per_step": 2, "predicted_per_step": 2}, **predicted) == []
 
 
 def test_a_long_block_without_idle_time_costs_nothing() -> None:

@@ -17,6 +17,8 @@ from steptrace.metrics.input import MODERATE_SHARE
 SYNC_SHARE: Final = 0.01
 #: Together they must save so many times what they save one by one.
 _TOGETHER: Final = 1.5
+#: A prediction lists so many sites; the page's table has all.
+_MOST_SITES: Final = 6
 
 
 def _price(site: Json) -> tuple[float, float]:
@@ -94,6 +96,32 @@ def syncs_together(variant: Json) -> Iterator[Match]:
     )
 
 
+def predicted_syncs(variant: Json) -> Iterator[Match]:
+    """Syncs that a GPU would see, where none has looked yet. What they cost only a GPU can tell."""
+    syncs, sites = variant.get("syncs") or {}, variant.get("predicted_sites") or ()
+    count = syncs.get("predicted_per_step")
+    if syncs.get("measured_per_step") is not None or not count or not sites:
+        return
+    often = sorted(sites, key=lambda site: -(site.get("count_per_step") or 0))
+    more = [f"and {len(often) - _MOST_SITES} places more"] if len(often) > _MOST_SITES else []
+    yield Match(
+        severity="warning",
+        claim=f"on a GPU the host would wait {count:g} {'time' if count == 1 else 'times'} a step, by prediction; "
+        f"first at {_place(sites[0])}",
+        evidence=(*map(_predicted, often[:_MOST_SITES]), *more),
+        source=_source(sites[0]),
+        advice=replacement(sites[0]),
+        counter_check=counter_check(sites[0]),
+    )
+
+
+def _predicted(site: Json) -> str:
+    code = f": `{site['code']}`" if site.get("code") else ""
+    backward = ", in its backward pass" if site.get("phase") == "backward" else ""
+    kind = str(site.get("kind") or "sync").replace("_", " ")
+    return f"{_place(site)}{code}, {site.get('count_per_step') or 0:g} x {kind}{backward}"
+
+
 SYNC_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="sync_bound",
@@ -115,6 +143,15 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         counter_check="The variant without any of them must come near the foretold step time; the report shows by how "
         "much the prediction is off.",
         find=per_variant(syncs_together),
+        study="masked_loss",
+    ),
+    Rule(
+        name="predicted_syncs",
+        condition="a step would make the host wait on a GPU, by prediction, and no GPU has measured it",
+        basis="ours: any such place is named; what it costs only a GPU can tell",
+        advice="Keep the value on the device, or move the wait to the end of the step.",
+        counter_check="Run the study on a GPU: a wait with nothing exposed behind it costs nothing.",
+        find=per_variant(predicted_syncs),
         study="masked_loss",
     ),
 )
