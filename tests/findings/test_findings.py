@@ -162,6 +162,11 @@ def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
     )
     assert finding.advice == REPLACEMENTS["aten::nonzero"]
     assert findings_of(syncs={"measured_per_step": 2, "predicted_per_step": 2}, **predicted) == []
+    copy = site(file=None, line=None, code=None, label="copy data", op="aten::_to_copy", kind="h2d_copy")
+    (finding,) = findings_of(
+        syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy], sync_sites=[]
+    )
+    assert finding.claim.endswith("1 time a step, by prediction; first at a place labelled 'copy data'")
 
 
 def test_a_long_block_without_idle_time_costs_nothing() -> None:

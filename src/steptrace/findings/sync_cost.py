@@ -63,7 +63,9 @@ def _foretold(site: Json, ceiling_ns: float, per: str) -> list[str]:
 
 
 def _place(site: Json) -> str:
-    return f"{site['file']}:{site['line']}" if _source(site) is not None else "a place without a source line"
+    if _source(site) is not None:
+        return f"{site['file']}:{site['line']}"
+    return f"a place labelled '{site['label']}'" if site.get("label") else "a place without a source line"
 
 
 def _source(site: Json) -> dict[str, Any] | None:
