@@ -7,6 +7,7 @@ not hold them. Tools rewrite numbers as text, and some numbers as `nan`.
 import math
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,9 +45,9 @@ class Args(msgspec.Struct, gc=False):
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=MISSING)
     python_id: Any = msgspec.field(name="Python id", default=MISSING)
     python_parent: Any = msgspec.field(name="Python parent id", default=MISSING)
-    # Undecoded: every operator has them, and only labels of collectives are asked.
+    # Undecoded: every operator has them. Only labels of collectives are asked for the first; the second are few texts.
     input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
-    input_types: Any = msgspec.field(name="Input type", default=None)
+    input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NULL)
     correlation: Any = MISSING
     device: Any = MISSING
     stream: Any = MISSING
@@ -99,7 +100,7 @@ def collective_args(args: Args) -> CollectiveArgs:
 def input_bytes(args: Args) -> int:
     """Bytes of the tensors given to an event, `MISSING` where its arguments do not say."""
     try:
-        dims, types = msgspec.json.decode(args.input_dims), args.input_types
+        dims, types = msgspec.json.decode(args.input_dims), msgspec.json.decode(args.input_types)
         return sum(math.prod(dim) * _INPUT_BYTES[kind] for dim, kind in zip(dims, types, strict=True))
     except (TypeError, ValueError, KeyError, msgspec.DecodeError):
         return MISSING
@@ -107,7 +108,15 @@ def input_bytes(args: Args) -> int:
 
 def input_types(args: Args) -> str:
     """The distinct types of an operator's inputs, joined by commas; those of lists too, empty ones aside."""
-    given = args.input_types
+    return _distinct_types(bytes(args.input_types))
+
+
+@lru_cache(maxsize=1 << 14)
+def _distinct_types(text: bytes) -> str:
+    try:
+        given = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return ""
     if not isinstance(given, list):
         return ""
     if any(isinstance(item, list) for item in given):
