@@ -60,6 +60,11 @@ def folder(tmp_path: Path) -> Path:
     bench = {"predictions": "float32", "targets": "uint8", "device": "cuda", "copy_gb_s": 4000.0, "rows": rows}
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "giou_article_float32.json").write_text(json.dumps(bench))
+    counted = {"batch": 65536, "boxes": 256, "mode": "forward", "implementation": "fused", "bytes_moved": 100_000_000}
+    counted |= {"kernel": "void (anonymous namespace)::loss_kernel<float, true>(float const*)", "duration_ns": 41_000}
+    counted |= {"dram_bytes": 2**30, "dram_pct_of_peak": 81.2, "registers": 40.0, "stalled_most_on": "long_scoreboard"}
+    counters = {"predictions": "float32", "targets": "uint8", "rows": [counted]}
+    (tmp_path / "bench" / "counters_float32.json").write_text(json.dumps(counters))
     (tmp_path / "environment.json").write_text(json.dumps(ENVIRONMENT))
     (tmp_path / "left_out.txt").write_text("all_reduce: left out, it needs 2 GPUs, and there is one\n")
     return tmp_path
@@ -105,6 +110,15 @@ def test_what_is_asked_of_the_fused_operator_is_held_against_what_it_reached(fol
         # 100 MB in 50 us are 2,000 GB/s
         ("share of copy bandwidth at 65,536 x 256",): ["50 %", "at least 70 %", "no"],
     }
+
+
+def test_the_counters_say_what_bounds_a_kernel(folder: Path) -> None:
+    assert cells(render([folder]), "fused, forward") == [
+        [
+            *("fused, forward", "65,536 x 256 float32", "`loss_kernel`", "41.0 µs", "1.00 GiB"),
+            *("not measured", "not measured", "81 %", "not measured", "40", "long scoreboard"),
+        ]
+    ]
 
 
 def test_a_rehearsal_is_marked_as_one_and_gaps_are_said(folder: Path) -> None:

@@ -84,6 +84,7 @@ def test_a_second_call_does_what_is_left(node: Node) -> None:
     assert (code, "failed" in output) == (0, False), output
     first = ["other", "steptrace_giou.build", "-m pytest", *["giou.py"] * 4, "capture.py", *STUDIES]
     assert node.calls() == first
+    assert "not read (rehearsal)" in (node.folder / "build/rehearsal/results/evidence/counters.txt").read_text()
     assert "many: left out" in (node.folder / "build/rehearsal/results/evidence/left_out.txt").read_text()
 
     assert node.run()[0] == 0

@@ -4,7 +4,7 @@
 # Call it again until it ends with exit code 0: what is done is not done again while the sources stay as they are, and
 # runs that ended are kept. Where a call's length is limited, MINUTES below the limit leaves time to collect.
 #
-#   STAGE=build|tests|sanitize|bench|studies|collect    one stage alone, also if it is done (default: all of them)
+#   STAGE=build|tests|sanitize|bench|counters|studies|collect    one stage alone, also if it is done (default: all of them)
 #   MINUTES=N         no stage goes on after N minutes of a call; what there is by then is collected
 #   REHEARSE=1        the same at scale cpu, results below build/rehearsal: tries the script where there is no GPU
 #   PYTHON=...        the interpreter (default: .venv/bin/python if it is there, else python3). Nothing is installed.
@@ -22,7 +22,7 @@ python=${PYTHON:-$([ -x .venv/bin/python ] && echo "$root/.venv/bin/python" || e
 more=$(tr : '\n' <<<"${PYTHONPATH:-}" | sed '/^$/d' | xargs -rd '\n' realpath -m | paste -sd:)
 export PYTHONPATH="$root/src:$root/ext/giou/python${more:+:$more}"
 stage=${STAGE:-all}
-[[ " all build tests sanitize bench studies collect " == *" $stage "* ]] || { echo "there is no stage $stage" >&2; exit 2; }
+[[ " all build tests sanitize bench counters studies collect " == *" $stage "* ]] || { echo "there is no stage $stage" >&2; exit 2; }
 read -r -a wanted <<<"$(tr -d '[]' <<<"${STUDIES:-}" | tr , ' ')"
 commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
 if [ -n "${REHEARSE:-}" ]; then
@@ -135,6 +135,20 @@ bench() {
   return "$ended"
 }
 
+# What bounds the kernels that the benchmark timed. A node may keep its counters to itself, which is no failure of ours.
+counters() {
+  local dtype
+  if [ -n "${REHEARSE:-}" ]; then
+    echo "hardware counters: not read (rehearsal)" | tee "$logs/counters.txt"
+    return 0
+  fi
+  for dtype in float32 bfloat16; do
+    within 120 "$python" bench/giou_counters.py --predictions "$dtype" --json "$logs/counters_$dtype.json" \
+      > >(tee "$logs/counters_$dtype.txt") 2>&1
+  done
+  return 0
+}
+
 # Study by study, so that an interrupted call leaves whole ones; the last call joins them in one index and verdict.
 studies() {
   local entry names repeats joint ended
@@ -158,6 +172,7 @@ once build build
 once tests tests
 once sanitize sanitize
 once bench bench
+once counters counters
 if [ "$stage" = all ] || [ "$stage" = studies ]; then studies; fi  # Snakemake knows what is done
 if [ "$stage" = all ] || [ "$stage" = collect ] || [ -n "${ARCHIVE:-}" ]; then collect; fi
 exit "$status"

@@ -25,6 +25,7 @@ _SECTIONS: Final = (
     ("GIoU: where skipping padding pays", (studies.conditional,)),
     ("GIoU: the fused operator, as asked", (kernels.required,)),
     ("GIoU: every implementation", (kernels.kernel_tables,)),
+    ("GIoU: what bounds the kernels", (kernels.counters,)),
     ("Predictions of syncs, judged", (studies.predictions,)),
     ("Steps foretold without their syncs", (studies.what_if,)),
     ("The same answer", (studies.equivalence,)),

@@ -6,11 +6,14 @@ CUDA graph, without Python and the launches. What is asked:
 - `fused` at the article's size: ten times as fast as eager padding and 1.5 times as fast as torch.compile; forward
   within twice an empty launch and the time its bytes take at the measured copy bandwidth.
 - `fused` at 65,536 x 256: at least 70 % of the measured copy bandwidth.
+
+Where it falls short, the hardware counters that bench/giou_counters.py read say what bounds it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from steptrace.metrics.kernels import short_name
 from steptrace.reference.load import Results
 from steptrace.reference.markdown import table, times
 from steptrace.report import format as fmt
@@ -57,6 +60,31 @@ def required(results: Results) -> str:
                     [name, mode, "share of copy bandwidth at 65,536 x 256", *_judged(reached, OF_COPY_PCT, "%")]
                 )
     return table(["numbers", "mode", "what", "reached", "asked", "holds"], rows)
+
+
+def counters(results: Results) -> str:
+    """What bounds each kernel, by hardware counters; each ran alone, after the caches were emptied."""
+    rows = []
+    for name, bench in results.benchmarks.items():
+        if not name.startswith("counters"):
+            continue
+        for row in bench["rows"]:
+            took, moved = row.get("duration_ns"), row.get("dram_bytes")
+            rows.append(
+                [
+                    f"{row['implementation']}, {row['mode']}",
+                    f"{row['batch']:,} x {row['boxes']} {bench['predictions']}",
+                    f"`{short_name(row['kernel'])}`",
+                    fmt.duration_ns(took) if took is not None else fmt.NOT_MEASURED,
+                    fmt.size_bytes(moved) if moved is not None else fmt.NOT_MEASURED,
+                    *(fmt.percent(row.get(f"{key}_pct")) for key in ("l2_hit", "occupancy")),
+                    *(fmt.percent(row.get(f"{key}_pct_of_peak")) for key in ("dram", "sm")),
+                    fmt.count(row.get("registers")),
+                    (row.get("stalled_most_on") or fmt.NOT_MEASURED).replace("_", " "),
+                ]
+            )
+    head = ["call", "boxes", "kernel", "alone", "memory moved", "L2 hits", "occupancy", "memory peak", "SM peak"]
+    return table([*head, "registers", "warps wait for"], rows)
 
 
 def capture_cost(results: Results) -> str:

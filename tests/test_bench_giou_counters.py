@@ -1,0 +1,103 @@
+"""bench/giou_counters.py: what it makes of Nsight Compute's table, with a program that writes one in its place."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[1]
+HEAD = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
+    '"CC","Section Name","Metric Name","Metric Unit","Metric Value"'
+)
+EMPTY, FORWARD, SUM = "(anonymous namespace)::nothing_kernel()", "void loss_kernel<float, true>(float*)", "sum(float*)"
+DURATION, HITS = "gpu__time_duration.sum", "lts__t_sector_hit_rate.pct"
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+LAUNCHES = (
+    ("made before any call", {DURATION: "1"}),
+    (EMPTY, {DURATION: "900"}),
+    (
+        FORWARD,
+        {DURATION: "1,234.50", HITS: "n/a", STALL.format("barrier"): "2", STALL.format("long_scoreboard"): "7.5"},
+    ),
+    (SUM, {DURATION: "2,000", "a counter nobody asked for": "1"}),
+    (EMPTY, {DURATION: "900"}),
+    (FORWARD, {DURATION: "1,300"}),
+)
+CALL = {"batch": 8, "boxes": 64, "mode": "forward", "implementation": "fused", "bytes_moved": 100}
+
+FAKE = """#!{python}
+import json, sys
+if "--version" in sys.argv:
+    print("NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion 2025.3.1.0 (build 1)")
+    sys.exit()
+log, calls = (sys.argv[sys.argv.index(name) + 1] for name in ("--log-file", "--calls"))
+open(log, "w").write({table!r})
+open(calls, "w").write(json.dumps([{call!r}] * {calls}))
+sys.exit({code})
+"""
+
+
+def table() -> str:
+    lines = ["==PROF== Connected to process 1 (/usr/bin/python3)", HEAD]
+    for number, (kernel, counters) in enumerate(LAUNCHES):
+        for counter, value in counters.items():
+            fields = [number, 1, "python3", "host", kernel, 1, 7, "(256, 1, 1)", "(64, 1, 1)", 0, "9.0"]
+            lines.append(
+                ",".join(f'"{field}"' for field in [*fields, "Command line profiler metrics", counter, "", value])
+            )
+    return "\n".join([*lines, "==PROF== Disconnected from process 1"]) + "\n"
+
+
+def run(folder: Path, *, written: str, calls: int = 2, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    fake = folder / "ncu"
+    fake.write_text(FAKE.format(python=sys.executable, table=written, call=CALL, calls=calls, code=code))
+    fake.chmod(0o755)
+    command = [sys.executable, "bench/giou_counters.py", "--ncu", str(fake), "--json", str(folder / "out.json")]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_kernels_of_each_call_and_what_they_wait_for(tmp_path: Path) -> None:
+    done = run(tmp_path, written=table())
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert (figures["ncu"], figures["predictions"]) == ("2025.3.1.0", "float32")
+    kept = ("kernel", "duration_ns", "stalled_most_on", "implementation")
+    assert [[row.get(key) for key in kept] for row in figures["rows"]] == [
+        [FORWARD, 1234.5, "long_scoreboard", "fused"],
+        [SUM, 2000.0, None, "fused"],
+        [FORWARD, 1300.0, None, "fused"],
+    ]
+    assert "l2_hit_pct" not in figures["rows"][0]  # "n/a" is no figure
+    assert "1,234.5" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("written", "calls", "code", "said"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM: no permission\n", 2, 1, "ncu ended with 1: ==ERROR== ERR_NVGPUCTRPERM"),
+        ("==WARNING== No kernels were profiled.\n", 2, 0, "ncu read no kernel; it wrote: ==WARNING== No kernels"),
+        (table(), 3, 0, "3 calls were made, and 2 were counted"),
+    ],
+)
+def test_counters_that_could_not_be_read_are_not_measured(
+    tmp_path: Path, written: str, calls: int, code: int, said: str
+) -> None:
+    done = run(tmp_path, written=written, calls=calls, code=code)
+    assert done.returncode == 1
+    assert f"not measured: {said}" in done.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_without_the_program_it_says_so(tmp_path: Path) -> None:
+    nowhere = {"PATH": str(tmp_path), "CUDA_HOME": str(tmp_path)}
+    command = [sys.executable, "bench/giou_counters.py"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | nowhere, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, "there is no ncu" in done.stderr) == (1, True)
