@@ -5,8 +5,8 @@ import json
 import pytest
 
 from steptrace import baseline
-from steptrace.errors import RecordError, SteptraceError
-from steptrace.gates import Baselines, outcomes, over_budget
+from steptrace.errors import ConfigError, RecordError, SteptraceError
+from steptrace.gates import Baselines, check_key, outcomes, over_budget
 from steptrace.verdict import judge
 
 ENVIRONMENT = {"cpu": "Epyc", "cpu_count": 8, "gpu": None, "gpu_count": 0, "torch": "2.13.0", "python": "3.12.1"}
@@ -186,3 +186,25 @@ def test_a_file_that_is_no_baseline_is_refused(tmp_path, content):
 
 def test_outcomes_are_plain_data():
     assert json.dumps(judged(comparison(), "step_ms.median", Baselines(), at_most=1))
+
+
+@pytest.mark.parametrize("key", ["ratio.low", "syncs.per_step", "gpu_busy_pct", "sections_ms.calc loss", "memory.oom"])
+def test_keys_of_figures_are_taken(key):
+    check_key(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("ratoi.low", "ratio"),
+        ("ratio.lo", "ratio.low"),
+        ("step_ms", "step_ms.p95"),
+        ("gpu_busy_pct.median", "gpu_busy_pct"),
+        ("memory", "memory.*"),
+        ("sync.per_step", "syncs"),
+    ],
+)
+def test_a_misspelt_key_is_refused_with_the_near_one(key, meant):
+    with pytest.raises(ConfigError, match=f"no figure '{key}'") as caught:
+        check_key(key)
+    assert caught.value.next_step == f"did you mean '{meant}'?"

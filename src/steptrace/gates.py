@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final
 
+from steptrace.config.names import near
 from steptrace.errors import ConfigError
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
@@ -25,6 +26,43 @@ EVERY_VARIANT: Final = "*"
 PER_STEP: Final = "syncs.per_step"
 #: Where each count of syncs has its sites.
 _SITES: Final = {"syncs.measured_per_step": "sync_sites", "syncs.predicted_per_step": "predicted_sites"}
+#: What a gate can hold: a variant's figures in comparison.json, and those of a group of them. `*` stands for names that
+#: the program gives (its sections) or that are deeper still.
+FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
+    "status": (),
+    "samples_per_step": (),
+    "step_ms": ("median", "p95", "low", "high", "runs", "steps"),
+    "ratio": ("value", "low", "high", "verdict"),
+    "noise": ("iqr_over_median", "between_runs", "drift", "outlier_steps"),
+    "syncs": (
+        *("per_step", "measured_per_step", "warned_per_step"),
+        *("predicted_per_step", "predicted_not_judged", "predicted_batch_size"),
+    ),
+    "sync_prices": ("*",),
+    "gpu_busy_pct": (),
+    "nvml_util_pct": (),
+    "sm_weighted_pct": (),
+    "profiled_over_unprofiled": (),
+    "sections_ms": ("*",),
+    "sections_device_ms": ("*",),
+    "synchronised_sections_ms": ("*",),
+    "breakdown_ms": ("*",),
+    "loader_wait_ms": (),
+    "loader_wait_pct": (),
+    "peak_allocated_bytes": (),
+    "batch_bytes": (),
+    "operators_per_step": (),
+    "kernels_per_step": (),
+    "input": ("*",),
+    "overview": ("*",),
+    "placement": ("*",),
+    "precision": ("*",),
+    "memory": ("*",),
+    "communication": ("*",),
+    "equivalence": ("status", "max_rel_err", "loss_rel_err", "gradient_rel_err"),
+    "step_difference": ("delta_ns", "delta_ms", "low", "high", "baseline_ns", "variant_ns"),
+    "whatif": ("*",),
+}
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
@@ -73,6 +111,23 @@ def baselines_of(gates: Gates) -> list[str]:
     """The names of the baselines that gates mention, each once."""
     limits = [limits for variants in gates.values() for keys in variants.values() for limits in keys.values()]
     return list(dict.fromkeys(str(limit["baseline"]) for limit in limits if "baseline" in limit))
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that no variant of any study has, before anything is trained for it.
+
+    Raises:
+        ConfigError: naming those that are near.
+    """
+    group, _, figure = key.partition(".")
+    known = FIGURES.get(group)
+    if known is None:
+        raise ConfigError(f"a variant has no figure '{key}'", next_step=near(group, FIGURES))
+    if "*" in known and figure:
+        return
+    if figure not in (known or ("",)):
+        options = [f"{group}.{name}" for name in known] or [group]
+        raise ConfigError(f"a variant has no figure '{key}'", next_step=near(key, options))
 
 
 def over_budget(sites: Iterable[Json], allow: Sequence[str]) -> list[Json]:

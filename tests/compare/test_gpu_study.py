@@ -7,6 +7,7 @@ import pytest
 
 from builders import TraceBuilder
 from simulated import Program, simulate, time_of, without
+from steptrace import gates
 from steptrace.compare import compare
 from steptrace.findings import find
 from steptrace.summary import summarize, write_tables
@@ -128,3 +129,14 @@ def test_a_trace_without_gpu_work_is_divided_by_the_hosts_sections(folder: Any) 
         "residual": 0,
     }
     assert (other["sync_diff"], other["whatif"], other["sync_prices"]) == (None, None, None)
+
+
+def test_gates_know_the_figures_of_a_variant(variants: dict[str, Any]) -> None:
+    texts = {"name", "hypothesis", "overrides", "baseline", "digest", "runs"}
+    lists = {"sync_sites", "predicted_sites", "predicted_unknown", "sync_agreement", "trace_findings", "waterfall"}
+    for variant in variants["comparison"]["variants"]:
+        assert set(variant) - texts - lists - {"sync_diff"} == set(gates.FIGURES)
+        for group, figures in gates.FIGURES.items():
+            if isinstance(variant[group], dict) and "*" not in figures:
+                own = {name for name, value in variant[group].items() if not isinstance(value, list | dict)}
+                assert own - {"tolerance"} == set(figures) - ({"per_step"} if group == "syncs" else set()), group

@@ -17,7 +17,7 @@ from steptrace.config.schema import targets
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.errors import ConfigError
-from steptrace.gates import EVERY_VARIANT
+from steptrace.gates import EVERY_VARIANT, check_key
 
 RESULTS = "results"
 #: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.
@@ -212,3 +212,10 @@ def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[
             if study in known and variant not in (EVERY_VARIANT, *known[study]):
                 hint = near(variant, known[study])
                 raise ConfigError(f"the study '{study}' has no variant '{variant}'", where=where, next_step=hint)
+        for variant, keys in variants.items():
+            for key in keys:
+                try:
+                    check_key(key)
+                except ConfigError as error:
+                    place = f"{where}.{study}.{variant}"
+                    raise ConfigError(error.what, where=place, next_step=error.next_step) from None
