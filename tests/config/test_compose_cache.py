@@ -33,6 +33,23 @@ def test_any_change_of_the_yaml_or_of_allowed_targets_starts_anew(copy):
     assert other._path != cache._path
 
 
+def test_a_variable_of_the_environment_is_part_of_the_configuration(copy, monkeypatch):
+    path = copy / "config/loss/where.yaml"
+    path.write_text(path.read_text().replace("-1", "${oc.decode:${oc.env:STEPTRACE_TEST_INDEX,-1}}"))
+
+    def digest():
+        cache = cache_of(copy)
+        composed = cache.compose(["loss=where"], where="test")
+        cache.save()
+        return composed.digest
+
+    unset = digest()
+    monkeypatch.setenv("STEPTRACE_TEST_INDEX", "-2")
+    assert digest() != unset
+    monkeypatch.delenv("STEPTRACE_TEST_INDEX")
+    assert digest() == unset
+
+
 def test_a_damaged_file_is_no_obstacle(copy):
     cache = cache_of(copy)
     composed = cache.compose([], where="test")

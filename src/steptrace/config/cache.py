@@ -4,6 +4,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,9 @@ from steptrace.config.digest import code_digest, config_digest
 
 if TYPE_CHECKING:
     from steptrace.config.compose import Composer
+
+#: An environment variable in an interpolation, `${oc.env:NAME}` or `${oc.env:NAME,default}`.
+_VARIABLE = re.compile(rb"\$\{\s*oc\.env:\s*(\w+)")
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Composed:
 
 
 class ComposeCache:
-    """Composes through a file that is valid for exactly one state of the configuration's YAML and of this package.
+    """Composes through a file that is valid for one state of the configuration, its variables and this package.
 
     Args:
         folders: the configuration folders, see `Composer`.
@@ -87,7 +91,10 @@ class ComposeCache:
         state.update(repr(self._allow).encode())
         for folder in self._folders:
             for path in sorted(folder.rglob("*.yaml")):
-                state.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+                text = path.read_bytes()
+                state.update(f"{path.relative_to(folder)}\0".encode() + text + b"\0")
+                for name in _VARIABLE.findall(text):
+                    state.update(name + b"\0" + repr(os.environb.get(name)).encode() + b"\0")
         return state.hexdigest()[:16]
 
     def _load(self) -> dict[str, Composed]:
