@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -131,10 +132,37 @@ def test_results_of_another_scale_are_none(work: Path) -> None:
 
 def test_too_much_is_refused_and_the_earlier_folder_kept(work: Path) -> None:
     folder = collect(work, scale="gpu", out=work / "reference", command="first")
-    (work / "reports" / "study.html").write_bytes(b"x" * 5_000_001)
-    with pytest.raises(RecordError, match=r"study\.html"):
+    (work / "results" / "evidence" / "giou_large_float32.json").write_bytes(b"x" * 5_000_001)
+    with pytest.raises(RecordError, match=r"giou_large_float32\.json"):
         collect(work, scale="gpu", out=work / "reference", command="second")
     assert "first" in (folder / "README.md").read_text()
+
+
+def test_what_the_other_studies_refer_to_gives_way_last(work: Path) -> None:
+    results = work / "results"
+    for name in ("masked_loss", "memory"):
+        shutil.copytree(results / "study", results / name)
+        comparison = json.loads((results / "study" / "comparison.json").read_text())
+        (results / name / "comparison.json").write_text(json.dumps(comparison | {"study": name}))
+        (work / "reports" / f"{name}.html").write_text(name + "x" * 1_700_000)
+    shutil.rmtree(results / "study")
+
+    def kept(more: int) -> set[str]:
+        (results / "evidence" / "giou_large_float32.json").write_bytes(b"x" * more)
+        folder = collect(work, scale="gpu", out=work / "reference", command="make")
+        names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+        return {name for name in names if name.startswith(("masked_loss", "memory", "traces/"))}
+
+    def files(study: str) -> list[str]:
+        return [f"traces/{study}.good.pt.trace.json.gz", f"{study}.html", f"{study}/good.summary.json"]
+
+    compared = {"masked_loss/comparison.json", "memory/comparison.json"}
+    everything = {*files("masked_loss"), *files("memory")} | compared
+    assert kept(1_000) == everything
+    # A page too many: the other study's excerpt has to go before its page, and its summary stays.
+    assert kept(3_000_000) == everything - set(files("memory")[:2])
+    # Another one too many: by then everything else of the other study is gone.
+    assert kept(MAX_BYTES - README_BYTES - 1_000_000) == compared | {"masked_loss/good.summary.json"}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.errors import RecordError, TraceError
+from steptrace.evidence_plan import FIRST
 from steptrace.record import read_json, write_json
 from steptrace.report import format as fmt
 from steptrace.trace.excerpt import Wanted, write_excerpt
@@ -37,15 +38,16 @@ def collect(work: Path, *, scale: str, out: Path, command: str, commit: str = "u
     """Gather what the studies of `scale` left in the working directory `work`; return the folder made below `out`.
 
     Without any study, as after a call that was cut off, it is what the tests and benchmarks left. An earlier folder of
-    the same machine is replaced once the new one is complete. If it would be over 5 MB, excerpts are left out, the
-    largest first, and the README says which.
+    the same machine is replaced once the new one is complete. If it would be over 5 MB, files are left out, of the
+    studies that others refer to last and the largest first: excerpts, then pages, then summaries. The README says
+    which.
 
     Args:
         command: what was called, for the README.
         commit: what it was called on, for the README.
 
     Raises:
-        RecordError: there is nothing at this scale, or the folder is over 5 MB without any excerpt.
+        RecordError: there is nothing at this scale, or the folder is over 5 MB with comparisons and benchmarks alone.
     """
     logs = work / "results" / EVIDENCE_FOLDER
     comparisons = {path: read_json(path) for path in sorted(work.glob("results/*/comparison.json"))}
@@ -99,17 +101,22 @@ def _collect_study(results: Path, study: dict[str, Any], fresh: Path, pages: Pat
     name, notes = study["study"], []
     target = fresh / name
     target.mkdir()
-    shutil.copyfile(results / "comparison.json", target / "comparison.json")
+    _write_compact(target / "comparison.json", study)
     page = pages / f"{name}.html"
     if page.is_file():
         shutil.copyfile(page, fresh / page.name)
     for variant in (entry["name"] for entry in study["variants"]):
         run = results / variant / "run0"
         if (run / "run.json").is_file():
-            write_json(target / f"{variant}.summary.json", _without_picture(read_json(run / "summary.json")))
+            _write_compact(target / f"{variant}.summary.json", _without_picture(read_json(run / "summary.json")))
         else:
             notes.append(f"{name}/{variant}: run0 did not end well, so there is no summary and no excerpt")
     return notes
+
+
+def _write_compact(path: Path, document: dict[str, Any]) -> None:
+    """Write JSON on one line: half of sixty files that nobody reads from top to bottom would be indentation."""
+    path.write_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def _without_picture(summary: dict[str, Any]) -> dict[str, Any]:
@@ -194,14 +201,15 @@ def _table(study: dict[str, Any]) -> str:
 
 
 def _fit(folder: Path) -> list[str]:
-    """Leave out excerpts, the largest first, until the folder fits; return what was left out, one sentence each."""
+    """Leave files out until the folder fits; return what was left out, one sentence each."""
     sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
-    excerpts = sorted((file for file in sizes if file.parent.name == "traces"), key=lambda file: sizes[file])
+    order = {file: rank for file in sizes if (rank := _spare(file)) is not None}
+    spare = sorted(order, key=lambda file: (-order[file], sizes[file]))
     notes = []
     # Some room is kept for the README, which is written last.
-    while sum(sizes.values()) > MAX_BYTES - README_BYTES and excerpts:
-        dropped = excerpts.pop()
-        notes.append(f"{dropped.name}: left out, {sizes.pop(dropped):,} bytes too many")
+    while sum(sizes.values()) > MAX_BYTES - README_BYTES and spare:
+        dropped = spare.pop()
+        notes.append(f"{dropped.relative_to(folder)}: left out, its {sizes.pop(dropped):,} bytes are too many")
         dropped.unlink()
     if sum(sizes.values()) > MAX_BYTES - README_BYTES:
         largest = max(sizes, key=lambda file: sizes[file])
@@ -209,6 +217,24 @@ def _fit(folder: Path) -> list[str]:
             f"the results take {sum(sizes.values()):,} bytes; the largest is {largest.name} with {sizes[largest]:,}",
             where=folder,
             expected=f"at most {MAX_BYTES:,} bytes",
-            next_step="narrow STUDIES, or leave a page out",
+            next_step="narrow STUDIES",
         )
     return notes
+
+
+def _spare(file: Path) -> int | None:
+    """How soon a file gives way to others, 0 first; None if it never does.
+
+    Excerpts go first, then pages, then summaries; what belongs to the studies that the others refer to goes after
+    everything of the others.
+    """
+    for order, (belongs, study) in enumerate(
+        (
+            (file.parent.name == "traces", file.name.split(".")[0]),
+            (file.suffix == ".html" and file.stem != "index", file.stem),
+            (file.name.endswith(".summary.json"), file.parent.name),
+        )
+    ):
+        if belongs:
+            return order + (3 if study in FIRST else 0)
+    return None
