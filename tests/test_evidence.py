@@ -112,14 +112,15 @@ def test_a_call_that_was_cut_off_before_any_study_leaves_what_there_is(tmp_path:
     assert "- no study was compared at scale gpu\n- all_reduce: left out, it needs 2 GPUs, and there is one" in readme
 
 
-def test_an_excerpt_is_taken_over_until_its_trace_is_another(work: Path) -> None:
-    folder = collect(work, scale="gpu", out=work / "reference", command="make")
+def test_an_excerpt_is_made_once_until_its_trace_is_another(work: Path) -> None:
+    folder = collect(work, scale="gpu", out=work / "reference", command="make gpu-evidence")
     excerpt = folder / "traces" / "study.good.pt.trace.json.gz"
+    kept = work / "results" / "evidence" / "excerpts" / excerpt.name
     right = excerpt.read_bytes()
-    excerpt.write_bytes(b"earlier")
+    kept.write_bytes(b"earlier")
     collect(work, scale="gpu", out=work / "reference", command="make")
     assert excerpt.read_bytes() == b"earlier"
-    later = excerpt.stat().st_mtime + 1
+    later = kept.stat().st_mtime + 1
     os.utime(work / "results" / "study" / "good" / "run0" / "trace.json.gz", (later, later))
     collect(work, scale="gpu", out=work / "reference", command="make")
     assert excerpt.read_bytes() == right

@@ -64,11 +64,10 @@ def collect(work: Path, *, scale: str, out: Path, command: str, commit: str = "u
     fresh = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    earlier = folder / "traces"
     notes = []
     for path, study in comparisons.items():
         notes += _collect_study(path.parent, study, fresh, work / "reports")
-        notes += _collect_excerpts(path.parent, study, fresh / "traces", earlier)
+        notes += _collect_excerpts(path.parent, study, fresh / "traces", logs / "excerpts")
     for file in [work / "reports" / "index.html", work / "results" / "verdict.json"]:
         if file.is_file():
             shutil.copyfile(file, fresh / file.name)
@@ -125,22 +124,26 @@ def _without_picture(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: traces if key == "traces" else v for key, v in summary.items() if key != "trace_excerpt"}
 
 
-def _collect_excerpts(results: Path, study: dict[str, Any], target: Path, earlier: Path) -> list[str]:
-    """Write an excerpt per variant into `target`, or take the earlier one; return what is missing."""
+def _collect_excerpts(results: Path, study: dict[str, Any], target: Path, kept: Path) -> list[str]:
+    """Copy an excerpt per variant into `target`; return what is missing.
+
+    They are made in `kept`, each once as long as its trace is the same: results are collected after every study.
+    """
     target.mkdir(exist_ok=True)
+    kept.mkdir(parents=True, exist_ok=True)
     notes = []
     for variant in (entry["name"] for entry in study["variants"]):
         run = results / variant / "run0"
         trace, name = run / "trace.json.gz", f"{study['study']}.{variant}.pt.trace.json.gz"
         if not (run / "run.json").is_file():
             continue
-        if (earlier / name).is_file() and (earlier / name).stat().st_mtime > trace.stat().st_mtime:
-            shutil.copy2(earlier / name, target / name)
-            continue
+        excerpt = kept / name
         try:
-            write_excerpt(trace, target / name, Wanted(max_bytes=EXCERPT_BYTES))
-        except TraceError as error:
-            notes.append(f"{study['study']}/{variant}: no excerpt ({error.what})")
+            if not excerpt.is_file() or excerpt.stat().st_mtime <= trace.stat().st_mtime:
+                write_excerpt(trace, excerpt, Wanted(max_bytes=EXCERPT_BYTES))
+            shutil.copyfile(excerpt, target / name)
+        except (TraceError, OSError) as error:
+            notes.append(f"{study['study']}/{variant}: no excerpt ({getattr(error, 'what', error)})")
     return notes
 
 
