@@ -119,7 +119,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     if not arguments.no_report:
         importlib.import_module("steptrace.report.diff_page").write(found, out / "diff.html")
     print(in_words(found))  # noqa: T201
-    print(out / "diff.json")  # noqa: T201
+    print(out / ("diff.json" if arguments.no_report else "diff.html"))  # noqa: T201
     return 0
 
 

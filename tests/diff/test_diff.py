@@ -184,6 +184,66 @@ def test_a_trace_without_gpu_has_no_gpu_totals() -> None:
     found = diff(_side(builder), _side(_steps(_STEADY)))
     assert found["totals"]["busy_ns"] is None
     assert found["totals"]["step_ns"] is not None
+    assert found["not_measured"] == {"kernels": ["a"], "syncs": ["a"], "lines": ["a"]}
+    assert found["kernels"] == []
+    assert all(row["device_ns"] is None for row in found["operators"])
+
+
+def test_what_no_trace_could_show_is_not_measured_instead_of_0() -> None:
+    def made(length: int) -> Side:
+        builder = TraceBuilder()
+        for index in range(3):
+            builder.step(index, index * 1_000_000, 900_000)
+            builder.op("aten::mm", index * 1_000_000, length)
+        return _side(builder)
+
+    found = diff(made(100_000), made(200_000))
+    assert found["sync_totals"] == {"a": None, "b": None}
+    assert (found["totals"]["syncs"], found["totals"]["blocked_ns"]) == (None, None)
+    said, page = in_words(found), page_html(found)
+    assert "syncs: not measured: neither trace holds a call into a GPU's runtime" in said
+    assert "kernels: not measured: neither trace holds GPU work" in said
+    assert "0 ns" not in said
+    assert "0 ns" not in page
+    assert "GPU time" not in page.split('id="operators"')[1].split("</section>")[0]
+    same = diff(made(100_000), made(100_000))
+    assert "no operator differs per step" in in_words(same)
+    assert "No operator differs per step." in page_html(same)
+
+
+def test_work_that_runs_on_into_the_next_step_counts_once() -> None:
+    def made(gpu: int) -> Side:
+        builder = TraceBuilder()
+        for index in range(4):
+            builder.step(index, index * 1_000_000, 900_000)
+            builder.op("aten::mm", index * 1_000_000, 50_000)
+            builder.kernel(index * 1_000_000 + 10_000, index * gpu + 20_000, gpu)
+        return _side(builder)
+
+    slow = made(1_500_000)  # each step's kernel ends half a step later than the one before
+    steps, compute = (slow.totals[name].to_list() for name in ("step_ns", "compute_ns"))
+    assert steps[:3] == [1_000_000] * 3
+    assert sum(compute) == 4 * 1_500_000
+    found = diff(made(500_000), slow)
+    (note,) = found["notes"]
+    assert "runs on into the next step's time in B" in note
+    assert note in page_html(found).replace("&#39;", "'")
+
+
+def test_other_machines_and_other_programs_are_said() -> None:
+    a100, v100 = _steps(_STEADY), _steps(_STEADY)
+    a100.metadata["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100"}]
+    v100.metadata["deviceProperties"] = [{"id": 0, "name": "Tesla V100"}]
+    found = diff(_side(a100), _side(v100))
+    assert found["notes"] == [
+        "A ran on NVIDIA A100, B on Tesla V100: what differs is of the machine and of the program together."
+    ]
+    assert "NVIDIA A100" in page_html(found)
+    other = diff(_side(_steps(_STEADY)), _side(_steps(_STEADY, kernel="relu"), _steps(_STEADY, kernel="relu")))
+    assert [note.split(":")[0] for note in other["notes"]] == [
+        "A is one trace, B 2 traces",
+        "Kernels of the same name make up 0 % of the GPU's time",
+    ]
 
 
 @with_real

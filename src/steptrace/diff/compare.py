@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
+from steptrace.diff.notes import not_measured, notes
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
 from steptrace.metrics.kernels import short_name
 
@@ -46,8 +47,12 @@ def diff(a: Side, b: Side) -> dict[str, Any]:
     A row of a topic holds its keys (of the other side's name `renamed_from`, where it has another), `status` (`added`,
     `removed`, `slower`, `faster`, or `calls` where only its count changed), and for each measure the `measure` record.
     Rows stand by the size of their change, the largest first. The diff of a side with itself has no rows.
+
+    A topic that a side could not show has no rows, and stands in `not_measured` with those sides; a measure that one
+    could not show is None in every row. `notes` say what to be careful about.
     """
-    topics = {topic: _changes(a, b, topic) for topic in _TIMES}
+    unknown = not_measured(a, b)
+    topics = {topic: [] if topic in unknown else _changes(a, b, topic) for topic in _TIMES}
     _attribute(topics["kernels"], a, b)
     for rows in topics.values():
         for row in rows:
@@ -59,6 +64,8 @@ def diff(a: Side, b: Side) -> dict[str, Any]:
         "b": _describe(b),
         "totals": {name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
         "sync_totals": {"a": a.sync_total, "b": b.sync_total},
+        "not_measured": unknown,
+        "notes": notes(a, b),
         **topics,
     }
 
@@ -89,7 +96,12 @@ def measure(a: Values | None, b: Values | None) -> dict[str, Any] | None:
 
 
 def _describe(side: Side) -> dict[str, Any]:
-    return {"paths": [str(path) for path in side.paths], "ranks": list(side.ranks), "units": side.units}
+    return {
+        "paths": [str(path) for path in side.paths],
+        "ranks": list(side.ranks),
+        "units": side.units,
+        "devices": list(side.devices),
+    }
 
 
 def _total(side: Side, name: str) -> Values | None:
@@ -119,12 +131,14 @@ def _changes(a: Side, b: Side, topic: str) -> list[dict[str, Any]]:
     for keys_a, keys_b in pair(series_a, series_b, _LEVELS[topic]):
         measures = {
             name: measure(_sum(series_a, keys_a, name, a.units), _sum(series_b, keys_b, name, b.units))
+            if name != "device_ns" or (a.gpu and b.gpu)
+            else None
             for name in MEASURES[topic]
         }
         status = _status(measures, topic, keys_a, keys_b)
         if status is not None:
             rows.append({**_named(topic, keys_a, keys_b), "status": status, **measures, "_keys": (keys_a, keys_b)})
-    rows.sort(key=lambda row: -max(abs(row[time]["delta"]) for time in _TIMES[topic]))
+    rows.sort(key=lambda row: -max(abs(row[time]["delta"]) for time in _TIMES[topic] if row[time] is not None))
     return rows
 
 

@@ -1,6 +1,6 @@
 """One side of a diff: its traces' operators, kernels, syncs and lines, counted per step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.metrics import busy, steps, syncs
+from steptrace.metrics import busy, syncs
 from steptrace.trace.columns import Ints, row_numbers
 from steptrace.trace.find import find_traces
 from steptrace.trace.frames import parse_frame, site_frames
@@ -52,8 +52,12 @@ class Side:
     """A set of traces to compare, in units: the steps of all its ranks, or whole traces where one has no steps.
 
     `tables` holds for each topic of `KEYS` its keys, `unit` (from 0) and measures, one row per key and unit where the
-    key occurs. `totals` has one row per unit; GPU columns are null for a trace without GPU work. `total_ns` of
-    `sync_total` is over all units: `count`, `blocked_ns`.
+    key occurs. `totals` has one row per unit; GPU columns are null for a trace without GPU work, and those of syncs for
+    one without a call into a GPU's runtime. `gpu`, `runtime` and `stacks` say whether every trace has such work, such
+    calls, and Python frames; `devices` names the GPUs, as far as the traces do.
+
+    Where GPU work of a step runs on into the next one's time (`overlapping`), a step here ends where the next begins,
+    so that no time counts twice.
     """
 
     paths: tuple[Path, ...]
@@ -62,10 +66,17 @@ class Side:
     whole_traces: bool
     tables: dict[str, pd.DataFrame]
     totals: pd.DataFrame
+    gpu: bool
+    runtime: bool
+    stacks: bool
+    overlapping: bool
+    devices: tuple[str, ...]
 
     @property
-    def sync_total(self) -> dict[str, int]:
-        """Syncs and their blocked time over all units."""
+    def sync_total(self) -> dict[str, int] | None:
+        """Syncs and their blocked time over all units; None where the traces could not show any."""
+        if not self.runtime:
+            return None
         table = self.tables["syncs"]
         return {"count": int(table["count"].sum()), "blocked_ns": int(table["blocked_ns"].sum())}
 
@@ -104,7 +115,29 @@ def _side(traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Side:
         whole_traces=whole,
         tables={topic: pd.concat(found, ignore_index=True) for topic, found in parts.items()},
         totals=pd.concat(totals, ignore_index=True),
+        gpu=all(trace.devices for _, trace in traces),
+        runtime=all(len(trace.launches) > 0 for _, trace in traces),
+        stacks=all(len(trace.frames) > 0 for _, trace in traces),
+        overlapping=not whole and any(_overlap(trace) for _, trace in traces),
+        devices=_device_names(trace for _, trace in traces),
     )
+
+
+def _device_names(traces: Iterable[Trace]) -> tuple[str, ...]:
+    names = (trace.meta.device_name(trace.devices[0]) for trace in traces if trace.devices)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def _overlap(trace: Trace) -> bool:
+    start, end = _spans(trace)
+    return bool(((start + trace.steps["dur"].to_numpy()) > end).any())
+
+
+def _spans(trace: Trace) -> tuple[Ints, Ints]:
+    """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
+    start = trace.steps["ts"].to_numpy()
+    end = start + trace.steps["dur"].to_numpy()
+    return start, np.minimum(end, np.append(start[1:], end[-1:]))
 
 
 def _of_trace(path: Path, trace: Trace, *, whole: bool) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
@@ -217,7 +250,11 @@ def _totals(trace: Trace, device: int | None, tables: dict[str, pd.DataFrame], *
             within = busy.time_within(busy.activity(trace, device), np.array([start]), np.array([end]))
             table = pd.concat([table, within.drop(columns="dur")], axis=1)
     else:
-        table = steps.step_times(trace, device).rename(columns={"dur_ns": "step_ns"})
+        starts, ends = _spans(trace)
+        table = pd.DataFrame({"step_ns": ends - starts})
+        if device is not None:
+            within = busy.time_within(busy.activity(trace, device), starts, ends)
+            table = pd.concat([table, within.drop(columns="dur")], axis=1)
     for topic, name, measure in (
         ("operators", "operators", "count"),
         ("kernels", "kernels", "count"),
@@ -226,6 +263,7 @@ def _totals(trace: Trace, device: int | None, tables: dict[str, pd.DataFrame], *
     ):
         by_unit = tables[topic].groupby("unit")[measure].sum()
         table[name] = [int(by_unit.get(unit, 0)) for unit in range(len(table))]
-    if device is None:
-        table["kernels"] = pd.array([pd.NA] * len(table), dtype="Int64")
+    unknown = ["kernels"] * (device is None) + ["syncs", "blocked_ns"] * (len(trace.launches) == 0)
+    for name in unknown:
+        table[name] = pd.array([pd.NA] * len(table), dtype="Int64")
     return table.reindex(columns=list(TOTALS)).astype("Int64")

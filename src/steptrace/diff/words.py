@@ -15,6 +15,13 @@ _TOTALS = {
     "exposed_memory_ns": "exposed memory",
     "idle_ns": "GPU idle",
 }
+_WORDS = {"operators": "operator", "kernels": "kernel", "syncs": "sync", "lines": "line"}
+#: What a topic is read from: of neither side, and of one side alone.
+_NEEDS = {
+    "kernels": ("GPU work", "no GPU work"),
+    "syncs": ("a call into a GPU's runtime", "no call into a GPU's runtime"),
+    "lines": ("GPU work with Python stacks", "no GPU work with Python stacks"),
+}
 _TIMES = {"kernels": ("device_ns",), "operators": ("host_self_ns", "device_ns"), "syncs": ("blocked_ns",)}
 
 
@@ -22,10 +29,10 @@ def in_words(found: dict[str, Any]) -> str:
     """What changed: totals per step, the syncs, and of each topic the largest changes."""
     unit = found["unit"]
     lines = [f"{side.upper()}: {_side(found[side], unit)}" for side in ("a", "b")]
+    lines += found["notes"]
+    lines += [f"{topic}: {unknown(found, topic)}" for topic in found["not_measured"]]
     if is_empty(found):
-        return "\n".join([*lines, f"no operator, kernel, sync or line differs per {unit}"])
-    if min(found[side]["units"] for side in ("a", "b")) < 2:
-        lines.append(f"one {unit} on a side: there is no spread to judge a difference by")
+        return "\n".join([*lines, nothing_differs(found)])
     lines.append(f"per {unit}, medians:")
     lines += [
         f"  {words:24} {_change(total['a'], total['b'])}"
@@ -33,10 +40,13 @@ def in_words(found: dict[str, Any]) -> str:
         if (total := found["totals"][name]) is not None
     ]
     a, b = (found["sync_totals"][side] for side in ("a", "b"))
-    lines.append(
-        f"syncs, all {unit}s: {a['count']} -> {b['count']}, blocked {_change(a['blocked_ns'], b['blocked_ns'])}"
-    )
+    if a is not None and b is not None:
+        lines.append(
+            f"syncs, all {unit}s: {a['count']} -> {b['count']}, blocked {_change(a['blocked_ns'], b['blocked_ns'])}"
+        )
     for topic, times in _TIMES.items():
+        if topic in found["not_measured"]:
+            continue
         rows = found[topic]
         counts = Counter(row["status"] for row in rows)
         lines.append(f"{topic}: " + (", ".join(f"{n} {status}" for status, n in counts.items()) or "no change"))
@@ -44,13 +54,30 @@ def in_words(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def nothing_differs(found: dict[str, Any]) -> str:
+    """The sentence for a diff without a row, of the topics that both sides show."""
+    topics = [word for topic, word in _WORDS.items() if topic not in found["not_measured"]]
+    named = topics[0] if len(topics) == 1 else f"{', '.join(topics[:-1])} or {topics[-1]}"
+    return f"no {named} differs per {found['unit']}"
+
+
+def unknown(found: dict[str, Any], topic: str) -> str:
+    """Why a topic is not measured."""
+    sides = found["not_measured"][topic]
+    of_neither, of_one = _NEEDS[topic]
+    if len(sides) == 2:
+        return f"not measured: neither trace holds {of_neither}"
+    return f"not measured: {sides[0].upper()} holds {of_one}"
+
+
 def _side(side: dict[str, Any], unit: str) -> str:
     traces = side["paths"][0] if len(side["paths"]) == 1 else f"{len(side['paths'])} traces, {side['paths'][0]} ..."
-    return f"{traces} ({side['units']} {unit}{'' if side['units'] == 1 else 's'})"
+    on = f", {', '.join(side['devices'])}" if side["devices"] else ""
+    return f"{traces} ({side['units']} {unit}{'' if side['units'] == 1 else 's'}{on})"
 
 
 def _row(row: dict[str, Any], topic: str, times: tuple[str, ...]) -> str:
-    time = max(times, key=lambda name: abs(row[name]["delta"]))
+    time = max((name for name in times if row[name] is not None), key=lambda name: abs(row[name]["delta"]))
     value, count = row[time], row["count"]
     name = row.get("short_name") or row.get("name") or f"{row['kind']} in {row['op']}"
     where = [f"{row['file']}: {row['function']}"] if topic == "syncs" and row["file"] else []
@@ -63,7 +90,11 @@ def _row(row: dict[str, Any], topic: str, times: tuple[str, ...]) -> str:
 
 
 def _change(a: float, b: float) -> str:
-    return f"{_time(a)} -> {_time(b)}" + (f" ({b / a:.2f}x)" if a else "")
+    return f"{_time(a)} -> {_time(b)}" + (f" ({_ratio(b / a)}x)" if a else "")
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
 
 
 def _signed(ns: float) -> str:
@@ -71,7 +102,7 @@ def _signed(ns: float) -> str:
 
 
 def _time(ns: float) -> str:
-    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= limit:
             return f"{ns / limit:.3g} {unit}"
     return f"{ns:.0f} ns"

@@ -1,10 +1,11 @@
 """The page of `steptrace diff`: diff.json's content as one self-contained HTML file."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from steptrace.diff.words import nothing_differs, unknown
 from steptrace.report import format as fmt
 from steptrace.report import parts_figures
 from steptrace.report.definitions import Definition
@@ -59,7 +60,7 @@ _TERMS = (
 )
 
 
-def write(found: Mapping[str, Any], out: Path) -> None:
+def write(found: dict[str, Any], out: Path) -> None:
     """Write the page of a diff.json's content."""
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".part")
@@ -67,29 +68,36 @@ def write(found: Mapping[str, Any], out: Path) -> None:
     partial.replace(out)  # never half a page
 
 
-def page_html(found: Mapping[str, Any]) -> str:
+def page_html(found: dict[str, Any]) -> str:
     """The whole page."""
     toc = [("totals", "In all"), *((topic, heading) for topic, heading, _ in TOPICS)]
     body = render(
         "diff",
         diff=found,
         toc=toc,
-        topics=TOPICS,
+        topics=[(topic, heading, _shown(found[topic], times)) for topic, heading, times in TOPICS],
         totals=[(words, name, found["totals"][name]) for name, words in _TOTALS],
         counts={topic: Counter(row["status"] for row in found[topic]) for topic, *_ in TOPICS},
         chart=_chart(found),
         headline=headline(found),
         most_rows=MOST_ROWS,
+        unknown={topic: unknown(found, topic) for topic in found["not_measured"]},
         terms=_TERMS,
     )
     return page("Diff – steptrace", body, toc)
 
 
-def headline(found: Mapping[str, Any]) -> str:
+def _shown(rows: Sequence[Mapping[str, Any]], times: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The times that both sides have."""
+    return tuple((key, words) for key, words in times if all(row[key] is not None for row in rows))
+
+
+def headline(found: dict[str, Any]) -> str:
     """What changed, in one sentence made from the data."""
     unit = found["unit"]
     if not any(found[topic] for topic, *_ in TOPICS):
-        return f"No operator, kernel, sync or line differs per {unit}."
+        sentence = nothing_differs(found)
+        return f"{sentence[0].upper()}{sentence[1:]}."
     step, syncs = found["totals"]["step_ns"], found["sync_totals"]
     clauses = [f"A profiled {unit} takes {fmt.duration_ns(step['a'])} in A and {fmt.duration_ns(step['b'])} in B"]
     kernels = found["kernels"]
@@ -98,7 +106,7 @@ def headline(found: Mapping[str, Any]) -> str:
         more = first["device_ns"]["delta"] > 0
         size = fmt.duration_ns(abs(first["device_ns"]["delta"]))
         clauses.append(f"the largest change on the GPU is {size} {'more' if more else 'less'} in {first['short_name']}")
-    if syncs["a"] != syncs["b"]:
+    if None not in syncs.values() and syncs["a"] != syncs["b"]:
         blocked = [fmt.duration_ns(syncs[side]["blocked_ns"]) for side in ("a", "b")]
         clauses.append(
             f"{syncs['a']['count']} syncs blocked the host for {blocked[0]}, {syncs['b']['count']} for {blocked[1]}"
