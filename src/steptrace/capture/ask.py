@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -170,12 +169,6 @@ def agreed_step(targets: Sequence[Target]) -> int:
     after = [target.steps() or 0 for target in targets]
     rate = max((now - then) / watched_s for now, then in zip(after, before, strict=True))
     return max(after) + 2 + int(rate * ahead_s)
-
-
-def new_folder(target: Target) -> Path:
-    """A folder for one capture, in the folder that the process has named."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path(target.process.folder) / f"{stamp}-pid{target.process.pid}"
 
 
 def post(targets: Sequence[Target], folder: Path, settings: Settings, start: int | None) -> str:

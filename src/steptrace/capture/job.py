@@ -9,14 +9,13 @@ import time
 import weakref
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from steptrace.capture import identity
 from steptrace.capture.control import RECORDING, STEPS, WANTED, Entry, State, default_root
-from steptrace.capture.plan import BY_SIGNAL, Answer, Process, Request, Settings
+from steptrace.capture.plan import BY_SIGNAL, Answer, Process, Request, Settings, new_folder
 from steptrace.capture.task import Task
 from steptrace.errors import CaptureError, SteptraceError
 
@@ -210,8 +209,7 @@ class Capture:
             return []
 
     def _request_by_signal(self) -> Request:
-        name = datetime.now().strftime("%Y%m%d-%H%M%S") + f"-pid{self._pid}"
-        folder = str(self._folder / name)
+        folder = str(new_folder(self._folder, self._pid))
         return Request(f"signal-{time.time_ns()}", folder, self._settings, asked_by=BY_SIGNAL)
 
     def _refuse(self, request: Request | str, why: str) -> None:

@@ -1,6 +1,9 @@
 """What a capture is to record, and what is said of it: the records that job and command line exchange as JSON."""
 
+import itertools
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from steptrace.errors import CaptureError
@@ -119,3 +122,10 @@ def file_names(rank: int | None, world_size: int | None) -> tuple[str, str]:
     """Names of a process's trace and of the record beside it: `rank1.trace.json.gz` in a job of several ranks."""
     prefix = "" if rank is None or world_size in (None, 1) else f"rank{rank}."
     return f"{prefix}trace.json.gz", f"{prefix}capture.json"
+
+
+def new_folder(within: Path, pid: int) -> Path:
+    """A folder for one capture of a process that does not exist yet, named by the time and the process."""
+    stamp = f"{datetime.now():%Y%m%d-%H%M%S}-pid{pid}"
+    names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+    return next(folder for name in names if not (folder := within / name).exists())

@@ -10,7 +10,7 @@ from typing import Final
 
 from steptrace.capture import ask
 from steptrace.capture.control import default_root
-from steptrace.capture.plan import Answer, Settings
+from steptrace.capture.plan import Answer, Settings, new_folder
 from steptrace.commands.tables import columns
 from steptrace.errors import CaptureError
 
@@ -78,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _folder(out: Path | None, targets: Sequence[ask.Target]) -> Path:
     if out is None:
-        return ask.new_folder(targets[0])
+        process = targets[0].process
+        return new_folder(Path(process.folder), process.pid)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CaptureError(
             "it exists and is not an empty folder", where=out, expected="a folder of its own for each capture"

@@ -150,7 +150,7 @@ class Finder:
         return search.fails - search.fits <= self._stride(search.fits)
 
     def _stride(self, size: int) -> int:
-        return max(round(size * self._within), 1)
+        return max(int(size * self._within), 1)
 
     def _try(self, sizes: Sequence[int], *, measure: bool = False) -> None:
         out = self._scratch / f"trial{len(self.search.trials)}"
@@ -226,6 +226,8 @@ def _text(name: str, search: Search, fit: MemoryFit | None, foretold: int | None
         for t in search.trials
     ]
     lines += columns(("batch", "outcome", "peak"), rows)
+    if any(trial.fits and trial.peak_bytes is None for trial in search.trials):
+        lines.append("  a size without a peak was trained with, and its peak not taken")
     if fit is not None:
         residual = "" if fit.residual is None else f", residual {fit.residual:.1%}"
         lines.append(f"  peak = {_size(fit.fixed_bytes)} + {_size(fit.per_sample_bytes)} x batch{residual}")
