@@ -60,13 +60,13 @@ class StudyFolder:
         write_json(self.path / "study.json", study | {"repeats": repeats, "variants": entries})
 
     def add_run(self, variant: str, repeat: int, step_ms: Sequence[float], **changes: Any) -> Path:
-        """A run that ended well. `changes` go into run.json, but `wait_ms`, `profiled_ms`, `summary`, `started_at`."""
+        """A run that ended well. `changes` go into run.json, but times, `summary`, `started_at` and `wall_s`."""
         run_dir = self.path / variant / f"run{repeat}"
         wait_ms = changes.pop("wait_ms", 0.0)
         profiled_ms = changes.pop("profiled_ms", [])
         if "summary" in changes:
             write_json(run_dir / "summary.json", changes.pop("summary"))
-        write_status(run_dir, make_status(**{k: changes.pop(k) for k in ("started_at",) if k in changes}))
+        write_status(run_dir, make_status(**{k: changes.pop(k) for k in ("started_at", "wall_s") if k in changes}))
         write_run(run_dir, self._record(variant, repeat, changes))
         all_ms = [50.0, *step_ms, *profiled_ms]
         write_steps(

@@ -6,25 +6,27 @@ import pytest
 
 from steptrace.compare import compare
 
-#: When the runs of the baseline and of a variant began, and what is said of it.
+#: When the runs of the baseline and of a variant began, how many minutes each took, and what is said of it.
 CASES = [
-    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "10:25"), None),
-    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "18:00"), None),  # one run that failed and was repeated
-    (("10:00", "10:00", "10:01"), ("10:02", "10:02", "10:03"), None),  # jobs of a cluster
-    (("10:00", "10:10", "10:20"), ("10:50", "11:00", "11:10"), "30 min after the baseline's"),
-    (("18:00", "18:10", "18:20"), ("10:00", "10:10", "10:20"), "8 h before the baseline's"),
-    (("10:00",), ("18:00",), None),  # no verdict in any case
+    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "10:25"), 4, None),
+    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "18:00"), 4, None),  # one run that failed and was repeated
+    (("10:00", "10:00", "10:01"), ("10:02", "10:02", "10:03"), 4, None),  # jobs of a cluster, side by side
+    (("10:00", "10:01", "10:02"), ("10:04", "10:05", "10:06"), 0.1, "114 s after the baseline's"),  # added soon after
+    (("10:00", "10:10", "10:20"), ("10:54", "11:04", "11:14"), 4, "30 min after the baseline's"),
+    (("18:00", "18:10", "18:20"), ("10:00", "10:10", "10:20"), 4, "8 h before the baseline's"),
+    (("10:00",), ("18:00",), 4, None),  # no verdict in any case
 ]
 
 
-@pytest.mark.parametrize(("base", "other", "said"), CASES)
+@pytest.mark.parametrize(("base", "other", "minutes", "said"), CASES)
 def test_runs_that_did_not_take_turns(
-    folder: Any, base: tuple[str, ...], other: tuple[str, ...], said: str | None
+    folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, said: str | None
 ) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}], repeats=len(base))
     for name, times in (("base", base), ("a", other)):
         for repeat, time in enumerate(times):
-            folder.add_run(name, repeat, [10.0, 10.1, 9.9, 10.0], started_at=f"2026-01-01T{time}:00+00:00")
+            began = {"started_at": f"2026-01-01T{time}:00+00:00", "wall_s": 60 * minutes}
+            folder.add_run(name, repeat, [10.0, 10.1, 9.9, 10.0], **began)
     first, second = compare(folder.path)["variants"]
     warnings = [warning for warning in second["noise"]["warnings"] if "take turns" in warning]
     assert len(warnings) == (said is not None)

@@ -6,7 +6,7 @@ study.json cannot be read is an error.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +62,7 @@ class Run:
     measured: Measured | None = None
     warnings: tuple[str, ...] = ()
     started_at: datetime | None = None
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,9 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
             NOT_RUN,
             error_without_process(NOT_RUN, "recorded under another configuration of this variant"),
         )
-    run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, _moment(status.started_at))
+    began = _moment(status.started_at)
+    ended = None if began is None else began + timedelta(seconds=status.wall_s)
+    run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, began, ended)
     return _with_summary(run, measured)
 
 

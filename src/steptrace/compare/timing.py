@@ -5,7 +5,7 @@ Every figure comes from unprofiled steps. Milliseconds are floats made of intege
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -32,8 +32,6 @@ from steptrace.stats import (
 NS_PER_MS = 1e6
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
 _OUTLIERS_WARNING = 0.05
-#: Runs of a variant and its baseline that take turns leave no gap at all; jobs of a cluster may leave a small one.
-_APART = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -162,26 +160,38 @@ def _ratio(
 def _taken_apart(variant: Variant, baseline: Variant | None) -> list[str]:
     """A warning if all of the variant's runs were taken after, or before, all of its baseline's.
 
-    Repeats of one call take turns. A variant that was added or changed later is trained alone, on what may no longer be
-    the same machine in all but name.
+    Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added or changed
+    later is trained alone, be it only a minute later, on a machine that may have other work by then.
     """
     if baseline is None or baseline is variant:
         return []
-    before, after = (
-        [run.started_at for run in side.runs if run.started_at is not None] for side in (baseline, variant)
-    )
-    if min(len(before), len(after)) < 2:
+    own, others = _spans(variant), _spans(baseline)
+    if min(len(own), len(others)) < 2:
         return []
-    gap, order = max((min(after) - max(before), "after"), (min(before) - max(after), "before"))
-    if gap <= _APART:
+    gap, order = max((_gap(others, own), "after"), (_gap(own, others), "before"))
+    if gap < timedelta(0):
         return []
-    minutes = gap / timedelta(minutes=1)
-    apart = f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
     warning = (
-        f"its runs began {apart} {order} the baseline's and did not take turns with them: what changed on the machine "
-        "meanwhile counts as a difference"
+        f"its runs were taken {_words(gap)} {order} the baseline's and did not take turns with them: what changed on "
+        "the machine meanwhile counts as a difference"
     )
     return [warning]
+
+
+def _spans(variant: Variant) -> list[tuple[datetime, datetime]]:
+    """When the variant's measured runs began and ended."""
+    return [(r.started_at, r.ended_at) for r in variant.runs if r.started_at is not None and r.ended_at is not None]
+
+
+def _gap(first: Sequence[tuple[datetime, datetime]], then: Sequence[tuple[datetime, datetime]]) -> timedelta:
+    """From the end of the last of `first` to the beginning of the first of `then`; negative if they overlap."""
+    return min(began for began, _ in then) - max(ended for _, ended in first)
+
+
+def _words(gap: timedelta) -> str:
+    seconds = gap.total_seconds()
+    unit, length = ("s", 1) if seconds < 120 else ("min", 60) if seconds < 7200 else ("h", 3600)
+    return f"{seconds / length:.0f} {unit}"
 
 
 def _iqr(variant: Variant) -> float | None:
