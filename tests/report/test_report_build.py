@@ -10,8 +10,10 @@ import pytest
 
 from steptrace.errors import RecordError
 from steptrace.report.build import load_steps, load_study
-from steptrace.report.headline import headline, syncs, tone
+from steptrace.report.headline import answer, headline, summary, syncs, tone
+from steptrace.report.html import index
 from steptrace.report.index_entries import load_imported, load_index
+from steptrace.report.sites import Unknown
 
 MakeStudy = Callable[[str], Path]
 
@@ -107,7 +109,7 @@ def test_labels_of_pytorch_are_no_sections_of_the_loss(make_study: MakeStudy) ->
             "gpu",
             (
                 "`ignore_index` is 3.92× faster than `boolean_mask` (95 % interval 3.87 to 3.97, 3 runs), "
-                "but its loss or gradient differs from the reference; `where`: undecided."
+                "but its answer differs; `where`: undecided."
             ),
         ),
         (
@@ -139,7 +141,10 @@ def test_a_slower_variant_is_told_by_how_much_it_is_slower(study_builder: Any) -
     study_builder.add("boolean_mask", [10.0, 10.1], ratio={"value": 1.0, "verdict": "baseline"})
     study_builder.add("sort", [20.0, 20.1], ratio={"value": 0.5, "low": 0.4, "high": 0.625, "verdict": "slower"})
     text = headline(load_study(study_builder.write()))
-    assert text == "`sort` is 2.00× slower than `boolean_mask` (95 % interval 1.60 to 2.50, 2 runs)."
+    assert text == (
+        "No variant is shown to be faster than `boolean_mask`; "
+        "`sort` is 2.00× slower than `boolean_mask` (95 % interval 1.60 to 2.50, 2 runs)."
+    )
 
 
 def test_without_its_baseline_a_study_compares_nothing(study_builder: Any) -> None:
@@ -159,9 +164,63 @@ def test_the_tone_follows_the_result(make_study: MakeStudy, study: str, expected
 
 def test_the_index_tells_what_each_study_found(make_study: MakeStudy) -> None:
     whole, broken = load_index([make_study("cpu"), make_study("broken")])
-    assert (whole.href, whole.status, whole.scale) == ("masked_loss.html", "ok", "cpu")
+    assert (whole.href, whole.problems, whole.scale) == ("masked_loss.html", (), "cpu")
     assert whole.machine == "Intel Xeon Platinum 8488C, no GPU"
-    assert (broken.status, broken.detail) == ("incomplete", "5 variants, 5 of 12 runs ok")
+    assert (broken.problems, broken.detail) == (("incomplete",), "5 variants, 5 of 12 runs ok")
+
+
+GATE = {"study": "s", "variant": "a", "key": "status", "limits": {"equals": "ok"}, "value": None, "text": ""}
+BROKEN, HELD = {**GATE, "outcome": "broken"}, {**GATE, "outcome": "held"}
+
+
+def test_the_index_calls_no_study_ok_that_has_a_broken_gate_or_another_answer(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [10.0], equivalence={"status": "failed"})
+    study_builder.add("where", [10.0], equivalence={"status": "differs"})
+    study_builder.comparison["gates"] = [BROKEN, BROKEN, HELD]
+    (entry,) = load_index([study_builder.write()])
+    assert entry.problems == ("gates broken", "answer differs", "answer not checked")
+    assert entry.detail == "2 variants, 2 of 2 runs ok, 2 of 3 gates broken"
+    shown = str(index([entry], []))
+    assert '<span class="badge bad">gates broken</span>' in shown
+    assert ">ok<" not in shown
+    assert "2 gates are broken." in entry.headline
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said"),
+    [
+        (("same", "same"), "All variants compute the same."),
+        (("same", "differs"), "`v1` computes something else than the reference."),
+        (("differs", "differs"), "All variants compute something else than the reference."),
+        (
+            ("same", "same", "failed"),
+            "All variants that were checked compute the same. The check of the answer failed for `v2`.",
+        ),
+        (
+            ("differs", "not measured"),
+            "`v0` computes something else than the reference. The answer was not checked for `v1`.",
+        ),
+        (("not measured", "not measured"), "Whether the variants compute the same was not checked."),
+        (("differs",) * 9 + ("same",), "9 variants compute something else than the reference."),
+    ],
+)
+def test_the_headline_says_whether_the_answer_is_the_same(
+    study_builder: Any, statuses: tuple[str, ...], said: str
+) -> None:
+    for number, status in enumerate(statuses):
+        study_builder.add(f"v{number}", [10.0], equivalence={"status": status})
+    study = load_study(study_builder.write())
+    assert answer(study) == said
+    assert said in summary(study)
+
+
+@pytest.mark.parametrize(("count", "said"), [(8, "`v3` 13.00 ms, `v4` 14.00 ms,"), (9, "the longest 18.00 ms (`v8`)")])
+def test_the_headline_of_single_runs_names_all_or_the_ends(study_builder: Any, count: int, said: str) -> None:
+    study_builder.comparison["baseline"] = "v0"
+    for number in range(count):
+        variant = study_builder.add(f"v{number}", [10.0])
+        variant["step_ms"]["median"] = 10.0 + number
+    assert said in headline(load_study(study_builder.write()))
 
 
 def test_the_index_links_to_the_page_of_an_imported_trace(tmp_path: Path) -> None:
@@ -185,4 +244,10 @@ def test_the_syncs_are_told_as_measured_or_as_predicted(make_study: MakeStudy):
     assert told.startswith("Syncs per step on a GPU, predicted: ")
     assert f"`{laptop.variants[0].name}` 6" in told
     none = [dataclasses.replace(v, syncs_measured=None, syncs_predicted=0.0) for v in laptop.variants]
-    assert syncs(dataclasses.replace(laptop, variants=tuple(none))) is None
+    assert syncs(dataclasses.replace(laptop, variants=tuple(none))) == "No syncs in any variant (predicted)."
+    fields = dict.fromkeys(Unknown.__dataclass_fields__)
+    none[1] = dataclasses.replace(none[1], predicted_unknown=(Unknown(**fields),))  # type: ignore[arg-type]
+    told = syncs(dataclasses.replace(laptop, variants=tuple(none)))
+    assert told == "No syncs in any variant (predicted; parts of `where` were not judged)."
+    unknown = [dataclasses.replace(v, syncs_measured=None, syncs_predicted=None) for v in laptop.variants]
+    assert syncs(dataclasses.replace(laptop, variants=tuple(unknown))) == "Syncs were neither measured nor predicted."

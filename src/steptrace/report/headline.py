@@ -1,4 +1,4 @@
-"""What a study found, in one sentence made from its data.
+"""What a study found, in a few sentences made from its data: speed, syncs, whether the answer is the same, gates.
 
 Names stand in backticks; the page shows them as code.
 """
@@ -8,16 +8,23 @@ from collections.abc import Iterable, Sequence
 from steptrace.report import format as fmt
 from steptrace.report.model import Study, Variant
 
-#: How many names a sentence lists before it only counts them.
+#: How many names a clause lists before it only counts them.
 _MOST_NAMES = 3
 _MOST_LETTERS = 70
+#: How many variants a list of figures holds before it gives the ends alone.
+_MOST_LISTED = 8
 
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
 
 
+def summary(study: Study) -> str:
+    """What a reader wants to know first: what is fastest, where syncs stand, whether all compute the same, gates."""
+    return " ".join(filter(None, [headline(study), syncs(study), answer(study), gates(study)]))
+
+
 def headline(study: Study) -> str:
-    """The study's result: who is faster by how much and how sure, who is not, and what is missing."""
+    """The speed of the variants: who is faster by how much and how sure, who is not, and what is missing."""
     if not study.measured:
         return _nothing_measured(study)
     candidates = [variant for variant in study.variants if not variant.is_baseline]
@@ -30,9 +37,10 @@ def headline(study: Study) -> str:
         clauses += [_effect(faster[0], study, "faster"), *_others(faster[1:], "also faster")]
         clauses += _others(slower, "slower")
     elif slower:
+        clauses.append(f"No variant is shown to be faster than {_baseline(study)}")
         clauses += [_effect(slower[0], study, "slower"), *_others(slower[1:], "also slower")]
     else:
-        clauses.append(f"No variant is shown to be faster or slower than {_code(study.baseline)}")
+        clauses.append(f"No variant is shown to be faster or slower than {_baseline(study)}")
     floor = study.method.noise_floor
     within = "" if floor is None else f" (within {fmt.setting(floor)})"
     clauses += _listed(_with_verdict(candidates, "same"), f"the same{within}")
@@ -41,8 +49,8 @@ def headline(study: Study) -> str:
     return "; ".join([*clauses, *_missing(study.variants)]) + "."
 
 
-def syncs(study: Study) -> str | None:
-    """The variants' syncs per step in one sentence: measured where a GPU was, else predicted; None if there are none.
+def syncs(study: Study) -> str:
+    """The variants' syncs per step in one sentence: measured where a GPU was, else predicted.
 
     A CPU's step times cannot show what a sync costs, so this is what a laptop's page has to say on the question.
     """
@@ -51,19 +59,80 @@ def syncs(study: Study) -> str | None:
         variant.name: variant.syncs_measured if measured else variant.syncs_predicted for variant in study.variants
     }
     known = {name: count for name, count in counts.items() if count is not None}
+    if not known:
+        return "Syncs were neither measured nor predicted."
     if not any(known.values()):
-        return None
-    if len(known) > _MOST_NAMES + 1:
-        ordered = sorted(known, key=lambda name: -known[name])
-        known = {name: known[name] for name in (ordered[0], ordered[-1])}
-    listed = fmt.enumeration([f"{_code(name)} {count:g}" for name, count in known.items()])
+        return _no_syncs(study, list(known), measured=measured)
+    listed = ", ".join(f"{_code(name)} {count:g}" for name, count in known.items())
+    if len(known) > 1 and len(set(known.values())) == 1:
+        listed = (
+            f"{next(iter(known.values())):g} in {'every variant' if len(known) == len(counts) else 'each looked at'}"
+        )
+    elif len(known) > _MOST_LISTED:
+        least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
+        listed = f"from {known[least]:g} ({_code(least)}) to {known[most]:g} ({_code(most)}), of {len(known)} variants"
     return f"Syncs per step, measured: {listed}." if measured else f"Syncs per step on a GPU, predicted: {listed}."
 
 
+def _no_syncs(study: Study, known: Sequence[str], *, measured: bool) -> str:
+    where = (
+        "in any variant" if len(known) == len(study.variants) else f"in {fmt.plural(len(known), 'variant')} looked at"
+    )
+    open_ = [] if measured else [variant for variant in study.variants if variant.predicted_unknown]
+    judged = f"; parts of {_names(open_)} were not judged" if open_ else ""
+    return f"No syncs {where} ({'measured' if measured else 'predicted'}{judged})."
+
+
+def answer(study: Study) -> str:
+    """Whether the variants compute the same, by the check of loss and gradient against the float64 reference."""
+    by_status: dict[str, list[Variant]] = {}
+    for variant in study.variants:
+        by_status.setdefault(variant.equivalence.status, []).append(variant)
+    if set(by_status) == {"same"}:
+        return "All variants compute the same." if len(study.variants) > 1 else "It computes what the reference does."
+    if set(by_status) == {"not measured"}:
+        return "Whether the variants compute the same was not checked."
+    differing, same = by_status.get("differs", []), by_status.get("same", [])
+    said = []
+    if differing:
+        everyone = len(differing) == len(study.variants) > 1
+        word = "computes" if len(differing) == 1 else "compute"
+        said.append(f"{'All variants' if everyone else _names(differing)} {word} something else than the reference.")
+    elif same:
+        said.append(
+            "All variants that were checked compute the same." if len(same) > 1 else f"{_names(same)} is right."
+        )
+    if failed := by_status.get("failed"):
+        said.append(f"The check of the answer failed for {_names(failed)}.")
+    if unchecked := by_status.get("not measured"):
+        said.append(f"The answer was not checked for {_names(unchecked)}.")
+    return " ".join(said)
+
+
+def gates(study: Study) -> str | None:
+    """How many gates are broken; None if none is."""
+    broken = broken_gates(study)
+    return f"{fmt.plural(broken, 'gate')} {'is' if broken == 1 else 'are'} broken." if broken else None
+
+
+def broken_gates(study: Study) -> int:
+    """The number of broken gates."""
+    return sum(gate.outcome == "broken" for gate in study.gates)
+
+
+def _names(variants: Sequence[Variant]) -> str:
+    """Their names, or how many they are where that is too long to read."""
+    named = fmt.enumeration([_code(variant.name) for variant in variants])
+    listed = len(variants) <= _MOST_LISTED and len(named) <= 2 * _MOST_LETTERS
+    return named if listed or len(variants) == 1 else f"{len(variants)} variants"
+
+
 def tone(study: Study) -> str:
-    """`good` if a variant is faster, `care` if the fastest differs, `bad` if nothing was measured, else `neutral`."""
+    """`bad` if nothing was measured, `care` if a gate is broken or the fastest differs, `good` if one is faster."""
     if not study.measured:
         return "bad"
+    if broken_gates(study):
+        return "care"
     faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
     if not faster:
         return "neutral"
@@ -80,6 +149,12 @@ def _with_verdict(variants: Iterable[Variant], verdict: str) -> list[Variant]:
 
 def _ratio_value(variant: Variant) -> float:
     return variant.ratio.value if variant.ratio is not None and variant.ratio.value is not None else 1.0
+
+
+def _baseline(study: Study) -> str:
+    """The baseline by name; in a matrix each cell has its own."""
+    baselines = {variant.baseline or study.baseline for variant in study.variants}
+    return _code(study.baseline) if len(baselines) == 1 else "its baseline"
 
 
 def _code(name: str) -> str:
@@ -106,7 +181,7 @@ def _effect(variant: Variant, study: Study, word: str) -> str:
     baseline = _code(variant.baseline or study.baseline)
     return (
         f"{_code(variant.name)} is {fmt.ratio(value, low, high)} {word} than {baseline}"
-        f" ({', '.join(details)}){', but its loss or gradient differs from the reference' if differs else ''}"
+        f" ({', '.join(details)}){', but its answer differs' if differs else ''}"
     )
 
 
@@ -171,9 +246,9 @@ def _without_verdict(study: Study, candidates: Sequence[Variant]) -> str:
         reason = "One run each, so no verdict"
     else:
         reason = "No verdict"
-    spans = [f"{_code(v.name)} {fmt.duration_ms(v.step.median, 4)}" for v in measured if v.step is not None]
-    if len(spans) > _MOST_NAMES + 1:
-        spans = [spans[0], "…", spans[-1]]
-    return (
-        f"{reason}; median step times: {', '.join(spans)}" + "".join(f"; {m}" for m in _missing(study.variants)) + "."
-    )
+    spans = [(_code(v.name), fmt.duration_ms(v.step.median, 4)) for v in measured if v.step is not None]
+    told = "median step times: " + ", ".join(f"{name} {span}" for name, span in spans)
+    if len(spans) > _MOST_LISTED:
+        (shortest, least), (longest, most) = spans[0], spans[-1]
+        told = f"of {len(spans)} median step times the shortest is {least} ({shortest}), the longest {most} ({longest})"
+    return f"{reason}; {told}" + "".join(f"; {m}" for m in _missing(study.variants)) + "."

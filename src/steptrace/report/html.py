@@ -52,7 +52,7 @@ def intro(study: Study) -> Html:
     return render(
         "intro",
         study=study,
-        headline=" ".join(filter(None, [headline.headline(study), headline.syncs(study)])),
+        headline=headline.summary(study),
         tone=headline.tone(study),
         facts=[(name, value) for name, value in facts if value],
     )

@@ -19,19 +19,31 @@ def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
 def _study_entry(study: Study) -> IndexEntry:
     runs = sum(len(variant.runs) for variant in study.variants)
     ok = sum(variant.runs_ok for variant in study.variants)
-    broken = sum(gate.outcome == "broken" for gate in study.gates)
-    whole = all(variant.status == "ok" for variant in study.variants) and ok == runs
+    broken = headline.broken_gates(study)
     return IndexEntry(
         name=study.name,
         title=study.title,
-        headline=" ".join(filter(None, [headline.headline(study), headline.syncs(study)])),
+        headline=headline.summary(study),
         href=f"{study.name}.html",
         scale=study.scale,
         machine=html.machine(study),
-        status="ok" if whole else "incomplete",
+        problems=_problems(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
-        + (f", {fmt.plural(broken, 'gate')} broken" if broken else ""),
+        + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
     )
+
+
+def _problems(study: Study) -> tuple[str, ...]:
+    """What must not be overlooked, in a word or two each; a study is only ok where there is none of it."""
+    answers = {variant.equivalence.status for variant in study.variants}
+    whole = all(variant.status == "ok" and variant.runs_ok == len(variant.runs) for variant in study.variants)
+    found = {
+        "incomplete": not whole,
+        "gates broken": headline.broken_gates(study) > 0,
+        "answer differs": "differs" in answers,
+        "answer not checked": "failed" in answers,
+    }
+    return tuple(word for word, holds in found.items() if holds)
 
 
 def load_imported(summaries: Sequence[Path | str], pages: Path | str) -> tuple[IndexEntry, ...]:
@@ -55,7 +67,7 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
         href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
         scale=None,
         machine=first.get("device_name"),
-        status="ok",
+        problems=(),
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )
 

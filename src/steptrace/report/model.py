@@ -272,7 +272,7 @@ class RunSteps:
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """One line of the index: a study or an imported trace, and the page that tells of it."""
+    """One line of the index: a study or an imported trace, what is wrong with it, and the page that tells of it."""
 
     name: str
     title: str
@@ -280,5 +280,5 @@ class IndexEntry:
     href: str
     scale: str | None
     machine: str | None
-    status: str
+    problems: tuple[str, ...]
     detail: str
