@@ -262,10 +262,23 @@ def test_findings_are_ranked_by_cost_and_then_by_severity() -> None:
     found = findings_of(
         sync_sites=[site(exposed_idle_ns_per_step=MS), site(line=3, exposed_idle_ns_per_step=3 * MS)],
         profiled_over_unprofiled=1.5,
-        equivalence={"status": "differs"},
+        noise={"iqr_over_median": 0.5},
     )
-    assert [finding.rule for finding in found] == ["sync_bound", "sync_bound", "differs", "profiler_overhead"]
+    assert [finding.rule for finding in found] == ["sync_bound", "sync_bound", "noise", "profiler_overhead"]
     assert [finding.cost_ns_per_step for finding in found] == [3 * MS, MS, None, None]
+
+
+@pytest.mark.parametrize("rule", ["differs", "equivalence_failed", "out_of_memory", "failed_run"])
+def test_what_went_wrong_comes_before_any_cost(rule: str) -> None:
+    found = findings_of(**CASES["sync_bound"][0] | CASES[rule][0])
+    assert [finding.rule for finding in found] == [rule, "sync_bound"]
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.06, "predicted_syncs"), (0.3, "input_bound")])
+def test_predicted_syncs_come_before_all_costs_but_high_ones(share: float, first: str) -> None:
+    found = findings_of(**CASES["predicted_syncs"][0] | {"input": waiting(share)})
+    assert len(found) == 2
+    assert found[0].rule == first
 
 
 def test_with_findings_gives_plain_data_and_leaves_the_rest_alone() -> None:

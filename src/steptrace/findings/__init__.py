@@ -45,7 +45,7 @@ def with_findings(comparison: Json) -> dict[str, Any]:
 
 
 def find(comparison: Json) -> list[Finding]:
-    """All findings of a comparison: dearest first, then by severity, then in the order of the rules and variants."""
+    """All findings of a comparison: errors first, then the dearest (see `findings.model.ranked`)."""
     own = [settle(rule, match) for rule in RULES for match in rule.find(comparison)]
     return ranked([*own, *_of_traces(comparison)], (*RULES, *TRACE_RULES, *RANK_RULES))
 

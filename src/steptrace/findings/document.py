@@ -16,6 +16,10 @@ not add up, since one instant can have several causes, and the next cause may co
 that marks no steps is looked at as a whole; its findings have a share, and no time per step. A figure that was not
 measured fires no rule.
 
+Two kinds do not wait for their turn by cost. What went wrong comes first: failed runs and checks, and variants that
+compute something else. Syncs that are only predicted have no cost, for want of a GPU; they come right after the
+findings of high severity with one.
+
 One cause is one finding. A rule on a symptom is left out where findings on its causes account for half of its cost or
 more. A study has what most of a variant's traces agree on, with the median of their costs; where a rule on studies has
 the same name, that one speaks, since it knows unprofiled times and all runs.

@@ -68,7 +68,9 @@ class Rule:
 
     `condition` says in words when it fires, `basis` where its thresholds come from, `study` which study demonstrates
     it. A rule on a symptom names in `explained_by` the rules on its causes: where those account for half of its cost
-    or more, it says nothing that they do not say better, and is left out.
+    or more, it says nothing that they do not say better, and is left out. `standing` is that of a rule whose cost is no
+    measure of its weight: an `error` comes before all costs, and what is `unpriced`, since no machine here can tell
+    what it costs, before all but high ones.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Rule:
     find: Callable[[Json], Iterator[Match]]
     study: str | None = None
     explained_by: tuple[str, ...] = ()
+    standing: Literal["error", "unpriced"] | None = None
 
 
 def settle(rule: Rule, match: Match) -> Finding:
@@ -101,13 +104,31 @@ def settle(rule: Rule, match: Match) -> Finding:
 
 
 def ranked(found: Iterable[Finding], rules: Iterable[Rule]) -> list[Finding]:
-    """The findings without symptoms that others explain: dearest first, then by severity, then as they came."""
-    kept = list(found)
+    """The findings without symptoms that others explain, most important first.
+
+    Errors lead. The rest goes by cost, then by severity, then as it came; what is unpriced stands behind high costs.
+    """
+    kept, rules = list(found), tuple(rules)
     causes = {rule.name: rule.explained_by for rule in rules if rule.explained_by}
     kept = [item for item in kept if not _explained(item, causes.get(item.rule, ()), kept)]
+    standing = {rule.name: rule.standing for rule in rules if rule.standing}
+    unpriced = any(standing.get(item.rule) == "unpriced" for item in kept)
+
+    def tier(item: Finding) -> int:
+        if standing.get(item.rule) == "error":
+            return 0
+        if not unpriced or (item.severity == "high" and item.cost_share is not None):
+            return 1
+        return 2 if standing.get(item.rule) == "unpriced" else 3
+
     return sorted(
         kept,
-        key=lambda item: (-(item.cost_ns_per_step or 0), -(item.cost_share or 0), _SEVERITIES.index(item.severity)),
+        key=lambda item: (
+            tier(item),
+            -(item.cost_ns_per_step or 0),
+            -(item.cost_share or 0),
+            _SEVERITIES.index(item.severity),
+        ),
     )
 
 

@@ -155,5 +155,6 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         counter_check="Run the study on a GPU: a wait with nothing exposed behind it costs nothing.",
         find=per_variant(predicted_syncs),
         study="masked_loss",
+        standing="unpriced",
     ),
 )

@@ -118,6 +118,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         counter_check="Run the check in float32: an error that shrinks to its rounding is the precision's, not the "
         "variant's.",
         find=per_variant(_differs),
+        standing="error",
     ),
     Rule(
         name="equivalence_failed",
@@ -126,6 +127,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Read equivalence/status.json and its log; the next call of the workflow tries again.",
         counter_check="Run the check's command by hand.",
         find=per_variant(_unchecked),
+        standing="error",
     ),
     Rule(
         name="out_of_memory",
@@ -134,6 +136,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Lower the batch size, checkpoint activations, or use a smaller precision.",
         counter_check="Look for other processes on the device: its memory may not have been free.",
         find=per_variant(_out_of_memory),
+        standing="error",
         study="memory",
     ),
     Rule(
@@ -143,6 +146,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Read the run's train.log; the next call of the workflow runs only what failed.",
         counter_check="Run it again: a failure that does not repeat is the machine's.",
         find=per_variant(_failed_runs),
+        standing="error",
     ),
     Rule(
         name="noise",

@@ -206,7 +206,7 @@ def rank_sites(sites: Sequence[Site]) -> list[Site]:
 
 
 def findings(items: Sequence[Finding]) -> Html:
-    """Findings in the order given (dearest first), with evidence; those of one rule and advice stand together."""
+    """Findings in the order given (gravest first), with evidence; those of one rule and advice stand together."""
     groups: dict[tuple[str, str | None, str | None], list[Finding]] = {}
     for item in items:
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)

@@ -65,7 +65,7 @@ def step_parts(study: Study) -> InlineSvg | None:
 
 
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
-    """The first findings, which are the dearest: one of each rule."""
+    """The first findings, which matter most: one of each rule."""
     by_rule: dict[str, Finding] = {}
     for finding in findings:
         by_rule.setdefault(finding.rule, finding)
