@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final
 
+from steptrace.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.config.names import near
 from steptrace.errors import ConfigError
 
@@ -137,7 +138,9 @@ def over_budget(sites: Iterable[Json], allow: Sequence[str]) -> list[Json]:
 
 def described(site: Json) -> str:
     """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
-    if site.get("file") is None:
+    if is_batch_copy(site):
+        place = BATCH_COPY
+    elif site.get("file") is None:
         place = f"no line of the program, label '{site['label']}'" if site.get("label") else "no line of the program"
     else:
         place = f"{site['file']}:{site['line']}"

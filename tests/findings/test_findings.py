@@ -166,7 +166,12 @@ def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
     (finding,) = findings_of(
         syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy], sync_sites=[]
     )
-    assert finding.claim.endswith("1 time a step, by prediction; first at a place labelled 'copy data'")
+    assert finding.claim.endswith("1 time a step, by prediction; first at the loop's copy of the batch")
+    assert "data.pin_memory=true with data.non_blocking=true" in finding.advice
+    (finding,) = findings_of(
+        syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy | {"label": "mine"}]
+    )
+    assert finding.claim.endswith("first at a place labelled 'mine'")
 
 
 def test_a_long_block_without_idle_time_costs_nothing() -> None:

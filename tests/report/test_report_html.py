@@ -173,6 +173,16 @@ def test_predicted_sites_are_called_predicted(make_study: MakeStudy) -> None:
     assert "Host blocked Exposed" not in page
 
 
+def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
+    syncs = {"measured_per_step": None, "predicted_per_step": 2}
+    copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}
+    sites = [{**copy, "count_per_step": 2}, {**copy, "label": "optimizer", "count_per_step": 1}]
+    study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
+    page = text_of(html.sync_sites(load_study(study_builder.write()))).replace("&#39;", "'")
+    assert "2 the loop's copy of the batch aten::_to_copy" in page
+    assert "1 line unknown aten::_to_copy" in page
+
+
 def test_what_was_not_judged_is_listed(study_builder: Any) -> None:
     unknown = {"op": "torch.compile", "file": "own.py", "line": 3, "reason": "runs uncompiled here"}
     syncs = {"measured_per_step": None, "predicted_per_step": 0, "predicted_batch_size": 16}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from steptrace.batch_copy import is_batch_copy
 from steptrace.findings.model import Json
 
 #: By the operator's name.
@@ -46,6 +47,12 @@ BY_KIND: Final[Mapping[str, str]] = {
     "and go on.",
 }
 
+#: Where the loop is the pipeline's own, nothing but its configuration can be changed.
+OF_BATCH_COPY: Final = (
+    "Pin the batches and do not wait for the copy: data.pin_memory=true with data.non_blocking=true. In a loop of your "
+    "own: DataLoader(pin_memory=True) and to(device, non_blocking=True)."
+)
+
 _MASKS: Final = frozenset({"aten::nonzero", "aten::index", "aten::index_put_", "aten::masked_select"})
 _SORTED: Final = frozenset({"aten::_unique2", "aten::unique_consecutive", "aten::unique_dim"})
 _COPIES: Final = frozenset({"aten::copy_", "aten::_to_copy", "aten::to"})
@@ -65,6 +72,8 @@ def operation(site: Json) -> str:
 
 def replacement(site: Json) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
+    if is_batch_copy(site):
+        return OF_BATCH_COPY
     found = REPLACEMENTS.get(operation(site))
     if found is not None:
         return found

@@ -8,6 +8,7 @@ wait can save at most.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from steptrace.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.findings.model import A_STEP, Json, Match, Rule, duration, percent
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
@@ -65,6 +66,8 @@ def _foretold(site: Json, ceiling_ns: float, per: str) -> list[str]:
 def _place(site: Json) -> str:
     if _source(site) is not None:
         return f"{site['file']}:{site['line']}"
+    if is_batch_copy(site):
+        return BATCH_COPY
     return f"a place labelled '{site['label']}'" if site.get("label") else "a place without a source line"
 
 

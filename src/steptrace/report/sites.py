@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+
 
 @dataclass(frozen=True)
 class Site:
@@ -30,6 +32,11 @@ class Site:
         parts = Path(self.file).parts
         short = self.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
         return short if self.line is None else f"{short}:{self.line}"
+
+    @property
+    def without_line(self) -> str:
+        """What stands in for a place that has no line of the program."""
+        return BATCH_COPY if is_batch_copy(vars(self)) else "line unknown"
 
 
 @dataclass(frozen=True)
