@@ -67,6 +67,8 @@ def test_a_step_time_and_its_interval_share_one_unit() -> None:
     assert fmt.step_time(12.3712, 12.31, 12.62) == ("12.4 ms", "12.3 to 12.6 ms")
     assert fmt.step_time(0.0123, 0.0121, 0.0127) == ("12.3 µs", "12.1 to 12.7 µs")
     assert fmt.step_time(1302.0, 1289.0, 1333.0) == ("1.30 s", "1.29 to 1.33 s")
+    assert fmt.step_time(1.0784, 0.14386, 8.084) == ("1.08 ms", "0.144 to 8.08 ms")  # three digits each, never "0 ms"
+    assert fmt.step_time(10.0011, 9.99871, 10.0032) == ("10.001 ms", "9.999 to 10.003 ms")
 
 
 def test_one_run_has_a_step_time_without_interval() -> None:

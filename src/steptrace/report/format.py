@@ -97,16 +97,17 @@ def step_time(median: float | None, low: float | None, high: float | None) -> tu
     if low is None or high is None or math.isnan(high - low):
         return duration_ms(median, 4), None
     unit, size = next((u for u in _TIME_UNITS if abs(median) * NS_PER_MS >= u[1]), _TIME_UNITS[-1])
-    scale = NS_PER_MS / size
-    decimals = decimals_for_width((high - low) * scale, most=_most_decimals(median * scale))
-    parts = [_fixed(value * scale, decimals) for value in (median, low, high)]
+    values = [value * NS_PER_MS / size for value in (median, low, high)]
+    of_width = decimals_for_width(values[2] - values[1], most=_decimals_for(values[0], 5))
+    # A wide interval deserves few digits, yet a bound of "0 ms" would say what was not measured.
+    parts = [_fixed(v, max(of_width, _decimals_for(v, 3))) for v in values]
     return f"{parts[0]} {unit}", f"{parts[1]} to {parts[2]} {unit}"
 
 
-def _most_decimals(value: float) -> int:
-    """At most five significant digits: no clock here deserves more."""
+def _decimals_for(value: float, digits: int) -> int:
+    """Digits behind the point that give a value so many significant ones: at most five, no clock here deserves more."""
     magnitude = 0 if value == 0 else math.floor(math.log10(abs(value)))
-    return max(4 - magnitude, 0)
+    return max(digits - 1 - magnitude, 0)
 
 
 def _fixed(value: float, decimals: int) -> str:
