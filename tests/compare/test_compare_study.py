@@ -155,6 +155,7 @@ def test_runs_that_differ_warn_but_may_be_judged(folder: Any) -> None:
     assert a["noise"]["between_runs"] == pytest.approx(0.35, abs=0.01)
     assert a["noise"]["iqr_over_median"] < 0.05
     assert any("runs differ by 35%" in warning for warning in a["noise"]["warnings"])
+    assert any("runs differ by 35%" in warning for warning in a["noise"]["uneven"])
     assert a["ratio"]["verdict"] == "faster"
 
 

@@ -236,7 +236,7 @@ def test_a_faster_variant_that_differs_is_called_so(verdict: str, *, marked: boo
 
 
 def test_noise_above_a_quarter_takes_the_verdict() -> None:
-    (finding,) = findings_of(noise={"iqr_over_median": 0.26, "warnings": ["w"]})
+    (finding,) = findings_of(noise={"iqr_over_median": 0.26, "uneven": ["w"], "warnings": ["w", "no source lines"]})
     assert (finding.severity, finding.evidence) == ("high", ("w",))
     assert "too much for a verdict" in finding.claim
 

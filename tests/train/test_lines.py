@@ -114,3 +114,25 @@ def test_a_step_that_cannot_be_watched_costs_the_lines_only(make_config, tmp_pat
     lines = pd.read_parquet(tmp_path / "op_lines.parquet")
     assert "aten::convolution" in set(lines.op)
     assert "backward" not in set(lines.phase)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "torch.compile with fullgraph=True found no compiled frames. Skipped frames:\n1. ...",
+            "its compiled part cannot",
+        ),
+        ("no kernel for this", "source lines are incomplete: the watched step raised RuntimeError: no kernel for this"),
+    ],
+)
+def test_a_step_that_cannot_be_watched_says_why(make_config, tmp_path, monkeypatch, message, said):
+    def fails(_):
+        raise RuntimeError(message)
+
+    with training(make_config(), 7) as parts:
+        monkeypatch.setattr("steptrace.train.lines.train_step", fails)
+        (warning,) = record_op_lines(parts, tmp_path)
+    assert warning.startswith(said)
+    assert "frames" not in warning
+    assert (tmp_path / "op_lines.parquet").is_file()

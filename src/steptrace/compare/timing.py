@@ -214,6 +214,7 @@ def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> dict[
         "between_runs": _between_runs(variant),
         "drift": _drift(variant),
         "outlier_steps": sum(run.times.outliers for run in variant.measured) if variant.measured else None,
+        "uneven": _uneven(variant, spread),
         "warnings": warnings,
     }
 
@@ -231,22 +232,26 @@ def _drift(variant: Variant) -> float | None:
 
 def _noise_warnings(variant: Variant, spread: float | None) -> list[str]:
     warnings = [warning for run in variant.runs for warning in run.warnings]
-    if not variant.measured:
-        return warnings
-    if len(variant.measured) < len(variant.runs):
+    if variant.measured and len(variant.measured) < len(variant.runs):
         warnings.append(f"only {len(variant.measured)} of {len(variant.runs)} runs were measured")
+    return list(dict.fromkeys([*warnings, *_uneven(variant, spread)]))
+
+
+def _uneven(variant: Variant, spread: float | None) -> list[str]:
+    """In what ways the variant's steps and runs are uneven: the warnings that are about noise itself."""
+    if not variant.measured:
+        return []
+    found = []
     if spread is not None and spread > IQR_WARNING:
-        warnings.append(f"steps are uneven: IQR/median is {spread:.0%}, above {IQR_WARNING:.0%}")
+        found.append(f"steps are uneven: IQR/median is {spread:.0%}, above {IQR_WARNING:.0%}")
     between = _between_runs(variant)
     if between is not None and between > IQR_WARNING:
-        warnings.append(
-            f"runs differ by {between:.0%} (standard deviation): the machine was not the same to all of them"
-        )
+        found.append(f"runs differ by {between:.0%} (standard deviation): the machine was not the same to all of them")
     drift = _drift(variant)
     if drift is not None and abs(drift) > DRIFT_WARNING:
-        warnings.append(f"step time drifts by {drift:+.0%} over a run")
+        found.append(f"step time drifts by {drift:+.0%} over a run")
     outliers = sum(run.times.outliers for run in variant.measured)
     steps = sum(len(run.times.counted) for run in variant.measured)
     if outliers > _OUTLIERS_WARNING * steps:
-        warnings.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they count")
-    return list(dict.fromkeys(warnings))
+        found.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they count")
+    return found

@@ -85,7 +85,7 @@ def _noise(variant: Json) -> Iterator[Match]:
             severity="high" if spread > IQR_REFUSED else "warning",
             claim=f"step times are uneven: their interquartile range is {percent(spread)} of the median"
             + (", too much for a verdict" if spread > IQR_REFUSED else ""),
-            evidence=tuple(noise.get("warnings") or ()),
+            evidence=tuple(noise.get("uneven") or ()),
         )
 
 

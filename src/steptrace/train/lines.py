@@ -125,8 +125,7 @@ def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
             train_step(training)
     except Exception as error:
         # Of any kind: not everything works under a dispatch mode, and a whole run's timings must not depend on it.
-        reason = next(iter(str(error).splitlines()), "")
-        warnings = (f"source lines are incomplete: the watched step raised {type(error).__name__}: {reason}",)
+        warnings = (_why_incomplete(error),)
     names = {line.site.path: trace_file_name(line.site.path) for line in recorder.lines if line.site}
     frame = op_lines_table(recorder.lines, names)
     replace_atomically(out / LINES_FILE, lambda temporary: frame.to_parquet(temporary, index=False))
@@ -135,6 +134,17 @@ def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
         {name: Path(path).read_text(encoding="utf-8") for path, name in sorted(names.items()) if Path(path).is_file()},
     )
     return warnings
+
+
+def _why_incomplete(error: Exception) -> str:
+    """A plain sentence where the reason is known: no dispatch mode sees into what torch.compile has made."""
+    reason = next(iter(str(error).splitlines()), "")
+    if "torch.compile" in reason or type(error).__module__.startswith("torch._dynamo"):
+        return (
+            "its compiled part cannot be watched operator by operator, so operators there, and what runs after it, "
+            "have no source line"
+        )
+    return f"source lines are incomplete: the watched step raised {type(error).__name__}: {reason}"
 
 
 def op_lines_table(lines: list[OpLine], names: Mapping[str, str]) -> pd.DataFrame:
