@@ -233,6 +233,21 @@ def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> 
     ]
 
 
+def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: MakeStudy) -> None:
+    path = make_study("single")
+    page = text_of(html.provenance(load_study(path)))
+    said = (
+        "snakemake --snakefile STEPTRACE/Snakefile --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1"
+    )
+    assert said in page
+    assert "from the folder that holds results/" in page
+    (path.parents[2] / "Snakefile").touch()
+    page = text_of(html.provenance(load_study(path)))
+    assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
+    assert "from the repository's root" in page
+    assert str(path.parents[2]) not in page
+
+
 def test_provenance_gives_the_command_of_each_variant(make_study: MakeStudy) -> None:
     page = html.provenance(load_study(make_study("cpu")))
     assert (

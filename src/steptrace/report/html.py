@@ -250,7 +250,8 @@ def provenance(study: Study) -> Html:
         "provenance",
         study=study,
         environment=environment,
-        study_command=f"snakemake --cores all --config 'studies=[{study.name}]' scale={study.scale}",
+        in_checkout=_in_checkout(study),
+        study_command=study_command(study),
         commands={variant.name: variant_command(study, variant) for variant in study.variants},
     )
 
@@ -261,6 +262,25 @@ def _environment_value(key: str, value: object) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return None if value is None else str(value)
+
+
+def study_command(study: Study) -> str:
+    """The command that makes the study again, with as many repeats as it had.
+
+    Where results lie outside of a checkout, as with --directory, the Snakefile has to be named: by a word, since where
+    things lie on this machine is nobody's business.
+    """
+    snakefile = "" if _in_checkout(study) else " --snakefile STEPTRACE/Snakefile"
+    config = [f"'studies=[{study.name}]'", f"scale={study.scale}"]
+    if study.repeats:
+        config.append(f"repeats={study.repeats}")
+    return f"snakemake{snakefile} --cores all --config {' '.join(config)}"
+
+
+def _in_checkout(study: Study) -> bool:
+    """Whether results/ lies in a checkout, as far as can be told from where the comparison was found."""
+    parents = study.path.resolve().parents
+    return len(parents) <= 2 or (parents[2] / "Snakefile").is_file()
 
 
 def variant_command(study: Study, variant: Variant) -> str:
