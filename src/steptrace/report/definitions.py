@@ -168,8 +168,8 @@ DEFINITIONS: dict[str, Definition] = {
     "placement": Definition(
         "Operator placement",
         "An operator is on the GPU if it launched work there itself. Of the others those count that work themselves; "
-        "views and allocations, which touch no element, are left out. By time: GPU time of what operators launched, "
-        "and host time of those that stay on the host.",
+        "views and allocations, which touch no element, are left out. A program calls other numbers of operators than "
+        "these. By time: GPU time of what operators launched, and host time of those that stay on the host.",
     ),
     "number_format": Definition(
         "16-bit, 32-bit, unknown",
