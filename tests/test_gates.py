@@ -48,6 +48,14 @@ def test_without_a_gpu_a_new_sync_breaks_the_budget_and_is_named():
     )
 
 
+def test_a_figure_is_told_in_digits_that_can_be_read():
+    found = comparison()
+    found["variants"][0]["profiled_over_unprofiled"] = 2.2433318714689525
+    outcome = judged(found, "profiled_over_unprofiled", at_most=1.5)
+    assert outcome["text"] == "s/a profiled_over_unprofiled is 2.24333, expected at most 1.5"
+    assert outcome["value"] == 2.2433318714689525
+
+
 def test_allowed_lines_cost_nothing_and_are_not_named():
     found = comparison(predicted=[site(7), site(9)])
     assert judged(found, "syncs.per_step", at_most=0, allow=["losses.py:7", "losses.py:9"])["outcome"] == "held"

@@ -200,7 +200,7 @@ def _outcome(comparison: Json, entry: Json, key: str, limits: Json, baselines: B
     elif "at_most_ratio" in limits:
         problems += _ratio_problems(value, before, limits)
     text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
-    text += f"{'not measured' if value is None else value}, {' and '.join(problems)}"
+    text += f"{'not measured' if value is None else _shown(value)}, {' and '.join(problems)}"
     if value and offenders:
         text += f": {'; '.join(map(described, offenders))}"
     return {**gate, "value": value, "outcome": "broken" if problems else "held", "text": text if problems else ""}
@@ -248,6 +248,11 @@ def _ratio_problems(value: Any, before: Any, limits: Json) -> list[str]:
     if value > most * before:
         return [f"{value / before:.3f} times the {before:.6g} of baseline '{name}', expected at most {most} times"]
     return []
+
+
+def _shown(value: Any) -> str:
+    """A figure for a sentence: sixteen digits are no more exact than six."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _is_number(value: Any) -> bool:

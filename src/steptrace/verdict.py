@@ -55,7 +55,9 @@ def judge(comparisons: Iterable[Mapping[str, Any]], gates: Gates, *, baselines: 
 def explain(verdict: Mapping[str, Any]) -> str:
     """Return the verdict as lines for a terminal."""
     lines = [f"failed: {f['study']}/{f['variant']} {f['run']}: {f['status']}, {f['error']}" for f in verdict["failed"]]
-    lines += [f"differs: {d['study']}/{d['variant']}: relative error {d['max_rel_err']}" for d in verdict["differs"]]
+    lines += [
+        f"differs: {d['study']}/{d['variant']}: relative error {_error(d['max_rel_err'])}" for d in verdict["differs"]
+    ]
     lines += [f"gate broken: {gate['text']}" for gate in verdict["gates"] if gate["outcome"] == "broken"]
     lines += [
         f"gate skipped: {gate['study']}/{gate['variant']} {gate['key']}: {gate['text']}"
@@ -67,6 +69,10 @@ def explain(verdict: Mapping[str, Any]) -> str:
     elif verdict["failed"]:
         lines.append("the same command again runs only what failed")
     return "\n".join(lines)
+
+
+def _error(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2g}"
 
 
 def _failure(study: str, variant: str, run: str, status: str, error: str | None) -> dict[str, Any]:

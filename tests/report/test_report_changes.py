@@ -9,9 +9,9 @@ import pytest
 from steptrace.report import changes
 from steptrace.report.build import load_study
 from steptrace.report.changes import foretold_words
-from steptrace.report.changes_model import Foretold
+from steptrace.report.changes_model import Difference, Foretold
 from steptrace.report.model import Study
-from steptrace.report.waterfall_figure import signed_ms
+from steptrace.report.waterfall_figure import signed_ms, waterfall_figure
 
 Json = dict[str, Any]
 
@@ -105,6 +105,25 @@ def test_a_predicted_sync_diff_is_called_so_and_has_no_times(study_builder: Any)
     text = text_of(changes.sync_changes(study))
     assert re.search(r"1 → 0 predicted masked_losses.py:38", text)
     assert "Host blocked Exposed GPU idle" not in text
+
+
+def test_a_label_that_is_the_phase_stands_once(study_builder: Any) -> None:
+    site = change(38, 1, 0, phase="backward", label="backward")
+    study = study_with(study_builder, sync_diff={"basis": "predicted", "sites": [site]})
+    assert text_of(changes.sync_changes(study)).count("backward") == 1
+
+
+def test_the_lines_of_a_waterfall_keep_out_of_the_labels() -> None:
+    at = [Difference("data", -1.0, None, None, 10.0, 9.0), Difference("loss", -1.0, None, None, 3.0, 2.0)]
+    svg = waterfall_figure(at, Difference(None, -2.0, None, None, 13.0, 11.0), "w")
+    lines = [
+        (float(y1), float(y2))
+        for x1, y1, x2, y2 in re.findall(r'd="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', svg)
+        if x1 == x2
+    ]
+    assert len(lines) >= 4  # two lines, each beside two bars
+    shortest = sorted(abs(y1 - y2) for y1, y2 in lines)[:4]
+    assert max(shortest) < 30
 
 
 def test_the_price_of_each_site_stands_on_the_page(study_builder: Any) -> None:

@@ -67,6 +67,10 @@ def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None
     assert cells[5:8] == ["6 predicted", "not measured", "not measured"]
     assert cells[1].startswith("12.4 ms")
     assert cells[3:5] == ["1, by definition", "baseline"]
+    shown = text_of(html.variants_table(load_study(make_study("cpu"))))
+    shown += text_of(html.sync_sites(load_study(make_study("cpu"))))
+    assert "SM-weighted" not in shown
+    assert "Host blocked" not in shown
 
 
 def test_a_column_of_predictions_alone_is_called_so(make_study: MakeStudy) -> None:
@@ -193,6 +197,7 @@ def test_what_was_not_judged_is_listed(study_builder: Any) -> None:
     assert "with a batch of 16" in page
     assert "No sync is predicted." in page
     assert "torch.compile at own.py:3 : runs uncompiled here" in page
+    assert "0 per step predicted, 1 not judged" in page  # also where the block is folded
 
 
 def test_predicted_warned_and_traced_are_held_against_each_other(study_builder: Any) -> None:

@@ -175,3 +175,10 @@ def test_an_out_of_memory_ends_in_a_page(study_out_of_memory: Path):
     assert "ran out of memory in the forward pass, at a batch of 64" in text
     assert "What was alive" in text
     assert "steptrace find-batch oom base" in text
+
+
+def test_what_a_cpu_has_no_column_for_is_not_defined_either(study_builder):
+    for device in ("cuda", "cpu"):
+        study_builder.comparison["variants"] = []
+        study_builder.add("a", [1.0], memory={**ENTRY, "device_type": device})
+        assert ("Fragmentation" in memory(load_study(study_builder.write()))) == (device == "cuda")

@@ -66,7 +66,7 @@ def compare_times(study: Study) -> tuple[dict[str, Any], dict[str, Timing]]:
         "confidence": CONFIDENCE,
         "noise_floor": floor,
         "noise_floor_source": "default" if measured_floor is None else "A/A pair",
-        "correction": f"Holm over {len(p_values)} candidate{'' if len(p_values) == 1 else 's'}",
+        "correction": _correction(len(p_values)),
     }
     spread = {variant.name: _iqr(variant) for variant in study.variants}
     by_name = {variant.name: variant for variant in study.variants}
@@ -78,6 +78,12 @@ def compare_times(study: Study) -> tuple[dict[str, Any], dict[str, Timing]]:
         ratio = _ratio(variant, judged, floor, _refusal(variant, spread), warnings)
         timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
     return method, timings
+
+
+def _correction(candidates: int) -> str:
+    if not candidates:
+        return "none: no variant has an interval, for which it takes two runs"
+    return f"Holm over {candidates} candidate{'' if candidates == 1 else 's'}"
 
 
 @dataclass(frozen=True)

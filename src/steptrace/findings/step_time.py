@@ -68,7 +68,8 @@ def gpu_idle(variant: Json) -> Iterator[Match]:
 STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="input_bound",
-        condition=f"waiting for the loader with the GPU idle takes at least {percent(MODERATE_SHARE)} of the step",
+        condition=f"waiting for the loader takes at least {percent(MODERATE_SHARE)} of the step; where there is a GPU, "
+        "only the time in which it is idle counts",
         basis="the TensorFlow Profiler calls 5 % moderate and 20 % high",
         advice="Give the loader more workers (data.num_workers) and keep them over epochs, or take work off them: "
         "decode beforehand, make a sample cheaper, or decode on the GPU. scale.input_steps says which part takes long.",

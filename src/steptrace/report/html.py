@@ -94,8 +94,14 @@ def variants_table(study: Study) -> Html:
         warnings=warnings(study),
         endings_of=endings,
         failures=[variant for variant in study.variants if endings(variant)],
-        terms=defs.definitions(defs.TABLE_TERMS),
+        terms=defs.definitions(_table_terms(study)),
     )
+
+
+def _table_terms(study: Study) -> tuple[str, ...]:
+    """The terms of the columns that are there."""
+    weighted = any(variant.sm_weighted_pct is not None for variant in study.variants)
+    return tuple(term for term in defs.TABLE_TERMS if weighted or term != "sm_weighted")
 
 
 def endings(variant: Variant) -> list[tuple[str, RunError]]:
@@ -193,8 +199,14 @@ def sync_sites(study: Study) -> Html:
         study=study,
         rank=rank_sites,
         many=len(study.variants) > _MANY,
-        terms=defs.definitions(defs.SYNC_TERMS),
+        terms=defs.definitions(_sync_terms(study)),
     )
+
+
+def _sync_terms(study: Study) -> tuple[str, ...]:
+    """The terms of the columns that are there: what is only predicted has no times."""
+    measured = any(variant.sync_sites for variant in study.variants)
+    return tuple(term for term in defs.SYNC_TERMS if measured or term not in ("blocked", "exposed"))
 
 
 def rank_sites(sites: Sequence[Site]) -> list[Site]:

@@ -33,11 +33,13 @@ def memory(study: Study) -> Html | None:
     fits = raw.get("memory_fit") or []
     curves = [(name, memory_curve(found, f"Memory of {name}")) for name, found in measured]
     bars = category_bars([(name, found["by_category"]) for name, found in measured], "Bytes at the peak by category.")
+    on_cpu = any(found["device_type"] == "cpu" for _, found in variants)
+    terms = [term for term in defs.MEMORY_TERMS if not (on_cpu and term == "fragmentation")]
     return render(
         "memory",
         study=study,
         variants=variants,
-        on_cpu=any(found["device_type"] == "cpu" for _, found in variants),
+        on_cpu=on_cpu,
         incomplete=[name for name, found in measured if not found["complete"]],
         ran_out=[_ran_out(study, name, found, fits) for name, found in variants if found["oom"]],
         names={name: word for name, (word, _) in CATEGORIES.items()},
@@ -45,7 +47,7 @@ def memory(study: Study) -> Html | None:
         curves=[(name, curve) for name, curve in curves if curve is not None],
         many=len(curves) > _MANY,
         fits=[_fit(fit) for fit in fits],
-        terms=defs.definitions((*defs.MEMORY_TERMS, *(("memory_fit",) if fits else ()))),
+        terms=defs.definitions((*terms, *(("memory_fit",) if fits else ()))),
     )
 
 

@@ -56,8 +56,10 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference, name: str) 
         axes.set_xlim(min(edges) - margin, max(edges) + margin)
         axes.grid(axis="x", color=RULE, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.axvline(total.baseline_ms, color=GREY, linewidth=1.4)
-        axes.axvline(total.variant_ms, color=INK, linewidth=1.4)
+        # Beside the bars alone: through the labels' lines they would run through the letters.
+        bands = [(index * row + head, (index + 1) * row) for index in range(len(parts))]
+        for at, colour in ((total.baseline_ms, GREY), (total.variant_ms, INK)):
+            axes.vlines([at] * len(bands), *zip(*bands, strict=True), color=colour, linewidth=1.4)
         axes.locator_params(axis="x", nbins=6)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("step time, ms: from the baseline (grey line) to the variant (dark line)")
