@@ -49,6 +49,15 @@ def test_device_time_stands_on_the_chain_of_callers() -> None:
     }
 
 
+def test_each_of_a_hundred_kernels_keeps_its_name() -> None:
+    builder = TraceBuilder()
+    for k in range(100):
+        builder.kernel(1_000 + k * 2_000, 500_000 + k * 1_000, 100 + k, name=f"kernel_{k:03}")
+    expected = {f"GPU time > kernel_{k:03}": 100 + k for k in range(100)}
+    paths = _paths(builder.trace(), flame.device_flame)
+    assert {path: ns for path, ns in paths.items() if path != "GPU time"} == expected
+
+
 def test_host_time_stands_on_its_thread() -> None:
     trace = _two_layers().trace()
     paths = _paths(trace, flame.host_flame)

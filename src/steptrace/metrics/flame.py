@@ -46,7 +46,9 @@ def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     parent = np.concatenate([parent, [-1], np.where(node < 0, lost, below)])
     leaf_kind = np.array([_KINDS.index(kind) for kind in kernels["kind"].to_numpy(dtype=object)], dtype=np.int64)
     kind = np.concatenate([kind, [_KINDS.index("thread")], leaf_kind])
-    name = np.concatenate([name, [unknown], unknown + 1 + kernels["name"].cat.codes.to_numpy()])
+    # pandas keeps codes in the narrowest integers that hold them: a sum would wrap.
+    code = kernels["name"].cat.codes.to_numpy().astype(np.int64)
+    name = np.concatenate([name, [unknown], unknown + 1 + code])
     own = np.concatenate([np.zeros(lost + 1, dtype=np.int64), kernels["dur"].to_numpy()])
     return _merge(parent, kind, (name, names), own, "GPU time")
 
