@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, PINNED_D2H, TraceBuilder, training_step
-from steptrace.metrics.call_tree import call_names, call_tree
+from steptrace.metrics.call_tree import call_names, call_tree, device_time_by, kernel_origins
 from steptrace.metrics.overview import PART_NAMES, overview, top_operators
 from steptrace.metrics.placement import placement
 from steptrace.summary import analyze_trace, summarize
@@ -16,6 +16,12 @@ from steptrace.trace.model import Trace
 
 def _device(trace: Trace) -> int | None:
     return trace.devices[0] if trace.devices else None
+
+
+def _top_operators(trace: Trace) -> Any:
+    tree = call_tree(trace)
+    origins = kernel_origins(trace, tree)
+    return top_operators(call_names(tree), device_time_by(trace, origins, ["op"]) if trace.devices else None)
 
 
 def test_the_parts_of_two_steps_have_names_of_their_own_and_add_up() -> None:
@@ -83,7 +89,7 @@ def test_wrappers_of_the_autograd_engine_are_no_operators() -> None:
     found = placement(trace)
     assert found is not None
     assert (found.ops_total, found.ops_host, found.device_ns) == (1, 1, None)
-    assert top_operators(call_names(call_tree(trace)))["name"].tolist() == ["aten::mm"]
+    assert _top_operators(trace)["name"].tolist() == ["aten::mm"]
 
 
 def test_the_top_operators_are_those_with_the_most_time_of_their_own() -> None:
@@ -92,10 +98,29 @@ def test_the_top_operators_are_those_with_the_most_time_of_their_own() -> None:
     builder.kernel(100, 20_000, 1_000)
     builder.op("aten::big", 10_000, 2_000)
     builder.kernel(10_100, 30_000, 3_000)
-    found = top_operators(call_names(call_tree(builder.trace())))
+    found = _top_operators(builder.trace())
     assert found["name"].tolist() == ["aten::big", "aten::small"]
     assert found["share"].tolist() == [0.75, 0.25]
     assert found["device_self_ns"].tolist() == [3_000, 1_000]
+
+
+def test_all_gpu_time_has_an_operator_or_a_row_of_its_own() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 2_000)
+    builder.kernel(100, 20_000, 1_000)
+    builder.op("vllm::attention", 3_000, 5_000)
+    builder.frame("kernels.py(3): launch", 3_500, 4_000)  # between the operator and the launch
+    builder.kernel(4_000, 22_000, 2_000)
+    builder.op("record_param_comms", 9_000, 2_000)
+    builder.kernel(9_100, 30_000, 3_000, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    builder.kernel(12_000, 40_000, 10_000)  # a launch under no operator
+    builder.op("aten::view", 14_000, 1_000)
+    found = _top_operators(builder.trace())
+    assert [None if name is None else str(name) for name in found["name"]] == [
+        None, "record_param_comms", "vllm::attention", "aten::mm", "aten::view",
+    ]  # fmt: skip
+    assert found["share"].tolist() == [10 / 16, 3 / 16, 2 / 16, 1 / 16, 0]
+    assert found["calls"].isna().tolist() == [True, False, False, False, False]
 
 
 _OPS = st.lists(
@@ -162,7 +187,7 @@ def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_pa
     assert entry["placement"]["ops_total"] > 0
     if stepped:
         assert sum(entry["precision"]["kernel_ns"].values()) == 175_000
-        assert entry["overview"]["operators"][0]["name"] == "aten::mm"
+        assert [row["name"] for row in entry["overview"]["operators"][:2]] == [None, "aten::mm"]
 
 
 def test_copies_alone_have_no_number_format(tmp_path: Any) -> None:

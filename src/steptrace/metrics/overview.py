@@ -79,24 +79,35 @@ def _whole_trace(trace: Trace, device: int) -> Overview:
     )
 
 
-def top_operators(call_names: pd.DataFrame) -> pd.DataFrame:
-    """The operators of a table `call_names` by their own time (table `top_operators`).
+def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) -> pd.DataFrame:
+    """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
 
-    The GPU's time of what they launched themselves goes first, or, without a GPU, their own host time. Wrappers of the
-    autograd engine are none.
+    Args:
+        call_names: the table `call_names`.
+        by_operator: the GPU time by innermost operator (`call_tree.device_time_by` on `op`), None without a GPU. All of
+            it gets a row, communication under the operator that launched it, work without one under null: so shares
+            are of all GPU time. Operators without GPU work follow. Wrappers of the autograd engine are none of these.
     """
-    rows = call_names[(call_names["kind"] == "op").to_numpy(dtype=bool)]
-    rows = rows[own_operator_names(rows["name"])]
+    ops = call_names[(call_names["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
+    own = own_operator_names(ops.index)
+    if by_operator is None:
+        names, device = [*ops.index[own]], pd.array([pd.NA] * int(own.sum()), dtype="Int64")
+    else:
+        launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
+        others = [name for name in ops.index[own] if name not in set(launching)]
+        names = [*launching, *others]
+        device = pd.array([*by_operator["device_ns"], *([0] * len(others))], dtype="Int64")
+    found = ops.reindex(names)
     table = pd.DataFrame(
         {
-            "name": rows["name"].astype(object),
-            "calls": rows["calls"],
-            "host_self_ns": rows["host_self_ns"],
-            "device_self_ns": rows["device_self_ns"].astype("Int64"),
+            "name": pd.Series(names, dtype=object),
+            "calls": found["calls"].astype("Int64").array,
+            "host_self_ns": found["host_self_ns"].astype("Int64").array,
+            "device_self_ns": device,
         }
     )
-    device = table["device_self_ns"].fillna(0)
-    by = device if device.sum() else table["host_self_ns"]
+    by = table["device_self_ns"].fillna(0)
+    by = by if by.sum() else table["host_self_ns"].fillna(0)
     table["share"] = by.astype("float64") / max(int(by.sum()), 1)
     table = table.sort_values(["share", "host_self_ns", "name"], ascending=[False, False, True], kind="stable")
     return schema.validate(table.reset_index(drop=True), TOP_OPERATORS)

@@ -20,11 +20,14 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator by name, with its own time in ns on the host and (None without one) on the GPU."""
+    """One operator by name, with its own time in ns on the host and (None without one) on the GPU.
 
-    name: str
-    calls: int
-    host_self_ns: int
+    Without a name it is the GPU work that no operator launched.
+    """
+
+    name: str | None
+    calls: int | None
+    host_self_ns: int | None
     device_self_ns: int | None
     share: float
 

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from steptrace.metrics import overview, placement, precision
+from steptrace.metrics.call_tree import device_time_by
 from steptrace.summary.analysis import Analysis, records
 
 #: How many operators and kernels summary.json lists.
@@ -14,9 +15,11 @@ MOST = 10
 
 def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     """`top_operators`; `kernel_formats` of the analysed GPU."""
-    found = {"top_operators": overview.top_operators(analysis.tables["call_names"])}
+    trace, of = analysis.trace, analysis.tables
+    by_operator = None if analysis.device is None else device_time_by(trace, of["kernel_origins"], ["op"])
+    found = {"top_operators": overview.top_operators(of["call_names"], by_operator)}
     if analysis.device is not None:
-        found["kernel_formats"] = precision.kernel_formats(analysis.trace, analysis.device)
+        found["kernel_formats"] = precision.kernel_formats(trace, analysis.device)
     return found
 
 
