@@ -53,6 +53,33 @@ def test_a_sync_after_the_gpu_ran_dry_does_not_own_the_gap() -> None:
     assert _causes(builder) == [("host", 60_000)]
 
 
+def test_gaps_between_work_queued_before_the_sync_are_not_the_syncs() -> None:
+    builder = _busy_until(100_000)
+    builder.kernel(2_000, 102_000, 10_000)  # queued before the wait, follows within 30 us
+    builder.kernel(4_000, 200_000, 10_000, stream=9)  # queued too; nothing says why it is late
+    builder.gpu("lost", 215_000, 10_000, None)  # begins within the wait: the host cannot have launched it there
+    builder.gpu("lost", 260_000, 10_000, None)  # likewise, but no work behind other work starts so late
+    builder.call("cudaDeviceSynchronize", 6_000, 270_000)
+    builder.kernel(280_000, 300_000, 10_000)
+    builder.call("cudaDeviceSynchronize", 290_000, 30_000)
+    builder.gpu("lost", 400_000, 10_000, None)  # behind the wait
+    assert _causes(builder) == [
+        ("dependency", 2_000),
+        ("unknown", 88_000),
+        ("dependency", 5_000),
+        ("unknown", 35_000),
+        ("sync", 30_000),
+        ("sync", 90_000),
+    ]
+
+
+def test_a_sync_after_the_launch_does_not_own_the_launch_latency() -> None:
+    builder = _busy_until(100_000)
+    builder.kernel(110_000, 160_000, 10)
+    builder.call("cudaDeviceSynchronize", 112_000, 60_000)  # fills most of the gap, for work launched before it
+    assert _causes(builder) == [("host", 60_000)]
+
+
 def test_waiting_for_the_loader() -> None:
     builder = _busy_until(100_000)
     builder.label(_NEXT, 50_000, 90_000)

@@ -69,27 +69,27 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     The causes, in the order in which they are looked for:
 
     - `sync`: a training thread was blocked in a synchronisation when the GPU ran dry, or for at least half of the gap.
-      The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too.
+      The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too. A gap
+      that ends with work launched before the wait began is not its: the host held nothing up.
     - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. This also
       wins over a sync that only came before it: without that sync the GPU would have waited for the data all the same.
     - `host`: the work that ends the gap was not launched when the gap began: the host was launching, or in Python.
     - `dependency`: that work was queued, and either began within 30 us, as work behind other work does, or a stream had
       been told to wait for an event just before it was launched.
-    - `unknown`: none of these, or the launch of the work is not in the trace.
+    - `unknown`: none of these, or the launch of the work is not in the trace, nor any sign that it was queued.
     """
     busy = activity(trace, device).busy
     gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
     start, end = gaps[:, 0], gaps[:, 1]
-    syncs = _sync_spans(trace)
-    in_sync = intervals.measure_within(syncs, start, start + 1) > 0
-    in_sync |= 2 * intervals.measure_within(syncs, start, end) >= end - start
     loader_ns = intervals.measure_within(loader_spans(trace), start, end)
     in_loader = 2 * loader_ns >= end - start
     row = _first_work(trace, device, end)
     launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
     launched = _launch_times(trace, launch, at="end")
+    in_sync, waited_through = _held_by_sync(trace, gaps, _launch_times(trace, launch, at="ts"))
     late = launched > start
-    queued = (launch >= 0) & ~late
+    # What begins while the host waits all along was queued before, though the trace lacks its launch.
+    queued = np.where(launch >= 0, ~late, waited_through)
     dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
     conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
     cause = np.select(conditions, CAUSES[:4], default="unknown")
@@ -136,9 +136,27 @@ def loader_spans(trace: Trace) -> Spans:
     return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
 
 
-def _sync_spans(trace: Trace) -> Spans:
-    rows = trace.syncs[_on_training(trace, trace.syncs)]
-    return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
+def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which gaps a sync of a training thread held open, and which lie within syncs of one such thread from end to end.
+
+    `launched` is when the work that ends each gap was launched, -1 where that is not known.
+    """
+    start, end = gaps[:, 0], gaps[:, 1]
+    held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
+    for _, rows in trace.syncs[_on_training(trace, trace.syncs)].groupby("thread", sort=True):
+        begin, over = rows["ts"].to_numpy(), (rows["ts"] + rows["dur"]).to_numpy()
+        # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
+        # launch is not known, the host can have made it after a wait that was over, not within one.
+        late = np.where(
+            launched >= 0, np.searchsorted(begin, launched, side="right"), np.searchsorted(over, end, side="right")
+        )
+        until = np.append(begin, np.iinfo(np.int64).max)[late]
+        waits = intervals.union(intervals.spans(begin, over))
+        held |= (start < until) & (intervals.measure_within(waits, start, start + 1) > 0)
+        stop = np.clip(until, start, end)
+        held |= 2 * intervals.measure_within(waits, start, stop) >= end - start
+        through |= intervals.measure_within(waits, start, end) == end - start
+    return held, through
 
 
 def _on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:

@@ -119,7 +119,8 @@ DEFINITIONS: dict[str, Definition] = {
     "idle_cause": Definition(
         "Cause of idle",
         "Each idle gap of a device has one: host blocked in a sync, waiting for the loader, host busy launching, a "
-        "stream or event dependency, or unknown; tested in this order.",
+        "stream or event dependency, or unknown; tested in this order. A gap that ends with work launched before the "
+        "sync began is not the sync's.",
     ),
     "idle_stream": Definition(
         "Idle by stream",
