@@ -94,16 +94,16 @@ def trace(**changes: object) -> Json:
              "p95": 4, "max": 9, "empty_ns": 5_000_000, "full_ns": 0}
         ],
         "copies": [
-            {"device": 0, "kind": "Memset", "count": 2, "unsized": 2, "bytes": 0, "ns": 0, "median_bytes": None,
+            {"device": 0, "kind": "Memset", "count": 2, "unsized": 2, "bytes": None, "ns": 4_000, "median_bytes": None,
              **dict.fromkeys(("mean_bytes_per_second", "median_bytes_per_second", "max_bytes_per_second"))},
             {"device": 0, "kind": "Memcpy HtoD (Pinned -> Device)", "count": 1, "unsized": 0, "bytes": 2**20,
              "ns": 50_000, "median_bytes": 2**20, "mean_bytes_per_second": 2.1e10, "median_bytes_per_second": 2.1e10,
-             "max_bytes_per_second": 2.1e10},
+             "max_bytes_per_second": 2.1149e10},
         ],
         "series": {
             "edges": [0, 20_000_000],
             "queues": [{"stream": 7, "mean": [0.5, 2.0, 2.0], "max": [1, 9, 9]}],
-            "copies": [{"kind": "Memcpy HtoD (Pinned -> Device)", "mean": [0.0, 2.1e10], "max": [0.0, 2.1e10]}],
+            "copies": [{"kind": "Memcpy HtoD (Pinned -> Device)", "mean": [0.0, 2.1e10], "max": [0.0, 2.115e10]}],
         },
         "annotations": [
             {"label": "## <i>fwd</i> ##", "count": 2, "host_ns": 8_000_000, "host_self_ns": 7_000_000, "kernels": 5,
@@ -147,10 +147,12 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     assert "unknown lost launch unknown" in words
     assert "cudaGraphLaunch graph, 41 activities 40" in words
     assert "7 40 +2 without launch 1.50 1 4 9 25 % 0.0 %" in words
-    assert "Memset 2 not measured not measured not measured" in words
+    assert "Memset 2 not measured 4.00 µs not measured" in words
     assert "Device) 1 1.00 MiB 50.0 µs 21.0 GB/s" in words
     assert "GPU work linked warning 1 42 1 of 42 lost" in words
     assert "Queue length over time. stream 7: up to 9." in page
+    # The chart's own points are rounded: what it says of the highest is what the table beside it says.
+    assert "Memory bandwidth over time. Memcpy HtoD (Pinned -&gt; Device): up to 21.1 GB/s." in page
     assert "<b>mine" not in page
     assert "<i>fwd" not in page
     assert "<i>warning" not in page
@@ -177,6 +179,15 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms not measured not measured not measured" in words
     assert "Excess delays" not in words
     assert "0 ns" not in words
+
+
+def test_a_single_activity_leaves_idle_time_unmeasured(tmp_path: Path) -> None:
+    gpu = {**trace()["gpu"], "activities": 1, "idle_ns": 0}
+    idle = {**trace()["idle"], "by_cause": dict.fromkeys(trace()["idle"]["by_cause"], 0), "gaps": None, "ended_by": []}
+    words = text_of(written(tmp_path, trace(gpu=gpu, idle=idle)))
+    assert "Idle not measured" in words
+    assert "Not measured: idle time lies between activities, and the trace holds one." in words
+    assert "No gap" not in words
 
 
 def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
+from steptrace import intervals, schema
 from steptrace.metrics.series import quantile, steps_of, time_held
 from steptrace.schema.launch import COPIES, COPY_RATES
 from steptrace.trace.model import Trace
@@ -44,23 +44,25 @@ def copies(trace: Trace, rates: pd.DataFrame) -> pd.DataFrame:
     for key, group in _copies(trace).groupby(["device", "kind"], sort=True):
         known = group.loc[group["bytes"].notna(), "bytes"]
         row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
-        row |= {"bytes": int(known.sum()), "median_bytes": float(known.median()) if len(known) else None}
+        # The time is known of all of them, whether or not they say their bytes.
+        row["ns"] = intervals.measure(intervals.union(intervals.spans(group["ts"], group["ts"] + group["dur"])))
+        sizes = (int(known.sum()), float(known.median())) if len(known) else (None, None)
+        row |= dict(zip(("bytes", "median_bytes"), sizes, strict=True))
         rows.append(row | _rates(series.get(key)))
     table = pd.DataFrame(rows) if rows else schema.empty(COPIES)
     measured = [column.name for column in COPIES.columns if column.dtype == "float64"]
-    table = table.astype(dict.fromkeys(measured, "float64"))
+    table = table.astype({"bytes": "Int64", **dict.fromkeys(measured, "float64")})
     table = table.sort_values(["ns", "kind"], ascending=[False, True], kind="stable").reset_index(drop=True)
     return schema.validate(table, COPIES)
 
 
-def _rates(series: pd.DataFrame | None) -> dict[str, float | int | None]:
+def _rates(series: pd.DataFrame | None) -> dict[str, float | None]:
     if series is None:
-        return {"ns": 0} | dict.fromkeys(f"{name}_bytes_per_second" for name in ("mean", "median", "max"))
+        return dict.fromkeys(f"{name}_bytes_per_second" for name in ("mean", "median", "max"))
     running = series["running"].to_numpy() > 0
     held = time_held(series["ts"].to_numpy())[running]
     rate = series["bytes_per_second"].to_numpy()[running]
     return {
-        "ns": int(held.sum()),
         "mean_bytes_per_second": float((rate * held).sum() / held.sum()),
         "median_bytes_per_second": quantile(rate, held, 0.5),
         "max_bytes_per_second": float(rate.max()),

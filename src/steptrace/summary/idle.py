@@ -29,7 +29,8 @@ def record(analysis: Analysis) -> dict[str, Any]:
         "idle": {
             "by_stream": by_stream,
             "by_cause": {cause: int(gaps.loc[gaps["cause"] == cause, "dur"].sum()) for cause in idle.CAUSES},
-            "gaps": len(gaps),
+            # One activity has nothing between it and another: no gap was there to be found.
+            "gaps": len(gaps) if (analysis.trace.kernels["device"] == analysis.device).sum() > 1 else None,
             "ended_by": records(idle.gap_endings(gaps).head(MOST)),
             "longest": records(gaps.sort_values(["dur", "ts"], ascending=[False, True]).head(MOST)),
         }

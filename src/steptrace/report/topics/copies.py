@@ -17,8 +17,14 @@ _TERMS = (
 
 def _charts(trace: TraceView, _: str) -> Charts:
     series = trace.raw.get("series") or {}
+    # The series is rounded to be drawn: rounded once more, its maximum would differ from the table's.
+    highest = {
+        row["kind"]: row["max_bytes_per_second"]
+        for row in trace.raw.get("copies") or ()
+        if row["device"] == trace.raw.get("device")
+    }
     rows = [
-        Strip(row["kind"], f"up to {fmt.bandwidth(max(row['max']))}", row["mean"], row["max"])
+        Strip(row["kind"], f"up to {fmt.bandwidth(highest.get(row['kind'], max(row['max'])))}", row["mean"], row["max"])
         for row in series.get("copies") or ()
     ]
     alt = "Memory bandwidth over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)

@@ -22,8 +22,17 @@ _TERMS = (
 
 def _charts(trace: TraceView, _: str) -> Charts:
     series = trace.raw.get("series") or {}
+    # The series is rounded to be drawn: its maximum need not be the table's.
+    longest = {
+        row["stream"]: row["max"] for row in trace.raw.get("queues") or () if row["device"] == trace.raw.get("device")
+    }
     rows = [
-        Strip(f"stream {row['stream']}", f"up to {fmt.count(max(row['max']))}", row["mean"], row["max"])
+        Strip(
+            f"stream {row['stream']}",
+            f"up to {fmt.count(longest.get(row['stream'], max(row['max'])))}",
+            row["mean"],
+            row["max"],
+        )
         for row in series.get("queues") or ()
     ]
     alt = "Queue length over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)
