@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from builders import D2D, TraceBuilder, training_step
+from builders import AUTOGRAD, D2D, TraceBuilder, training_step
+from steptrace.metrics.annotations import annotation_times
 from steptrace.metrics.busy import activity, busy_share, gpu_time, sm_weighted_share
 from steptrace.metrics.kernels import kernel_table, short_name
 from steptrace.metrics.sections import section_medians, section_times
@@ -188,6 +189,24 @@ def test_sections_own_what_the_autograd_thread_launches_meanwhile() -> None:
     builder.kernel(150, 200, 40, tid=101)
     builder.kernel(160, 300, 70, tid=102)  # neither a step's nor a backward's thread
     assert section_times(builder.trace(), 0)["device_ns"].tolist() == [40]
+
+
+def test_a_label_of_the_autograd_thread_takes_nothing_from_the_label_the_pass_runs_for() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 900)
+    builder.label("## backward ##", 100, 300)
+    builder.op("X", 110, 200, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
+    builder.kernel(150, 200, 40, tid=AUTOGRAD)
+    builder.label("nccl:all_reduce", 160, 50, AUTOGRAD)
+    builder.kernel(170, 300, 70, tid=AUTOGRAD)
+    builder.kernel(180, 400, 5)  # of the step's own thread: the label on the other says nothing of it
+    trace = builder.trace()
+    times = annotation_times(trace, 0).set_index("label")
+    assert times["device_ns"].to_dict() == {"## backward ##": 115, "nccl:all_reduce": 70}
+    assert times["kernels"].to_dict() == {"## backward ##": 3, "nccl:all_reduce": 1}
+    assert times["device_self_ns"].to_dict() == {"## backward ##": 45, "nccl:all_reduce": 70}
+    sections = section_times(trace, 0).set_index("label")
+    assert sections["device_ns"].to_dict() == times["device_ns"].to_dict()
 
 
 def test_utilisation_weighted_by_multiprocessors() -> None:

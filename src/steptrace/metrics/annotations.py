@@ -1,8 +1,9 @@
 """How long each user annotation (`record_function`) took, on the host and on the GPU, over the whole trace.
 
-The work that belongs to an annotation is what was launched inside it, whenever it ran: on its own thread, or by a
-thread that runs the backward pass while it is open on the thread that marks the steps. Holistic Trace Analysis takes
-what overlaps it on the clock.
+The work that belongs to an annotation is what was launched inside it, whenever it ran: on its own thread, or, while it
+is open on the thread that marks the steps, by any thread that does training work (the backward pass), labels of that
+thread's own or not. `steptrace.metrics.sections` goes by the same. Holistic Trace Analysis takes what overlaps it on
+the clock.
 """
 
 from typing import Any
@@ -20,18 +21,29 @@ from steptrace.trace.model import Trace
 
 def annotation_of_kernels(trace: Trace) -> Ints:
     """Row of the innermost annotation that each activity was launched in, -1 for none; steps are none."""
+    found, *others = _around_launches(trace)
+    for on_behalf in others:
+        found = np.where(found < 0, on_behalf, found)
+    return _own(trace)[found]
+
+
+def _around_launches(trace: Trace) -> list[Ints]:
+    """For each activity the innermost annotation around its launch, -1 for none: on the thread that launched it, then,
+    if another training thread did, on each thread that marks steps."""
     labels = trace.annotations
     launch = row_numbers(trace.kernels["launch"])
     time = take(trace.launches["ts"].to_numpy(), launch)
     thread = take(trace.launches["thread"].to_numpy(), launch)
     start = labels["ts"].to_numpy()
     nesting = (labels["thread"].to_numpy(), start, start + labels["dur"].to_numpy())
-    found = intervals.enclosing(*nesting, thread, time)
+    around = [intervals.enclosing(*nesting, thread, time)]
     training = take(trace.threads["training"].to_numpy(dtype=np.int64), thread) == 1
     for marking in pd.unique(trace.steps["thread"]):
-        orphan = np.flatnonzero(training & (found < 0))
-        found[orphan] = intervals.enclosing(*nesting, np.full(len(orphan), marking, dtype=np.int64), time[orphan])
-    return _own(trace)[found]
+        others = np.flatnonzero(training & (thread != marking))
+        on_behalf = np.full(len(launch), -1, dtype=np.int64)
+        on_behalf[others] = intervals.enclosing(*nesting, np.full(len(others), marking, dtype=np.int64), time[others])
+        around.append(on_behalf)
+    return around
 
 
 def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
@@ -94,10 +106,15 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
     own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
     pairs = [np.empty((0, 2), dtype=np.int64)]
     above = _own(trace)[np.append(row_numbers(trace.annotations["parent"]), -1)]
-    while len(holder):
-        pairs.append(np.column_stack([label[holder], kernel]))
-        holder = above[holder]
-        kernel, holder = kernel[holder >= 0], holder[holder >= 0]
+    # A label of the backward pass's own thread does not take its work from the label that the pass runs for.
+    for around in _around_launches(trace):
+        holder = _own(trace)[around]
+        kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
+        holder = holder[kernel]
+        while len(holder):
+            pairs.append(np.column_stack([label[holder], kernel]))
+            holder = above[holder]
+            kernel, holder = kernel[holder >= 0], holder[holder >= 0]
     # One label inside itself: each of its activities counts once.
     belongs, kernel = np.unique(np.concatenate(pairs), axis=0).T
     inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)

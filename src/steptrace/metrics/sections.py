@@ -14,8 +14,9 @@ def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
 
     Labels are the program's `record_function` labels on training threads. `host_ns` adds the lengths of a label's
     sections; of nested ones with the same label only the outer counts. `device_ns` is the time the GPU was busy with
-    work that a training thread launched during them; so `backward` owns what the autograd thread launched meanwhile.
-    Null without a GPU.
+    work launched inside them as `steptrace.metrics.annotations` has it: on their own thread, or, of one on a thread
+    that marks steps, by any training thread; so `backward` owns what the autograd thread launched meanwhile. Null
+    without a GPU.
     """
     rows = _sections(trace)
     groups = rows.groupby(["step", "label"], sort=True)
@@ -24,10 +25,10 @@ def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
     if device is None:
         device_ns = pd.array([pd.NA] * len(table), dtype="Int64")
     else:
-        work = _work(trace, device)
-        spans = {key: intervals.union(intervals.spans(g["ts"], g["ts"] + g["dur"])) for key, g in groups}
+        work, marking = _work(trace, device), set(trace.steps["thread"])
         measured = [
-            _busy_ns(work, spans[step, label]) for step, label in zip(table["step"], table["label"], strict=True)
+            _busy_ns(work, groups.get_group((step, label)), marking)
+            for step, label in zip(table["step"], table["label"], strict=True)
         ]
         device_ns = pd.array(measured, dtype="Int64")
     return table.assign(device_ns=device_ns).drop(columns="first_ts")
@@ -75,6 +76,7 @@ def _sections(trace: Trace) -> pd.DataFrame:
             "label": name[chosen],
             "ts": labels["ts"].to_numpy()[chosen],
             "dur": labels["dur"].to_numpy()[chosen],
+            "thread": labels["thread"].to_numpy()[chosen],
         }
     )
 
@@ -83,20 +85,25 @@ def _work(trace: Trace, device: int) -> pd.DataFrame:
     """The GPU work that training threads launched, by time of launch."""
     kernels = trace.kernels[((trace.kernels["device"] == device) & trace.kernels["launch"].notna()).to_numpy()]
     launch = row_numbers(kernels["launch"])
-    training = trace.threads["training"].to_numpy(dtype=bool)[trace.launches["thread"].to_numpy()[launch]]
+    thread = trace.launches["thread"].to_numpy()[launch]
     work = pd.DataFrame(
         {
             "launched": trace.launches["ts"].to_numpy()[launch],
+            "thread": thread,
             "start": kernels["ts"].to_numpy(),
             "end": (kernels["ts"] + kernels["dur"]).to_numpy(),
         }
     )
+    training = trace.threads["training"].to_numpy(dtype=bool)[thread]
     by_training: pd.DataFrame = work.loc[training].sort_values("launched", kind="stable")
     return by_training
 
 
-def _busy_ns(work: pd.DataFrame, launching: intervals.Spans) -> int:
-    launched = work["launched"].to_numpy()
-    rows = [np.arange(*np.searchsorted(launched, [start, end], side="left")) for start, end in launching]
-    chosen = work.iloc[np.concatenate(rows)] if rows else work.iloc[:0]
-    return intervals.measure(intervals.union(intervals.spans(chosen["start"], chosen["end"])))
+def _busy_ns(work: pd.DataFrame, sections: pd.DataFrame, marking: set[int]) -> int:
+    """Time the GPU was busy with what was launched in the sections, on their own thread or on behalf of it."""
+    launched, thread = work["launched"].to_numpy(), work["thread"].to_numpy()
+    chosen = np.zeros(len(work), dtype=bool)
+    for own, ts, dur in zip(sections["thread"], sections["ts"], sections["dur"], strict=True):
+        first, last = np.searchsorted(launched, [ts, ts + dur], side="left")
+        chosen[first:last] |= (own in marking) | (thread[first:last] == own)
+    return intervals.measure(intervals.union(intervals.spans(work["start"][chosen], work["end"][chosen])))

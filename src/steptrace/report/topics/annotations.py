@@ -7,7 +7,7 @@ _TERMS = (
     Definition(
         "GPU time of a label",
         "Time in which the GPU was busy with work launched inside the label, whenever it ran; what the autograd "
-        "thread launches belongs to the label then open on the step's thread. Each instant counts once.",
+        "thread launches belongs to the label then open on the step's thread too. Each instant counts once.",
     ),
     Definition("Own", "Without what belongs to labels further inside."),
 )

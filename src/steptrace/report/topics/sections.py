@@ -7,7 +7,8 @@ _TERMS = (
     Definition(
         "Section",
         "A label that the program set around a part of a step. Medians over all steps, a step without it counting as "
-        "0; GPU time is that of the work launched during it by any training thread.",
+        "0. GPU time is that of the work launched inside it, on its own thread or by the autograd thread for it, as "
+        "under User annotations.",
     ),
 )
 
