@@ -74,7 +74,11 @@ KNOWN = [
     # Triton's names hold no types, unless their authors put them there.
     ("triton_poi_fused_add_cos_sin_0", "unknown", "unknown", False),
     ("triton_tem_fused_mm_0", "unknown", "unknown", True),
-    ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", "bits16", "unknown", True),
+    ("_matmul_ogs_NNT_bf16xbf16xbf16_128x128x128x1", "bits16", "unknown", True),
+    ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", "bits8", "unknown", True),
+    ("_matmul_ogs_NNT_bf16xmxfp8xmxfp4_128x128x128x1", "bits8", "unknown", True),
+    ("void vllm::cvt_fp16_to_fp4<__nv_bfloat16, false>(int, int, __nv_bfloat16 const*)", "bits8", "unknown", False),
+    ("triton_red_fused_nvfp4_quantize_2", "bits8", "unknown", False),
     ("at::cuda::(anonymous namespace)::spin_kernel(long)", "unknown", "unknown", False),
 ]  # fmt: skip
 

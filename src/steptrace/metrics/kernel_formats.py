@@ -48,7 +48,7 @@ _CUTLASS = "CUTLASS, media/docs/functionality.md and profiler.md: instruction sh
 _TENSILE = "Tensile, kernel naming: the data type stands behind the index letters, MI is the matrix instruction"
 _TORCH = "PyTorch's CUDA kernels: element types are template arguments or those of the inner lambda"
 _ATTENTION = "flash-attention, CUTLASS's and TensorRT-LLM's FMHA and cuDNN's attention: types in the name"
-_TRITON = "triton_kernels: output, left and right operand in the name; weights of 4 bits are widened first"
+_TRITON = "triton_kernels: output, left and right operand in the name; formats of OCP's microscaling (MX) and NVFP4"
 
 #: The number format. Before PyTorch's templates stand the libraries, whose letters mean something else there.
 FORMAT_RULES: Final = (
@@ -60,8 +60,9 @@ FORMAT_RULES: Final = (
     _rule(r"Cijk_\w{4}_\w{4}_[HB]", "bits16", _TENSILE),
     _rule(r"Cijk_\w{4}_\w{4}_[SC]", "bits32", _TENSILE),
     _rule(r"Cijk_\w{4}_\w{4}_[DZ]", "bits64", _TENSILE),
+    _rule(r"(?i)(?:mx|nv)fp[468](?![0-9])|fp4(?![0-9])", "bits8", _TRITON),
     _rule(r"matmul_ogs_\w*?bf16x\w*?bf16x", "bits16", _TRITON),
-    _rule(r"block_scaled|bstensorop|[uv]e4m3xf4|nvfp4|mxfp4|e2m1", "bits8", _CUTLASS + "; block-scaled FP4 and FP8"),
+    _rule(r"block_scaled|bstensorop|[uv]e4m3xf4|e2m1", "bits8", _CUTLASS + "; block-scaled FP4 and FP8"),
     _rule(r"_[hsi]\d{3,7}(?:gemm|fprop|dgrad|wgrad)\w*_(?:s8|u8|s4|e4m3|e5m2)(?![a-z0-9])", "bits8", _CUTLASS),
     _rule(r"(?<![a-z])i(?:884|8816|8832|16832|16864)(?:gemm|fprop|cudnn)", "bits8", _CUTLASS + "; i: int8"),
     _rule(r"(?<![a-z])h(?:884|1688|16816|161616)(?![0-9])", "bits16", _CUTLASS + "; h: float16 throughout"),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 #: The number formats in the order of a table, and their names there.
 FORMAT_NAMES: Final = {
-    "bits8": "8-bit",
+    "bits8": "8-bit or less",
     "bits16": "16-bit",
     "bits32": "32-bit",
     "bits64": "64-bit",
