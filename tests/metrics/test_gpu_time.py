@@ -7,7 +7,8 @@ import pytest
 from builders import AUTOGRAD, D2D, TraceBuilder, training_step
 from steptrace.metrics.annotations import annotation_times
 from steptrace.metrics.busy import activity, busy_share, gpu_time, sm_weighted_share
-from steptrace.metrics.kernels import kernel_table, short_name
+from steptrace.metrics.kernel_names import short_name, short_names
+from steptrace.metrics.kernels import kernel_table
 from steptrace.metrics.sections import section_medians, section_times
 from steptrace.metrics.steps import kernels_per_step, operators_per_step, step_times
 from steptrace.trace.names import kernel_kind
@@ -157,10 +158,52 @@ _LOOPS_WITHOUT_CAST = "void at::native::elementwise_kernel<128, 2, at::native::g
         ("triton_poi_fused_add_cos_sin_0", "triton_poi_fused_add_cos_sin_0"),
         ("_ZN" + "a" * 100, "_ZN" + "a" * 56 + "…"),
         ("operator<(int)", "operator"),
+        ("void epilogue::impl::globalKernel<float, float, true>(int, int)", "epilogue::globalKernel"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float, 7>(int)", "gemvx::kernel"),
     ],
 )
 def test_short_names(name: str, short: str) -> None:
     assert short_name(name) == short
+
+
+_FLOATS = "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"
+_UNARY = "at::native::AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"
+_CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, {}, {}>(float*, int)"
+_CUDNN = "sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw_tilesize{}_stage4_execute_kernel_cudnn_infer"
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (
+            [f"{_LOOPS}{kind}, at::detail::Array<char*, 3> >(int)" for kind in (_FLOATS, _UNARY)],
+            ["vectorized_elementwise_kernel [MulFunctor] <BinaryFunctor>",
+             "vectorized_elementwise_kernel [MulFunctor] <AUnaryFunctor>"],
+        ),
+        (
+            [_FLOATS, _FLOATS.replace("float", "double")],
+            ["BinaryFunctor <float>", "BinaryFunctor <double>"],
+        ),
+        (
+            [_CAT.format(128, 1), _CAT.format(64, 64)],
+            ["CatArrayBatchedCopy <128, 1>", "CatArrayBatchedCopy <64>"],
+        ),
+        (
+            [f"void cudnn::bn_bw_1C11_kernel_new<float, float2, {n}, true>(float)" for n in (32, 128, 512)],
+            [f"bn_bw_1C11_kernel_new <{n}>" for n in (32, 128, 512)],
+        ),
+        (
+            [_CUDNN.format("128x128x16"), _CUDNN.format("256x64x16")],
+            ["sm80_xmma_dgrad_impl…tilesize128x128x16_stage4_execute_kern…",
+             "sm80_xmma_dgrad_impl…tilesize256x64x16_stage4_execute_kerne…"],
+        ),
+        (["x::gemm<1>(int)", "y::gemm<1>(int)"], ["gemm #1", "gemm #2"]),
+        (["x::gemm<1>(int)", "mm"], ["gemm", "mm"]),
+    ],
+)  # fmt: skip
+def test_different_kernels_of_a_table_have_different_short_names(names: list[str], short: list[str]) -> None:
+    found = short_names(names)
+    assert [found[name] for name in names] == short
 
 
 def test_sections_on_host_and_device() -> None:

@@ -121,3 +121,8 @@ def test_counts_errors_and_sizes() -> None:
     assert fmt.setting(0.0125) == "1.25 %"
     assert fmt.enumeration(["a", "b", "c"]) == "a, b and c"
     assert fmt.plural(1, "run") == "1 run"
+
+
+def test_a_clipped_name_keeps_both_of_its_ends() -> None:
+    assert fmt.clipped("short", 5) == "short"
+    assert fmt.clipped("<class 'one.very.long.module.Name'>", 20) == "<class 'on…le.Name'>"

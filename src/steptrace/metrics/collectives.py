@@ -7,7 +7,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.metrics.busy import activity
-from steptrace.metrics.kernels import short_name
+from steptrace.metrics.kernel_names import short_name
 from steptrace.trace.columns import Ints, references, row_numbers
 from steptrace.trace.model import Trace
 

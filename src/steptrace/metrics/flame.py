@@ -16,7 +16,7 @@ import pandas as pd
 
 from steptrace.intervals import Ints
 from steptrace.metrics.call_tree import depths, kernel_nodes
-from steptrace.metrics.kernels import short_name
+from steptrace.metrics.kernel_names import short_name
 from steptrace.schema import paths as schema
 from steptrace.schema import validate
 from steptrace.trace import names as naming

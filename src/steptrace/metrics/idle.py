@@ -10,7 +10,7 @@ from steptrace import intervals, schema
 from steptrace.intervals import Ints, Spans
 from steptrace.metrics.annotations import annotation_of_kernels
 from steptrace.metrics.busy import activity
-from steptrace.metrics.kernels import short_name
+from steptrace.metrics.kernel_names import short_name
 from steptrace.metrics.launches import waits_for_event
 from steptrace.schema.gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
 from steptrace.trace.columns import references, row_numbers, take, texts

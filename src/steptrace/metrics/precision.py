@@ -13,7 +13,7 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.metrics.kernel_formats import FORMATS, kernel_format
-from steptrace.metrics.kernels import short_name
+from steptrace.metrics.kernel_names import short_names
 from steptrace.schema.gpu import KERNEL_FORMATS
 from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
@@ -95,7 +95,8 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
     ).assign(count=found["count"], ns=found["ns"])
     table = rows.groupby([*_KEYS], dropna=False, sort=True)[["count", "ns"]].sum().reset_index()
     table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
-    table.insert(1, "short_name", pd.Series([short_name(name) for name in table["name"]], dtype=object))
+    short = short_names(table["name"])
+    table.insert(1, "short_name", pd.Series([short[name] for name in table["name"]], dtype=object))
     table["by"] = table["by"].astype(object).where(table["by"].notna(), None)
     table = table.astype({"eligible": "bool", "tf32": "bool", "count": "int64", "ns": "int64"})
     return schema.validate(table, KERNEL_FORMATS)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.metrics.kernel_names import short_names
 from steptrace.metrics.kernels import kernel_table
 from steptrace.metrics.rank_match import Clocks, align, all_collectives, match
 from steptrace.schema import empty
@@ -124,7 +125,6 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
     every = pd.concat(parts, ignore_index=True)
     groups = every.groupby(["class", "name"], sort=True)
     table = groups.agg(
-        short_name=("short_name", "first"),
         ranks=("rank", "size"),
         count=("count", "sum"),
         sum_ns=("sum_ns", "sum"),
@@ -136,5 +136,9 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
         mean_max_ns=("mean_ns", "max"),
     )
     table["slowest_rank"] = every.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
-    table = table.reset_index()[RANK_KERNELS.names]
+    # Other names may be alike on one rank than on all together.
+    short = short_names(every["name"])
+    table = table.reset_index()
+    table["short_name"] = [short[name] for name in table["name"]]
+    table = table[RANK_KERNELS.names]
     return table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)

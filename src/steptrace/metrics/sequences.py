@@ -17,7 +17,7 @@ import pandas as pd
 from steptrace import schema as tables
 from steptrace.intervals import Ints
 from steptrace.metrics.call_tree import inside_same, kernel_nodes
-from steptrace.metrics.kernels import short_name
+from steptrace.metrics.kernel_names import short_name
 from steptrace.schema import paths as schema
 from steptrace.trace import names as naming
 from steptrace.trace.columns import take

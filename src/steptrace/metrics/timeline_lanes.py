@@ -13,7 +13,7 @@ import pandas as pd
 from steptrace.intervals import Ints
 from steptrace.metrics.call_tree import depths
 from steptrace.metrics.idle import LOADER_LABEL
-from steptrace.metrics.kernels import short_name
+from steptrace.metrics.kernel_names import short_name
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, by_name, nearest, row_numbers, take
 from steptrace.trace.median_step import median_step

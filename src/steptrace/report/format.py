@@ -212,6 +212,12 @@ def plural(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
+def clipped(text: str, length: int) -> str:
+    """`text` in at most `length` characters; what is cut is its middle, since ends tell names apart."""
+    end = (length - 1) // 2
+    return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
+
+
 def enumeration(names: list[str]) -> str:
     """Names as a sentence holds them: "a", "a and b", "a, b and c"."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1] if names else ""

@@ -52,6 +52,7 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         bandwidth=fmt.bandwidth,
         bytes=fmt.size_bytes,
+        clipped=fmt.clipped,
         code=inline_code,
         count=fmt.count,
         decimal=fmt.decimal,

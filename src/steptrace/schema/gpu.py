@@ -47,7 +47,9 @@ KERNEL_NAMES = Table(
     doc="The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each.",
     columns=(
         Column("name", "string", "Name as recorded."),
-        Column("short_name", "string", "Name without return type, namespaces, template arguments and parameters."),
+        Column(
+            "short_name", "string", "Name as a person would say it; what tells it from the table's others of the same."
+        ),
         _CLASS,
         Column("count", "int64", "Activities."),
         Column("sum_ns", "int64", "Sum of their lengths.", "ns"),
@@ -126,7 +128,9 @@ KERNEL_FORMATS = Table(
     "tensor cores. Lengths are added over streams.",
     columns=(
         Column("name", "string", "Name as recorded."),
-        Column("short_name", "string", "Name without return type, namespaces, template arguments and parameters."),
+        Column(
+            "short_name", "string", "Name as a person would say it; what tells it from the table's others of the same."
+        ),
         Column("bits", "string", "`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`."),
         Column("by", "string", "What told it: the kernel's `name` or its operator's input `types`.", nullable=True),
         Column("tensor_core", "string", "Whether it runs on tensor cores: `yes`, `no` or `unknown`."),

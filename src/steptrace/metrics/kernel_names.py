@@ -1,0 +1,182 @@
+"""Kernels' names as a person would say them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
+_RETURN_TYPE = re.compile(r"^(?:void|float|int|bool|unsigned int)\s+")
+#: Kernels whose own name says only how they loop, and those whose name says nothing at all.
+_LOOP = re.compile(r"elementwise|reduce_kernel|foreach|multi_tensor_apply")
+_NAMELESS = frozenset({"Kernel", "Kernel2", "kernel", "kernel2", "device_kernel", "globalKernel"})
+#: Where in the template arguments it says what is computed.
+_FUNCTOR = re.compile(r"\w*Functor\w*|\w+Ops?\b")
+_WRAPPERS = frozenset({"UnaryFunctor", "BinaryFunctor", "BUnaryFunctor", "AUnaryFunctor", "OpType", "ReduceOp"})
+_FIRST_ARGUMENT = re.compile(r"<(?:\s*\d+,)*\s*(?:\w+::)*(?:gpu_kernel_impl\w*<(?:\w+::)*)?(\w+)")
+_SHORT = 60
+#: The longest part that tells two kernels apart; the middle is cut out of longer ones.
+_LONGEST_PART = 30
+#: First arguments that say no more than the name, and namespaces that say nothing.
+_PLAIN_TYPES = frozenset(
+    {"float", "double", "int", "long", "bool", "char", "short", "unsigned", "half", "__half", "float2", "__nv_bfloat16"}
+)
+_SILENT_SPACES = frozenset({"at", "native", "impl", "internal", "detail", "std", "type"})
+#: The parameters of the lambda that an argument ends with.
+_LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#\d+\}$")
+_SPACES = re.compile(r"(?:\w+::)+")
+
+
+def short_name(name: str) -> str:
+    """A kernel's name as a person would say it: no return type, namespaces, template arguments or parameters.
+
+    Of PyTorch's generic kernels the functor is kept, since the name alone says nothing:
+    `vectorized_elementwise_kernel [CUDAFunctor_add]`. At most 60 characters; the rest is cut.
+    """
+    short = telling_name(name)
+    return short if len(short) <= _SHORT else short[: _SHORT - 1] + "…"
+
+
+def telling_name(name: str) -> str:
+    """The `short_name` of a kernel at its full length."""
+    if name.startswith(("Memcpy", "Memset")):
+        return name
+    plain = _RETURN_TYPE.sub("", _ANONYMOUS.sub("", name))
+    bare = _without(_without(plain, "<", ">"), "(", ")").strip()
+    short = bare.split("::")[-1].strip() or bare or name
+    if short in _NAMELESS:
+        argument = _first_argument(plain)
+        short = _with_namespace(bare) if argument is None or argument in _PLAIN_TYPES else argument
+    elif _LOOP.search(short):
+        arguments = plain[plain.find(short) + len(short) :]
+        functor = next((f for f in _FUNCTOR.findall(arguments) if f not in _WRAPPERS), None)
+        if telling := functor or _first_argument(plain):
+            short = f"{short} [{telling}]"
+    return short
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """The short name of each of a table's kernels; of different kernels with the same one, with what tells them apart.
+
+    That is what differs in their template arguments: `CatArrayBatchedCopy <128, 1>` beside `CatArrayBatchedCopy <64,
+    64>`.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        alike.setdefault(short_name(name), []).append(name)
+    result = {}
+    for short, group in alike.items():
+        if len(group) == 1:
+            result[group[0]] = short
+            continue
+        # Names that are too long can differ in what was cut off.
+        found = _cut_apart([telling_name(name) for name in group])
+        if len(set(found)) < len(found):
+            parts = _differences([_arguments(_ANONYMOUS.sub("", name)) for name in group])
+            found = [
+                f"{text} <{_middle_cut(part, _LONGEST_PART)}>" if part else text
+                for text, part in zip(found, parts, strict=True)
+            ]
+        result.update(zip(group, found, strict=True))
+    # What is still the same differs where nothing can be shown of it: it is numbered.
+    often, before = Counter(result.values()), Counter[str]()
+    for name, text in result.items():
+        if often[text] > 1:
+            before[text] += 1
+            result[name] = f"{text} #{before[text]}"
+    return result
+
+
+def _with_namespace(bare: str) -> str:
+    """A name with the namespaces around it that say something: `gemvx::kernel`."""
+    *spaces, last = bare.split()[-1].split("::")
+    telling = [space for space in spaces if space and space not in _SILENT_SPACES]
+    return "::".join([*telling[-1:], last])
+
+
+def _first_argument(plain: str) -> str | None:
+    """The unqualified name that a template's first non-numeric argument begins with."""
+    match = _FIRST_ARGUMENT.search(plain)
+    return match[1] if match and match[1] not in _WRAPPERS else None
+
+
+def _without(text: str, opening: str, closing: str) -> str:
+    """`text` without what stands between the outermost pairs of brackets; stray brackets stay."""
+    kept, depth = [], 0
+    for character in text:
+        if character == opening:
+            depth += 1
+        elif character == closing and depth:
+            depth -= 1
+        elif depth == 0:
+            kept.append(character)
+    return "".join(kept)
+
+
+def _cut_apart(names: list[str]) -> list[str]:
+    """Long names cut so that they stay apart: the middle out, or, where they differ there, what follows it."""
+    cut = [_middle_cut(name, _SHORT) for name in names]
+    if len(set(cut)) == len(set(names)):
+        return cut
+    # Some letters before the first that differs, so that the word it stands in can be read.
+    same = next((place for place, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), 0)
+    begin = max(same - 8, 0)
+    return [f"{name[:20]}…{name[begin : begin + _SHORT - 22]}…" for name in names]
+
+
+def _middle_cut(text: str, length: int) -> str:
+    """`text` in at most `length` characters; what is cut is its middle, since ends tell names apart."""
+    kept = length // 2
+    return text if len(text) <= length else f"{text[: length - kept - 1]}…{text[-kept:]}"
+
+
+def _arguments(text: str) -> list[str]:
+    """The template arguments of a type, or of a function's name: the last ones before its parameters."""
+    found: list[str] = []
+    depth, begin = 0, 0
+    for place, character in enumerate(text):
+        if depth == 0 and character == "(":
+            break
+        if character in "<({":
+            depth += 1
+            if depth == 1:
+                found, begin = [], place + 1
+        elif depth and character in ">)}":
+            depth -= 1
+            if depth == 0:
+                found.append(text[begin:place].strip())
+        elif depth == 1 and character == ",":
+            found.append(text[begin:place].strip())
+            begin = place + 1
+    return found
+
+
+def _differences(lists: list[list[str]]) -> list[str]:
+    """What tells lists of arguments apart, as short as can be: of each those that are not the same in all, once."""
+    if len({len(arguments) for arguments in lists}) > 1:
+        return [", ".join(dict.fromkeys(_unqualified(argument) for argument in arguments)) for arguments in lists]
+    columns = [_told_apart(list(column)) for column in zip(*lists, strict=True) if len(set(column)) > 1]
+    return [", ".join(part for part in dict.fromkeys(parts) if part) for parts in zip(*columns, strict=True)] or [
+        ""
+    ] * len(lists)
+
+
+def _told_apart(values: list[str]) -> list[str]:
+    """One argument of several kernels: its name where names differ, and within a name what differs inside."""
+    heads = [_unqualified(value) for value in values]
+    several = len(set(heads)) > 1
+    parts = list(heads)
+    for head in set(heads):
+        rows = [row for row, other in enumerate(heads) if other == head]
+        inside = _differences([_arguments(values[row]) for row in rows])
+        for row, inner in zip(rows, inside, strict=True):
+            # A number alone says nothing without the name around it.
+            bare = not several and any(character.isalpha() for character in inner)
+            parts[row] = inner if bare or (not inner and not several) else f"{head}<{inner}>" if inner else head
+    return parts
+
+
+def _unqualified(value: str) -> str:
+    """An argument without namespaces and arguments of its own; of a lambda the types of its parameters."""
+    if match := _LAMBDA.search(value):
+        return match[1]
+    return _without(_without(_SPACES.sub("", value), "<", ">"), "(", ")").strip()
