@@ -214,14 +214,15 @@ def test_summary_adds_up_over_steps() -> None:
     builder = TraceBuilder()
     for step in range(3):
         builder.step(step, step * 100_000, 100_000)
-        builder.kernel(step * 100_000 + 10_000, step * 100_000 + 14_000, 50_000 + step * 10_000)
-        builder.call("cudaDeviceSynchronize", step * 100_000 + 20_000, 70_000)
+        builder.kernel(step * 100_000 + 10_000, step * 100_000 + 14_000, 50_000 + step * step * 7_500)
+        builder.call("cudaDeviceSynchronize", step * 100_000 + 20_000, 75_000)
     summary = cp.summary(cp.critical_paths(builder.trace()), gpu=True)
     assert summary is not None
     assert (summary["steps"], summary["span_ns"]) == (3, 100_000)
     compute = summary["classes"][CLASSES.index("compute")]
-    assert compute["path_ns"] == 60_000
-    assert compute["share"] == pytest.approx(180 / 300)
+    # Means: 50, 57.5 and 80 us are 62.5 on average, as the share of the mean step says too.
+    assert compute["path_ns"] == 62_500
+    assert compute["share"] == pytest.approx(62.5 / 100)
     assert sum(row["share"] for row in summary["classes"]) == pytest.approx(1.0)
 
 

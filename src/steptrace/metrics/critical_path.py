@@ -75,9 +75,10 @@ def left_without(graph: StepGraph, kind: int) -> int:
 
 
 def summary(tables: dict[str, pd.DataFrame], *, gpu: bool) -> dict[str, Any] | None:
-    """The part of summary.json: per class its share of all steps' paths, and medians over the steps.
+    """The part of summary.json: means over the steps, per class and of the steps' length, and each class's share.
 
-    None if there is no path. Classes that only a GPU has are None in a trace without one.
+    Of means the parts still add up to the step, and a part over the step is its share. None if there is no path.
+    Classes that only a GPU has are None in a trace without one.
     """
     steps = tables["critical_steps"]
     if len(steps) == 0:
@@ -90,14 +91,14 @@ def summary(tables: dict[str, pd.DataFrame], *, gpu: bool) -> dict[str, Any] | N
         path, left = rows["path_ns"], rows["left_ns"]
         saved = rows["span_ns"] - left
         figures = {
-            "path_ns": round(path.median()),
+            "path_ns": round(path.mean()),
             "share": float(path.sum() / total) if total else 0.0,
-            "left_ns": round(left.median()),
-            "saved_ns": round(saved.median()),
+            "left_ns": round(left.mean()),
+            "saved_ns": round(saved.mean()),
         }
         classes.append({"class": name, **(figures if measured else dict.fromkeys(figures))})
     spans = steps.drop_duplicates("step")["span_ns"]
-    return {"steps": len(spans), "span_ns": round(spans.median()), "classes": classes}
+    return {"steps": len(spans), "span_ns": round(spans.mean()), "classes": classes}
 
 
 def _parts(graph: StepGraph, edges: Ints) -> pd.DataFrame:

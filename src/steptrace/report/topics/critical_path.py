@@ -50,10 +50,9 @@ def _charts(trace: TraceView, name: str) -> Charts:
         return {"shares": None}
     span = path["span_ns"] / fmt.NS_PER_MS
     parts = [Part(f"path_{row['class']}", row["share"] * span) for row in path["classes"] if row["share"]]
-    title = "step" if trace.steps else "whole trace"
-    return {
-        "shares": parts_figures.stacked_bars([(title, parts)], f"{name}-path", "ms, mean shares of the median step")
-    }
+    title = "step" if trace.steps else "trace, host and GPU"
+    unit = "ms, mean over the steps" if len(trace.steps) > 1 else "ms"
+    return {"shares": parts_figures.stacked_bars([(title, parts)], f"{name}-path", unit)}
 
 
 TOPIC = Topic("critical_path", "Critical path", _TERMS, _charts, lambda _: {"names": NAMES})
