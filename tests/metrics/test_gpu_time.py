@@ -9,6 +9,7 @@ from steptrace.metrics.annotations import annotation_times
 from steptrace.metrics.busy import activity, busy_share, gpu_time, sm_weighted_share
 from steptrace.metrics.kernel_names import short_name, short_names
 from steptrace.metrics.kernels import kernel_table
+from steptrace.metrics.quality import quality_checks
 from steptrace.metrics.sections import section_medians, section_times
 from steptrace.metrics.steps import kernels_per_step, operators_per_step, step_times
 from steptrace.trace.names import kernel_kind
@@ -265,3 +266,18 @@ def test_utilisation_weighted_by_multiprocessors() -> None:
     assert busy_share(activity(trace, 0), start, end) == (150 + 200) / 400
     builder.gpu("unknown", 350, 10, None)
     assert sm_weighted_share(builder.trace(), 0, start, end) is None
+
+
+def test_steps_that_overlap_on_the_gpu_are_noted() -> None:
+    builder = TraceBuilder()
+    for index in range(3):
+        builder.step(index, index * 1_000_000, 1_000_000)
+        builder.kernel(index * 1_000_000 + 900_000, index * 1_000_000 + 950_000, 550_000)
+    checks = quality_checks(builder.trace()).set_index("check")
+    row = checks.loc["steps one after the other"]
+    assert (row["found"], row["of"], row["warns"]) == (2, 3, False)
+    assert row["says"] == (
+        "2 of 3 steps begin while GPU work of an earlier one is still to finish: their lengths add up to 4.5 ms in a "
+        "window of 3.5 ms, 1.0 ms of it counted twice; the rate is the window over their number, 1.2 ms a step"
+    )
+    assert checks.loc["steps numbered without a gap", "found"] == 0

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from markupsafe import Markup
 
 from builders import TraceBuilder, training_step
@@ -123,9 +124,30 @@ def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
     assert first is not None
     assert first[1] == "overview"
     text = page[: page.index('<h2 id="', first.end())]
-    assert "Average profiled step" in text
+    assert "Rate, time per profiled step" in text
     assert "Top operators" in text
     assert "host blocked in a sync" in text
+
+
+@pytest.mark.parametrize(
+    ("apart", "work", "rate", "says"),
+    [
+        (1_500_000, 100_000, "1.25 ms", "of it 250 µs between steps"),
+        (1_000_000, 600_000, "1.25 ms", "steps overlap by 250 µs each on average"),
+        (1_000_000, 100_000, "1.00 ms", None),
+    ],
+)
+def test_the_rate_says_how_it_differs_from_the_steps_lengths(
+    tmp_path: Path, apart: int, work: int, rate: str, says: str | None
+) -> None:
+    builder = TraceBuilder()
+    for index in range(2):
+        builder.step(index, index * apart, 1_000_000)
+        builder.kernel(index * apart + 800_000, index * apart + 900_000, work)
+    page = page_of(builder, tmp_path)
+    shown = re.search(r"<dt>Rate, time per profiled step</dt><dd>([^<]*)(?:<span class=\"note\">([^<]*))?", page)
+    assert shown is not None
+    assert (shown[1].strip(), shown[2]) == (rate, says)
 
 
 def test_a_trace_without_a_gpu_has_no_formats(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import schema
+from steptrace import intervals, schema
 from steptrace.intervals import Ints
 from steptrace.schema.gpu import QUALITY_CHECKS
 from steptrace.trace.columns import row_numbers, take
@@ -42,7 +42,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
     if len(trace.kernels):
         checks += [_linked(trace), _lost(trace), _clocks(trace), _overlaps(trace), _devices(trace)]
     if len(trace.steps):
-        checks.append(_numbering(trace))
+        checks += [_numbering(trace), _follow(trace)]
         if len(trace.kernels):
             checks.append(_steps_with_work(trace))
     return schema.validate(pd.DataFrame(checks), QUALITY_CHECKS)
@@ -129,7 +129,24 @@ def _numbering(trace: Trace) -> _Check:
     index = trace.steps["index"].to_numpy()
     jumps = int((np.diff(index) != 1).sum())
     says = f"steps are not numbered one after the other: {', '.join(map(str, index))}"
-    return _Check("steps one after the other", jumps, len(index), jumps > 0, says if jumps else f"{len(index)} steps")
+    return _Check(
+        "steps numbered without a gap", jumps, len(index), jumps > 0, says if jumps else f"{len(index)} steps"
+    )
+
+
+def _follow(trace: Trace) -> _Check:
+    """A step lasts until its last work on the GPU, which the host need not wait for before it begins the next."""
+    start = trace.steps["ts"].to_numpy()
+    end = start + trace.steps["dur"].to_numpy()
+    early = int((start[1:] < np.maximum.accumulate(end)[:-1]).sum())
+    lengths, window = int((end - start).sum()), int(end.max() - start.min())
+    twice = lengths - intervals.measure(intervals.union(intervals.spans(start, end)))
+    says = (
+        f"{early} of {len(start)} steps begin while GPU work of an earlier one is still to finish: their lengths add "
+        f"up to {lengths / 1e6:,.1f} ms in a window of {window / 1e6:,.1f} ms, {twice / 1e6:,.1f} ms of it counted "
+        f"twice; the rate is the window over their number, {window / len(start) / 1e6:,.1f} ms a step"
+    )
+    return _Check("steps one after the other", early, len(start), warns=False, says=says if early else "they do")
 
 
 def _steps_with_work(trace: Trace) -> _Check:

@@ -88,7 +88,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]]) -> Html:
             ("Device", first.device),
             ("Rank", None if first.rank is None else str(first.rank)),
             ("Steps", str(len(first.steps))),
-            ("Profiled step, median", fmt.duration_ms(first.step_ms)),
+            ("Profiled step, median length", fmt.duration_ms(first.step_ms)),
             ("GPU busy", fmt.percent(first.gpu_busy_pct)),
             ("SM-weighted", fmt.percent(first.sm_weighted_pct)),
             ("Operators per step", fmt.count(first.operators_per_step)),
