@@ -114,6 +114,8 @@ def test_counts_errors_and_sizes() -> None:
     assert fmt.count(6.0) == "6"
     assert fmt.count(5.6667) == "5.67"
     assert fmt.count(12345) == "12,345"
+    assert fmt.count(2282.5) == "2,282"
+    assert fmt.count(120.25) == "120.2"
     assert fmt.relative_error(1.234e-7) == "1.2e-07"
     assert fmt.relative_error(0.0) == "0"
     assert fmt.relative_error(math.inf) == "infinite"

@@ -1,3 +1,4 @@
+import html
 import json
 import os
 import re
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
+from builders import TraceBuilder
 from steptrace.errors import RecordError
 from steptrace.report import trace_page
 from steptrace.report.topics import TOPICS
@@ -198,6 +200,28 @@ def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
     assert "In all Site" in words
     assert "4 a/b.py:7" in words
     assert "Not measured: the trace marks no steps." in words
+
+
+def test_a_page_without_steps_speaks_of_none(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 9_000_000)
+    builder.kernel(1_000, 1_000_000, 2_000_000)
+    builder.call("cudaDeviceSynchronize", 10_000, 3_500_000)
+    builder.kernel(4_000_000, 5_000_000, 1_000_000)
+    from steptrace.summary import summarize
+
+    summary, _ = summarize([builder.write(tmp_path / "made.json")])
+    words = html.unescape(text_of(written(tmp_path, *json.loads(json.dumps(summary["traces"])))))
+    for wrong in ("per step", "rofiled step", "over 1 step", "median step", "the step", "whole trace 9"):
+        assert wrong not in words, wrong
+    # Two lengths, each by its name.
+    assert "GPU's span 5.00 ms" in words
+    assert "The trace from its first event to its last, 9.00 ms" in words
+    assert "All of the trace, 9.00 ms, from its first event to its last." in words
+
+
+def test_one_sync_is_said_in_the_singular(tmp_path: Path) -> None:
+    assert "1 sync per step." in text_of(written(tmp_path, trace(syncs={**trace()["syncs"], "per_step": 1.0})))
 
 
 def test_ranks_stand_side_by_side_and_then_each_by_itself(tmp_path: Path) -> None:

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Definition:
-    """A term as the page shows it and one or two sentences on what it means."""
+    """A term as the page shows it and one or two sentences on what it means.
+
+    `whole` is what the page of a trace without steps shows instead, where the words speak of steps.
+    """
 
     term: str
     meaning: str
+    whole: "Definition | None" = None
+
+    def of(self, *, steps: bool) -> "Definition":
+        """The definition for a trace that marks steps, or for one that does not."""
+        return self if steps or self.whole is None else self.whole
 
 
 DEFINITIONS: dict[str, Definition] = {
@@ -40,6 +48,11 @@ DEFINITIONS: dict[str, Definition] = {
         "Syncs per step",
         "Host operations inside a step after which the host goes on only once queued GPU work is complete. Measured "
         "in the trace of a GPU run; predicted without a GPU by following the step on a virtual device.",
+        Definition(
+            "Syncs",
+            "Host operations after which the host goes on only once queued GPU work is complete. The trace marks no "
+            "steps: all of it counts.",
+        ),
     ),
     "gpu_busy": Definition(
         "GPU busy",
@@ -68,16 +81,30 @@ DEFINITIONS: dict[str, Definition] = {
         "Compute, exposed, idle",
         "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; idle "
         "is the rest. Together they are the step's span on the GPU.",
+        Definition(
+            "Compute, exposed, idle",
+            "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; "
+            "idle is the rest. Together they are the GPU's span, from its first to its last work.",
+        ),
     ),
     "parts_host": Definition(
         "Data to optimizer",
         "Host time between the labels that the training loop sets around the parts of a step.",
     ),
-    "blocked": Definition("Host blocked", "Time the host spends inside the waiting call, per step."),
+    "blocked": Definition(
+        "Host blocked",
+        "Time the host spends inside the waiting call, per step.",
+        Definition("Host blocked", "Time the host spends inside the waiting call."),
+    ),
     "exposed": Definition(
         "Exposed GPU idle",
         "GPU idle time from the start of the sync to the first GPU work launched after it, per step. A long block "
         "with none of it costs nothing.",
+        Definition(
+            "Exposed GPU idle",
+            "GPU idle time from the start of the sync to the first GPU work launched after it. A long block with none "
+            "of it costs nothing.",
+        ),
     ),
     "site": Definition(
         "Site",
@@ -162,9 +189,16 @@ DEFINITIONS: dict[str, Definition] = {
         "Where a step goes",
         "All profiled steps as one window, over their number: each instant counts once, as computation, as a copy or "
         "communication that no computation hides, or as idle time by its cause. The parts add up to the bar.",
+        Definition(
+            "Where the time goes",
+            "The GPU's span, from its first to its last work: each instant counts once, as computation, as a copy or "
+            "communication that no computation hides, or as idle time by its cause. The parts add up to the bar.",
+        ),
     ),
     "device_compute": Definition(
-        "Device compute", "Share of the profiled step in which the GPU runs a compute kernel."
+        "Device compute",
+        "Share of the profiled step in which the GPU runs a compute kernel.",
+        Definition("Device compute", "Share of the GPU's span in which it runs a compute kernel."),
     ),
     "placement": Definition(
         "Operator placement",
@@ -188,6 +222,10 @@ DEFINITIONS: dict[str, Definition] = {
         "Picture of a step",
         "The profiled step of median time. All that ran in its time is drawn, whichever step launched it. The profiler "
         "makes it longer than an unprofiled step.",
+        Definition(
+            "Picture of the trace",
+            "From the first event to the last, on host and GPU; the GPU's span within it can be far shorter.",
+        ),
     ),
     "low_box": Definition(
         "Low box",

@@ -152,12 +152,17 @@ def in_unit(value_ms: float | None, unit_ms: float) -> str:
 
 
 def count(value: float | None) -> str:
-    """A count or a count per step: whole where it is whole, else two decimals; thousands are set apart."""
+    """A count or a count per step: whole where it is whole, else two decimals; thousands are set apart.
+
+    From 100 on one decimal is enough, from 1000 on none.
+    """
     if value is None or math.isnan(value):
         return NOT_MEASURED
     if math.isinf(value):
         return "infinite"
-    return f"{round(value):,}" if float(value).is_integer() else f"{value:,.2f}"
+    if float(value).is_integer() or abs(value) >= 1000:
+        return f"{round(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.2f}"
 
 
 def multiple(value: float | None) -> str:

@@ -74,7 +74,8 @@ def headline(trace: TraceView) -> str:
         name = parts_figures.PART_NAMES.get(cause.label, cause.label)
         clauses.append(f"{fmt.share(cause.ms / idle)} of its idle time: {name}")
     if trace.syncs_per_step is not None:
-        clauses.append(f"{fmt.count(trace.syncs_per_step)} syncs per step")
+        syncs = "sync" if trace.syncs_per_step == 1 else "syncs"
+        clauses.append(f"{fmt.count(trace.syncs_per_step)} {syncs} per step")
     elif trace.sync_count is not None:
         clauses.append(f"{fmt.plural(trace.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
@@ -84,15 +85,20 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]]) -> Html:
     first = traces[0]
     facts: list[tuple[str, str | None]] = [("Device", first.device), ("Traces", str(len(traces)))]
     if len(traces) == 1:
+        # Without steps nothing can be said of one: these are left out, not "not measured".
+        of_steps = [
+            ("Profiled step, median length", fmt.duration_ms(first.step_ms)),
+            ("Operators per step", fmt.count(first.operators_per_step)),
+            ("Kernels per step", fmt.count(first.kernels_per_step)),
+        ]
         facts = [
             ("Device", first.device),
             ("Rank", None if first.rank is None else str(first.rank)),
             ("Steps", str(len(first.steps))),
-            ("Profiled step, median length", fmt.duration_ms(first.step_ms)),
+            *(of_steps[:1] if first.steps else ()),
             ("GPU busy", fmt.percent(first.gpu_busy_pct)),
             ("SM-weighted", fmt.percent(first.sm_weighted_pct)),
-            ("Operators per step", fmt.count(first.operators_per_step)),
-            ("Kernels per step", fmt.count(first.kernels_per_step)),
+            *(of_steps[1:] if first.steps else ()),
             ("Launch coverage", fmt.share(first.launch_coverage)),
         ]
     title = first.title if len(traces) == 1 else f"{len(traces)} traces"
@@ -117,7 +123,8 @@ def _topic(topic: Topic, trace: TraceView, level: int, prefix: str, name: str) -
     charts = topic.charts(trace, name)
     body = render(topic.id, folder="topics", t=trace, level=level, charts=charts, **topic.data(trace))
     # Where no figure is shown, none is to be explained.
-    terms = topic.terms if any(tag in body for tag in ("<table", "<svg", "<dl")) else ()
+    shown = any(tag in body for tag in ("<table", "<svg", "<dl"))
+    terms = tuple(term.of(steps=bool(trace.steps)) for term in topic.terms) if shown else ()
     return render("trace_topic", id=prefix + topic.id, heading=topic.heading, level=level, terms=terms, body=body)
 
 

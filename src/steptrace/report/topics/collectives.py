@@ -19,6 +19,10 @@ _TERMS = (
         "All-reduces, measured and exposed",
         "Over the profiled steps, each instant with one under way counted once; exposed is what of it no computation "
         "hid.",
+        Definition(
+            "All-reduces, measured and exposed",
+            "Each instant with one under way counted once; exposed is what of it no computation hid.",
+        ),
     ),
 )
 

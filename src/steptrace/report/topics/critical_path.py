@@ -12,6 +12,11 @@ _TERMS = (
         "Critical path",
         "From the step's end backwards: of what it had to wait for, that which happened last, and so on to the step's "
         "start. Its parts follow each other without a gap and add up to the step exactly.",
+        Definition(
+            "Critical path",
+            "From the trace's last event backwards: of what it had to wait for, that which happened last, and so on to "
+            "the first event. Its parts follow each other without a gap and add up to the trace exactly.",
+        ),
     ),
     Definition(
         "Host, data loader, wait's return",
@@ -29,6 +34,11 @@ _TERMS = (
         "The step if everything of the class took no time, on the path or off it, and all else as long as it did; "
         "without waits, the host waits for nothing. What then becomes critical is counted, so the gain is mostly less "
         "than the share.",
+        Definition(
+            "Trace without it",
+            "The trace if everything of the class took no time, on the path or off it, and all else as long as it did; "
+            "without waits, the host waits for nothing.",
+        ),
     ),
 )
 
