@@ -85,6 +85,7 @@ def test_operators_against_a_slow_count(data: st.DataObject) -> None:
                 fill(at + 100, stop, inside, (caller_in or kind == "op") and not changed, depth - 1)
 
     fill(0, 64_000, None, False, 2)
+    builder.op("aten::add", 70_000, 100)  # outside of all labels: a trace of nothing is refused
     # What a label of the same name inside itself holds is the inner one's: nearest wins, and its callers are outside.
     table = optimizer_calls(builder.trace(), None)
     assert dict(zip(table["label"], table["operators"], strict=True)) == {
