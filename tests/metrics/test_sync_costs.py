@@ -1,7 +1,8 @@
 """What synchronisations cost: blocked host time, and GPU idle time that nothing hid."""
 
 from builders import PAGEABLE_D2H, TraceBuilder, training_step
-from steptrace.metrics.syncs import exposed_idle, sync_costs, sync_sites
+from steptrace.metrics.idle import idle_gaps
+from steptrace.metrics.syncs import caused_idle, exposed_idle, sync_costs, sync_sites
 
 
 def test_exposed_idle_runs_to_the_next_launched_work() -> None:
@@ -78,3 +79,17 @@ def test_sites_gather_what_belongs_together() -> None:
         [1, 60_000, 0.5, 30_000],
         [2, 44_000, 1, 22_000],
     ]
+
+
+def test_exposed_idle_between_queued_kernels_has_another_cause() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.op("aten::mm", 0, 900)
+    builder.kernel(10, 100, 100)
+    builder.kernel(20, 210, 90)  # queued before the wait, 10 ns behind the other
+    builder.call("cudaStreamSynchronize", 150, 160)
+    builder.kernel(400, 450, 100)
+    trace = builder.trace()
+    costs = sync_costs(trace, 0)
+    assert exposed_idle(trace, 0, costs) == 10 + 150
+    assert caused_idle(costs, idle_gaps(trace, 0)) == 150

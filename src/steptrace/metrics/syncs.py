@@ -64,8 +64,23 @@ def exposed_idle(trace: Trace, device: int | None, costs: pd.DataFrame) -> int |
     """The GPU's idle time, each ns once, that any of these rows of `sync_costs` exposes; None without a GPU."""
     if device is None:
         return None
-    windows = intervals.union(intervals.spans(costs["ts"], costs["exposed_until"].astype("int64")))
-    return intervals.measure(intervals.intersect(idle_spans(trace, device), windows))
+    return intervals.measure(intervals.intersect(idle_spans(trace, device), _windows(costs)))
+
+
+def caused_idle(costs: pd.DataFrame, gaps: pd.DataFrame) -> int:
+    """What of the idle time that these rows of `sync_costs` expose lies in gaps (`idle_gaps`) with the cause `sync`.
+
+    A sync's exposed idle holds every gap until the next launched work begins. Gaps between kernels that were queued
+    before it are among them, though the host held nothing up.
+    """
+    own = gaps[(gaps["cause"] == "sync").to_numpy()]
+    spans = intervals.union(intervals.spans(own["ts"], own["ts"] + own["dur"]))
+    return intervals.measure(intervals.intersect(spans, _windows(costs)))
+
+
+def _windows(costs: pd.DataFrame) -> Spans:
+    """From each sync's start to the first GPU work launched after it, united."""
+    return intervals.union(intervals.spans(costs["ts"], costs["exposed_until"].astype("int64")))
 
 
 def idle_spans(trace: Trace, device: int) -> Spans:

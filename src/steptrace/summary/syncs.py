@@ -16,7 +16,11 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
 
 
 def record(analysis: Analysis) -> dict[str, Any]:
-    """Counts, blocked time and exposed idle of the counted syncs, by kind and by site."""
+    """Counts, blocked time and exposed idle of the counted syncs, by kind and by site.
+
+    `caused_idle_ns` is what of the exposed idle lies in gaps whose cause is a sync; the rest has another one, such as
+    the pause from one queued kernel to the next.
+    """
     trace, costs = analysis.trace, analysis.tables["sync_costs"]
     counted = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
@@ -31,6 +35,9 @@ def record(analysis: Analysis) -> dict[str, Any]:
             "by_step": per_step if measured else None,
             "blocked_ns": int(counted["blocked_ns"].sum()),
             "exposed_idle_ns": syncs.exposed_idle(trace, analysis.device, counted),
+            "caused_idle_ns": None
+            if analysis.device is None
+            else syncs.caused_idle(counted, analysis.tables["idle_gaps"]),
             "by_kind": {str(kind): int(n) for kind, n in counted["kind"].value_counts().sort_index().items()},
             "outside_steps": int((~in_step).sum()),
             "other_threads": int((in_step & ~costs["counted"]).sum()),
