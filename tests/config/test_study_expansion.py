@@ -114,6 +114,14 @@ def test_very_long_names_are_shortened_and_stay_distinct(plan_of):
         (("  plain: [loss", "  plain: [los"), ["tiny.yaml, variant 'plain'", "unknown key 'los'"]),
         (("loss=masked_reference", "loss=masked_referense"), ["tiny.yaml, reference", "did you mean 'masked_ref"]),
         (("title: Tiny", "title: [Tiny"), ["is not valid YAML"]),
+        (
+            ("[loss=where]", "[python_path=[plugins]]"),
+            ["line 8: is not", "next: quote an override that contains [ or {"],
+        ),
+        (
+            ("[loss=where]", "['a=[b]', loss={a: 1}]"),
+            ["line 8: is not", "next: quote an override that contains [ or {"],
+        ),
     ],
 )
 def test_mistakes_in_a_study(plan_of, change, parts):
@@ -123,6 +131,13 @@ def test_mistakes_in_a_study(plan_of, change, parts):
     assert "tiny.yaml" in str(caught.value)
     for part in parts:
         assert part in str(caught.value)
+
+
+def test_only_an_unquoted_override_is_to_be_quoted(plan_of):
+    with pytest.raises(ConfigError) as caught:
+        plan_of(STUDY.replace("overrides: [loss=where]", "overrides: ['python_path=[plugins]'}"))
+    assert "is not valid YAML" in str(caught.value)
+    assert caught.value.next_step is None
 
 
 @pytest.mark.parametrize(

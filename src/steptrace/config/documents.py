@@ -1,6 +1,7 @@
 """Reading a YAML document that a person wrote, with errors a person can act on."""
 
 import json
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,10 @@ import yaml
 
 from steptrace.config.names import near
 from steptrace.errors import ConfigError
+
+#: `key=[` or `key={`: an override that YAML takes for a list or mapping of its own where it stands in one.
+_BRACKETED = re.compile(r"[\w./~+]=[\[{]")
+_QUOTED = re.compile(r""" "[^"]*" | '[^']*' """, re.VERBOSE)
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
@@ -37,12 +42,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is missing, is not YAML, holds a key twice or holds something else than a mapping.
     """
+    text = ""
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        text = path.read_text(encoding="utf-8")
+        document = yaml.load(text, Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read ({error})", where=path) from error
     except yaml.YAMLError as error:
-        raise not_yaml(error, where=str(path)) from error
+        raise not_yaml(error, where=str(path), text=text) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -50,11 +57,23 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return document
 
 
-def not_yaml(error: yaml.YAMLError, *, where: str) -> ConfigError:
-    """Return what PyYAML says about a document, in one line and with the line it is about."""
+def not_yaml(error: yaml.YAMLError, *, where: str, text: str = "") -> ConfigError:
+    """Return what PyYAML says about a document, in one line and with the line it is about.
+
+    Args:
+        error: what PyYAML raised.
+        where: the document.
+        text: what it holds; an override in it that has to be quoted is then told.
+    """
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or error).splitlines()[0]
-    return ConfigError(f"is not valid YAML: {problem}", where=f"{where}, line {mark.line + 1}" if mark else where)
+    lines = text.splitlines()
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    return ConfigError(
+        f"is not valid YAML: {problem}",
+        where=f"{where}, line {mark.line + 1}" if mark else where,
+        next_step="quote an override that contains [ or {" if _BRACKETED.search(_QUOTED.sub("", line)) else None,
+    )
 
 
 @cache

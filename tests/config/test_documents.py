@@ -1,0 +1,55 @@
+"""The documents' examples are what they say: YAML that loads, a study that runs, commands that any shell takes."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from steptrace.config.plan import Plan, make_plan
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(path: Path, *kinds: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(path.read_text()) if kind in kinds]
+
+
+EXAMPLES = [
+    pytest.param(text, id=f"{path.name}-{n}") for path in DOCUMENTS for n, text in enumerate(blocks(path, "yaml"))
+]
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_every_example_in_yaml_is_yaml(text: str) -> None:
+    assert isinstance(yaml.safe_load(text), dict)
+
+
+@pytest.fixture
+def own_study(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
+    """The study of one's own that config/README.md gives, written where its blocks say and planned."""
+    named = [text for text in blocks(ROOT / "config" / "README.md", "yaml", "python") if text.startswith("# ")]
+    for text in named:
+        path = copy / text.splitlines()[0].removeprefix("# ")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(copy)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield make_plan(copy, copy, {"scale": "cpu"})
+    sys.modules.pop("mine", None)
+
+
+def test_the_study_of_one_s_own_is_complete(own_study: Plan, copy: Path) -> None:
+    from steptrace.train.equivalence import EQUIVALENCE_FILE
+    from steptrace.train.equivalence import main as check
+
+    assert own_study.pairs == [("mine", "masked"), ("mine", "plain"), ("mine", "plain_bf16")]
+    for study, variant in own_study.pairs:
+        folder = copy / "results" / study
+        config, reference = folder / variant / "config.yaml", folder / own_study.variant(study, variant).reference
+        assert check(["--config", str(config), "--reference", str(reference), "--out", str(folder / variant)]) == 0
+        assert yaml.safe_load((folder / variant / EQUIVALENCE_FILE).read_text())["status"] == "same"
