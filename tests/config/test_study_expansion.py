@@ -77,6 +77,24 @@ def test_matrix_is_a_product_and_each_cell_has_its_baseline_and_reference(plan_o
     assert study.baseline == "plain__batch_size-4__precision-fp32"
 
 
+def test_without_a_reference_it_is_the_baseline_in_full_precision(plan_of):
+    text = STUDY.replace("reference: [loss=masked_reference, precision=fp32]\n", "")
+    text = text.replace("[loss=boolean_mask]", "[loss=sort, precision=fp16, precision.grad_scaler=true, seed=5]")
+    (reference,) = plan_of(text).studies["tiny"].references.values()
+    assert reference.config["loss"]["_target_"].endswith("SortLoss")
+    assert (reference.config["seed"], reference.config["precision"]["name"]) == (5, "fp32")
+    assert reference.config["precision"]["grad_scaler"] is False
+    in_cells = plan_of(text + "matrix: {data.batch_size: [4, 8]}\n").studies["tiny"].references
+    assert [cell.config["data"]["batch_size"] for cell in in_cells.values()] == [4, 8]
+    assert {cell.config["loss"]["_target_"] for cell in in_cells.values()} == {reference.config["loss"]["_target_"]}
+
+
+def test_a_mistake_in_the_baseline_is_not_told_of_the_reference(plan_of):
+    text = STUDY.replace("reference: [loss=masked_reference, precision=fp32]\n", "")
+    with pytest.raises(ConfigError, match=r"tiny\.yaml, variant 'plain'"):
+        plan_of(text.replace("boolean_mask", "bolean_mask"))
+
+
 def test_matrix_values_become_file_safe_names(plan_of):
     values = "matrix:\n  model.hidden: ['3', 4]\n  optimizer.lr: [0.001, 1.0e-05]\n  scale.threads: [null, 2]\n"
     names = [variant.name for variant in plan_of(STUDY + values).studies["tiny"].variants]

@@ -16,6 +16,8 @@ from steptrace.errors import ConfigError
 #: Beside a variant's config.yaml: the same variant at the scale of a GPU.
 GPU_CONFIG = "config.gpu.yaml"
 _GPU_SCALE = "gpu"
+#: What a baseline's overrides are taken with where they are the reference: it computes in float64 whatever they say.
+_REFERENCE_PRECISION = "precision=fp32"
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,8 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     references: dict[str, Composed] = {}
     for cell in _cells(document.get("matrix", {}), path):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
-        references[reference] = cache.compose(
-            [*common, *cell.overrides, *document.get("reference", [])], where=f"{path}, reference"
-        )
         for variant, entry in variants.items():
-            own = [*(entry if isinstance(entry, list) else entry["overrides"]), *cell.overrides]
+            own = [*_own(entry), *cell.overrides]
             where = f"{path}, variant '{cell.named(variant)}'"
             if not _runs_at(entry, scale):
                 elsewhere.add(cell.named(variant))
@@ -157,6 +156,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
                     on_gpu=on_gpu,
                 )
             )
+        references[reference] = cache.compose(_of_reference(document, common, cell), where=f"{path}, reference")
     _check_distinct([variant.name for variant in expanded], path)
     return Study(
         name=name,
@@ -190,6 +190,23 @@ def _check_baseline_runs(document: Mapping[str, Any], scale: str, path: Path) ->
 def _common(document: Mapping[str, Any], scale: str) -> list[str]:
     """The overrides that all variants of a study share at a scale."""
     return [f"scale={scale}", *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
+
+
+def _own(entry: list[str] | Mapping[str, Any]) -> list[str]:
+    """The overrides of a variant's entry, which may be the list alone."""
+    return entry if isinstance(entry, list) else list(entry["overrides"])
+
+
+def _of_reference(document: Mapping[str, Any], common: list[str], cell: _Cell) -> list[str]:
+    """The overrides of the reference: the study's, else the baseline's own without its number format.
+
+    The defaults of config.yaml would be no reference: a study with a model of its own has another loss, too.
+    """
+    if "reference" in document:
+        return [*common, *cell.overrides, *document["reference"]]
+    of_baseline = [*common, *_own(document["variants"][document["baseline"]]), *cell.overrides]
+    kept = [override for override in of_baseline if not override.lstrip("+~").startswith("precision.")]
+    return [*kept, _REFERENCE_PRECISION]
 
 
 def base_name(name: str) -> str:
