@@ -151,6 +151,25 @@ def test_mistakes_in_a_study(plan_of, change, parts):
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ("scales: {cpu: [data.batchsize=4]}", "tiny.yaml, scales.cpu, override 'data.batchsize=4': unknown key"),
+        ("scales: {cpu: [data.batch_size=0]}", "tiny.yaml, scales.cpu, override 'data.batch_size=0': data.batch_size"),
+        ("scales: {gpu: [data.batch_size=four]}", "tiny.yaml, scales.gpu, override 'data.batch_size=four'"),
+        ("scales: {cpu: [model=none]}", "tiny.yaml, scales.cpu: there is no 'none' in the group 'model'"),
+        ("overrides: [sed=1]", "tiny.yaml, overrides, override 'sed=1': unknown key"),
+        ("overrides: [+data.sed=1]", "tiny.yaml, overrides, override '+data.sed=1': unknown key"),
+        ("overrides: ['seed=1,2']", "tiny.yaml, overrides: 'seed=1,2' gives several values"),
+        ("matrix: {seed: [a]}", "tiny.yaml, matrix, override 'seed=a'"),
+    ],
+)
+def test_a_mistake_in_what_variants_share_is_told_of_its_key(plan_of, more, place):
+    with pytest.raises(ConfigError) as caught:
+        plan_of(STUDY + more)
+    assert place in str(caught.value)
+
+
 def test_only_an_unquoted_override_is_to_be_quoted(plan_of):
     with pytest.raises(ConfigError) as caught:
         plan_of(STUDY.replace("overrides: [loss=where]", "overrides: ['python_path=[plugins]'}"))

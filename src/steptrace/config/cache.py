@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from steptrace.config.digest import code_digest, config_digest
+from steptrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from steptrace.config.compose import Composer
 
 #: An environment variable in an interpolation, `${oc.env:NAME}` or `${oc.env:NAME,default}`.
 _VARIABLE = re.compile(rb"\$\{\s*oc\.env:\s*(\w+)")
+_NO_PLACES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,11 @@ class ComposeCache:
         self._new = False
         self._composer: Composer | None = None
 
-    def compose(self, overrides: Sequence[str], *, where: str) -> Composed:
+    def compose(self, overrides: Sequence[str], *, where: str, places: Mapping[str, str] = _NO_PLACES) -> Composed:
         """Return the resolved and checked configuration under `overrides`; errors as in `Composer.compose`."""
         key = json.dumps(list(overrides))
         if key not in self._entries:
-            self._entries[key] = self._compose(overrides, where)
+            self._entries[key] = self._compose(overrides, where, places)
             self._new = True
         return self._entries[key]
 
@@ -72,15 +74,21 @@ class ComposeCache:
                 old.unlink(missing_ok=True)
         self._new = False
 
-    def _compose(self, overrides: Sequence[str], where: str) -> Composed:
+    def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> Composed:
         # Hydra takes 0.15 s to import, which a run with nothing to do need not pay.
         from steptrace.config.compose import Composer
         from steptrace.config.schema import check_config
 
         if self._composer is None:
             self._composer = Composer(self._folders)
-        config = self._composer.compose(overrides, where=where)
-        check_config(config, allow=self._allow, where=where)
+        config = self._composer.compose(overrides, where=where, places=places)
+        try:
+            check_config(config, allow=self._allow, where=where)
+        except ConfigError as error:
+            place = _place_of(error, overrides, places)
+            if place is None:
+                raise
+            raise ConfigError(error.what, where=place, expected=error.expected, next_step=error.next_step) from None
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
         return Composed(digest=config_digest(config), text=text, config=config)
 
@@ -103,6 +111,14 @@ class ComposeCache:
             return {key: Composed(**entry) for key, entry in entries.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}  # none yet, or damaged: compose again
+
+
+def _place_of(error: ConfigError, overrides: Sequence[str], places: Mapping[str, str]) -> str | None:
+    """Where the last override of a key stands that an error names, if not where all of them do."""
+    named = error.what.replace("'", " ").split()
+    by_key = {override.lstrip("+~").partition("=")[0]: override for override in overrides}
+    override = next((by_key[key] for key in named if key in by_key), "")
+    return f"{places[override]}, override '{override}'" if override in places else None
 
 
 def write_if_changed(path: Path, text: str) -> bool:

@@ -6,7 +6,7 @@ a copy of the result, under the same schema. Every error becomes one `ConfigErro
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from steptrace.config.documents import not_yaml
+from steptrace.config.kinds import expected_at
 from steptrace.config.names import near
 from steptrace.config.schema import RootConfig, schema_keys
 from steptrace.errors import ConfigError
@@ -26,6 +27,9 @@ from steptrace.errors import ConfigError
 _PLAIN = re.compile(r"(?P<key>[A-Za-z_][\w./]*)=(?P<value>.*)", re.DOTALL)
 #: Folders of the configuration that are no Hydra groups.
 _NOT_GROUPS = {"study"}
+#: How OmegaConf names a value of the wrong type.
+_VALUE = re.compile(r"Value '(?P<value>.*)' (?:of type|is not a valid)|(?P<null>is not Optional)")
+_NO_PLACES: Mapping[str, str] = {}
 
 
 class Composer:
@@ -41,12 +45,15 @@ class Composer:
         self._bases: dict[tuple[str, ...], DictConfig] = {}
         ConfigStore.instance().store(name="steptrace_schema", node=RootConfig)
 
-    def compose(self, overrides: Sequence[str], *, where: str) -> dict[str, Any]:
+    def compose(
+        self, overrides: Sequence[str], *, where: str, places: Mapping[str, str] = _NO_PLACES
+    ) -> dict[str, Any]:
         """Return the resolved configuration under `overrides`; of two that choose the same group the later counts.
 
         Args:
             overrides: in Hydra's syntax, such as `loss=where`, `data.batch_size=8`, `+model.bias=true`.
             where: the file and variant the overrides stand in, for messages.
+            places: where an override stands instead, for those that do not.
 
         Raises:
             ConfigError: an unknown group, option or key, or a value of the wrong type.
@@ -63,52 +70,55 @@ class Composer:
             else:
                 plain.append(override)
         if special:  # additions and deletions are rare; Hydra itself knows their order of application
-            config = self._compose([*chosen.values(), *plain, *special], where)
+            config = self._compose([*chosen.values(), *plain, *special], where, places)
         else:
-            config = copy.deepcopy(self._base(tuple(sorted(chosen.values())), where))
-            self._merge(config, plain, where)
+            config = copy.deepcopy(self._base(tuple(sorted(chosen.values())), where, places))
+            self._merge(config, plain, where, places)
         return _resolve(config, where)
 
-    def _base(self, groups: tuple[str, ...], where: str) -> DictConfig:
+    def _base(self, groups: tuple[str, ...], where: str, places: Mapping[str, str]) -> DictConfig:
         if groups not in self._bases:
-            self._bases[groups] = self._compose(groups, where)
+            self._bases[groups] = self._compose(groups, where, places)
         return self._bases[groups]
 
-    def _compose(self, overrides: Sequence[str], where: str) -> DictConfig:
+    def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> DictConfig:
         more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in self._folders[1:])}]"]
         try:
             with initialize_config_dir(str(self._folders[0]), version_base="1.3"):
                 return compose("config", overrides=[*(more if self._folders[1:] else []), *overrides])
         except MissingConfigException as error:
-            raise self._missing(error, where) from error
+            raise self._missing(error, where, places) from error
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             raise not_yaml(error, where=f"{where}, {mark.name if mark else 'a group'}") from error
-        except (HydraException, OmegaConfBaseException) as error:
-            raise self._readable(error, overrides, where) from error
+        except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: `loss=4`
+            raise self._readable(error, overrides, where, places) from error
 
-    def _merge(self, config: DictConfig, overrides: Sequence[str], where: str) -> None:
+    def _merge(self, config: DictConfig, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> None:
         for override in overrides:
             try:
                 parsed = OverridesParser.create().parse_overrides([override])[0]
                 if parsed.is_sweep_override():
                     raise ConfigError(
                         f"'{override}' gives several values",
-                        where=where,
+                        where=places.get(override, where),
                         next_step="write a list as [a,b], text as 'a,b', and a product of values under `matrix:`",
                     )
                 OmegaConf.update(config, parsed.key_or_group, parsed.value(), merge=True)
             except (HydraException, OmegaConfBaseException) as error:
-                raise self._readable(error, [override], where) from error
+                raise self._readable(error, [override], where, places) from error
 
-    def _missing(self, error: MissingConfigException, where: str) -> ConfigError:
+    def _missing(self, error: MissingConfigException, where: str, places: Mapping[str, str]) -> ConfigError:
         group, _, option = str(error.missing_cfg_file or "").rpartition("/")
         if not group:
             return ConfigError(_one_line(error), where=where)
+        where = places.get(f"{group}={option}", where)
         hint = near(option, error.options or [])
         return ConfigError(f"there is no '{option}' in the group '{group}'", where=where, next_step=hint)
 
-    def _readable(self, error: Exception, overrides: Sequence[str], where: str) -> ConfigError:
+    def _readable(
+        self, error: Exception, overrides: Sequence[str], where: str, places: Mapping[str, str]
+    ) -> ConfigError:
         """Turn what Hydra and OmegaConf say into one line; the useful part is often in the cause."""
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
         text = f"{error}\n{cause}"
@@ -116,7 +126,7 @@ class Composer:
         file = match[1] if (match := re.search(r"In '([^']+)'", text)) else None
         override = _culprit(text, full_key, overrides)
         if override:
-            where = f"{where}, override '{override}'"
+            where = f"{places.get(override, where)}, override '{override}'"
         elif file:
             where = f"{where}, {file}.yaml"
         if full_key and re.search(r"Key '[^']*' (is )?not in", text):
@@ -125,7 +135,13 @@ class Composer:
             lines = str(error).splitlines()
             return ConfigError(f"is no override: {lines[min(1, len(lines) - 1)]}", where=where, expected="key=value")
         reason = _one_line(cause)
-        return ConfigError(f"{full_key}: {reason}" if full_key else reason, where=where)
+        if full_key is None:
+            return ConfigError(reason, where=where)
+        expected, given = expected_at(full_key), _VALUE.search(reason)
+        if expected and given:
+            shown = "null" if given["null"] else f"'{given['value']}'"
+            return ConfigError(f"{full_key} is {shown}", where=where, expected=expected)
+        return ConfigError(f"{full_key}: {reason}", where=where, expected=expected)
 
     def _unknown_key(self, full_key: str, where: str) -> ConfigError:
         parent, _, name = full_key.rpartition(".")

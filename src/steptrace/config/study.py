@@ -135,16 +135,18 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     elsewhere: set[str] = set()
     references: dict[str, Composed] = {}
     for cell in _cells(document.get("matrix", {}), path):
+        places, places_on_gpu = (_places(document, cell, at, path) for at in (scale, _GPU_SCALE))
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in variants.items():
             own = [*_own(entry), *cell.overrides]
             where = f"{path}, variant '{cell.named(variant)}'"
             if not _runs_at(entry, scale):
                 elsewhere.add(cell.named(variant))
-            composed = cache.compose([*common, *own], where=where)
+            composed = cache.compose([*common, *own], where=where, places=places)
             on_gpu = composed
             if composed.config["device"] != "cuda":
-                on_gpu = cache.compose([*common_on_gpu, *own], where=f"{where} at scale {_GPU_SCALE}")
+                at_gpu = f"{where} at scale {_GPU_SCALE}"
+                on_gpu = cache.compose([*common_on_gpu, *own], where=at_gpu, places=places_on_gpu)
             expanded.append(
                 Variant(
                     name=cell.named(variant),
@@ -156,7 +158,9 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
                     on_gpu=on_gpu,
                 )
             )
-        references[reference] = cache.compose(_of_reference(document, common, cell), where=f"{path}, reference")
+        references[reference] = cache.compose(
+            _of_reference(document, common, cell), where=f"{path}, reference", places=places
+        )
     _check_distinct([variant.name for variant in expanded], path)
     return Study(
         name=name,
@@ -190,6 +194,16 @@ def _check_baseline_runs(document: Mapping[str, Any], scale: str, path: Path) ->
 def _common(document: Mapping[str, Any], scale: str) -> list[str]:
     """The overrides that all variants of a study share at a scale."""
     return [f"scale={scale}", *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
+
+
+def _places(document: Mapping[str, Any], cell: _Cell, scale: str, path: Path) -> dict[str, str]:
+    """Where each override stands that is no variant's own: a mistake in one is told once, of its key in the file."""
+    parts = {
+        "overrides": document.get("overrides", []),
+        f"scales.{scale}": document.get("scales", {}).get(scale, []),
+        "matrix": cell.overrides,
+    }
+    return {override: f"{path}, {part}" for part, overrides in parts.items() for override in overrides}
 
 
 def _own(entry: list[str] | Mapping[str, Any]) -> list[str]:
