@@ -14,6 +14,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "made.py").write_text("for name in ('A', 'B'):\n    globals()[name] = type(name, (), {})\n")
     (tmp_path / "lazy.py").write_text("def __getattr__(name): ...\n")
     (tmp_path / "broken.py").write_text("class Loss(:\n")
+    (tmp_path / "losses.py").write_text(
+        "from torch import Tensor, nn\nimport torch.nn.functional as F\n"
+        "class MaskedLoss(nn.Module): ...\ndef plain_loss(a, b): ...\nclass _Hidden: ...\n"
+    )
     package = tmp_path / "deep"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -51,6 +55,9 @@ def test_what_is_there_or_cannot_be_told_is_accepted(folder: Path, target: str) 
         ("torch.optim.AdamV", "did you mean 'Adam"),
         ("mine.Los", "there is no 'Los' in mine"),
         ("deep.nets.Net", "did you mean 'net'?"),
+        ("losses.MaskLoss", "did you mean 'MaskedLoss'?"),
+        ("losses.Nothing", "next: known: MaskedLoss, plain_loss"),  # and not what it imports
+        ("losses.Tensr", "did you mean 'Tensor'?"),
         ("deep.net", "is a module"),
         ("nowhere_at_all.Net", "there is no module 'nowhere_at_all'"),
     ],

@@ -28,9 +28,7 @@ def with_kernel(new_project):
     new_project.write("ext/giou/csrc/giou.cpp", "int main() {}\n")
     new_project.write("ext/giou/python/steptrace_giou/__init__.py", "")
     new_project.write("ext/giou/python/steptrace_giou/build.py", BUILD)
-    new_project.write(
-        "config/loss/fake_kernel.yaml", "_target_: steptrace.workloads.giou_kernels.FusedLoss\nmode: ok\n"
-    )
+    new_project.write("config/loss/fake_kernel.yaml", "_target_: steptrace.workloads.giou_kernels.FusedLoss\n")
     new_project.edit("config/study/tiny.yaml", "  other:", "  kernel: [loss=fake_kernel]\n  other:")
     return new_project
 

@@ -107,7 +107,7 @@ def test_more_repeats_keep_the_earlier_ones(project):
 
 
 def test_a_users_own_folder_counts_by_content(project):
-    project.write("plugins/mine.py", "class Loss: ...\n")
+    project.write("plugins/mine.py", "class Loss:\n    def __init__(self, mode): ...\n")
     project.edit(
         "config/study/tiny.yaml", "  other:", "  own: ['loss._target_=mine.Loss', 'python_path=[plugins]']\n  other:"
     )
@@ -119,7 +119,7 @@ def test_a_users_own_folder_counts_by_content(project):
     assert project.run().returncode == 0
     assert kinds(project.ran())["train"] == 2
 
-    project.write("plugins/mine.py", "class Loss:\n    slope = 2\n")
+    project.write("plugins/mine.py", "class Loss:\n    def __init__(self, mode): ...\n    slope = 2\n")
     assert project.run().returncode == 0
     trained = [line for line in project.ran() if line.startswith("train")]
     assert len(trained) == 2

@@ -5,7 +5,7 @@ star imports, names made at run time) is taken to be there.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -24,19 +24,13 @@ def check_target_exists(target: str, folders: Sequence[Path], *, where: str) -> 
         where: the study and variant, for the message.
     """
     parts = target.split(".")
-    spec = PathFinder.find_spec(parts[0], [str(folder) for folder in folders]) or _installed(parts[0])
+    spec, depth = find_module(parts, folders)
     if spec is None:
         raise ConfigError(
             f"_target_ '{target}': there is no module '{parts[0]}'",
             where=where,
             next_step="install it, or list its folder in `python_path`",
         )
-    depth = 1
-    while depth < len(parts) and spec.submodule_search_locations:
-        below = PathFinder.find_spec(".".join(parts[: depth + 1]), list(spec.submodule_search_locations))
-        if below is None:
-            break
-        spec, depth = below, depth + 1
     if depth == len(parts):
         raise ConfigError(f"_target_ '{target}' is a module", where=where, expected="a class or function in it")
     names = _names_of(spec)
@@ -44,8 +38,27 @@ def check_target_exists(target: str, folders: Sequence[Path], *, where: str) -> 
         raise ConfigError(
             f"_target_ '{target}': there is no '{parts[depth]}' in {'.'.join(parts[:depth])}",
             where=where,
-            next_step=near(parts[depth], [name for name in names if not name.startswith("_")]),
+            next_step=_meant(parts[depth], names, _defined_in(spec)),
         )
+
+
+def find_module(parts: Sequence[str], folders: Sequence[Path]) -> tuple[ModuleSpec | None, int]:
+    """Return the innermost module that the beginning of a dotted name leads to, and how many parts that are."""
+    spec = PathFinder.find_spec(parts[0], [str(folder) for folder in folders]) or _installed(parts[0])
+    depth = 1
+    while spec is not None and depth < len(parts) and spec.submodule_search_locations:
+        below = PathFinder.find_spec(".".join(parts[: depth + 1]), list(spec.submodule_search_locations))
+        if below is None:
+            break
+        spec, depth = below, depth + 1
+    return spec, depth
+
+
+def _meant(name: str, names: Iterable[str], defined: Iterable[str]) -> str:
+    """A hint for a misspelt name: what the module defines goes before what it merely imports."""
+    public = [[name for name in part if not name.startswith("_")] for part in (defined, names)]
+    hints = [near(name, part) for part in public if part]
+    return next((hint for hint in hints if hint.startswith("did you mean")), hints[0] if hints else near(name, ()))
 
 
 def _installed(name: str) -> ModuleSpec | None:
@@ -65,6 +78,12 @@ def _names_of(spec: ModuleSpec) -> frozenset[str] | None:
         return None
     files = path.parent.iterdir() if spec.submodule_search_locations else ()
     return names | {file.name.partition(".")[0] for file in files}
+
+
+def _defined_in(spec: ModuleSpec) -> list[str]:
+    """The classes and functions that a module's file defines itself."""
+    tree = ast.parse(Path(str(spec.origin)).read_bytes())  # its names were read, so it is Python
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 @cache

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from steptrace.config.arguments import check_arguments
 from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, versions
 from steptrace.config.lookup import check_target_exists
@@ -176,23 +177,27 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
         _check_chosen(settings.variants, known, where)
         studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
     plan = Plan(project=project, settings=settings, studies=studies)
-    _check_targets_exist(plan)
+    _check_targets(plan)
     cache.save()
     if write:
         plan.write_snapshots()
     return plan
 
 
-def _check_targets_exist(plan: Plan) -> None:
-    checked = set()
+def _check_targets(plan: Plan) -> None:
+    """Every class and function is there, and takes what it is given."""
+    checked: set[tuple[object, ...]] = set()
     for study in plan.studies.values():
         composed = {f"variant {variant.name}": variant.composed for variant in study.variants}
-        for label, part in {**composed, **study.references}.items():
+        on_gpu = {f"variant {variant.name} at scale gpu": variant.on_gpu for variant in study.variants}
+        for label, part in {**composed, **study.references, **on_gpu}.items():
             folders = [plan.project.workdir / folder for folder in part.config["python_path"]]
+            where = f"{study.name}, {label}"
             for _, target in targets(part.config):
                 if (target, *folders) not in checked:
-                    check_target_exists(target, folders, where=f"{study.name}, {label}")
+                    check_target_exists(target, folders, where=where)
                     checked.add((target, *folders))
+            check_arguments(part.config, folders, groups=plan.project.config_folders, where=where, checked=checked)
 
 
 def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: str | Path) -> None:

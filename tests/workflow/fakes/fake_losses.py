@@ -5,3 +5,6 @@ STEPS = 1
 
 class Loss:
     """What the fake study's `_target_` names."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
