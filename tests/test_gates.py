@@ -206,9 +206,7 @@ def test_keys_of_figures_are_taken(key):
     [
         ("ratoi.low", "ratio"),
         ("ratio.lo", "ratio.low"),
-        ("step_ms", "step_ms.p95"),
         ("gpu_busy_pct.median", "gpu_busy_pct"),
-        ("memory", "memory.*"),
         ("sync.per_step", "syncs"),
     ],
 )
@@ -216,3 +214,17 @@ def test_a_misspelt_key_is_refused_with_the_near_one(key, meant):
     with pytest.raises(ConfigError, match=f"no figure '{key}'") as caught:
         check_key(key)
     assert caught.value.next_step == f"did you mean '{meant}'?"
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("nothing.like.it", "known: batch_bytes, breakdown_ms, communication"),
+        ("ratio", "known: ratio.value, ratio.low, ratio.high, ratio.verdict"),
+        ("memory", "memory.NAME, as comparison.json has it"),
+    ],
+)
+def test_a_key_that_is_near_none_is_told_with_those_there_are(key, told):
+    with pytest.raises(ConfigError, match=f"no figure '{key}'") as caught:
+        check_key(key)
+    assert told in str(caught.value)

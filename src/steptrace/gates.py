@@ -123,12 +123,21 @@ def check_key(key: str) -> None:
     group, _, figure = key.partition(".")
     known = FIGURES.get(group)
     if known is None:
-        raise ConfigError(f"a variant has no figure '{key}'", next_step=near(group, FIGURES))
+        raise ConfigError(
+            f"a variant has no figure '{key}'",
+            expected="a key of a variant in comparison.json, such as ratio.low or syncs.per_step",
+            next_step=near(group, FIGURES),
+        )
     if "*" in known and figure:
         return
     if figure not in (known or ("",)):
-        options = [f"{group}.{name}" for name in known] or [group]
-        raise ConfigError(f"a variant has no figure '{key}'", next_step=near(key, options))
+        if "*" in known:
+            hint = f"name a figure of the group: {group}.NAME, as comparison.json has it"
+        elif known and not figure:
+            hint = f"known: {', '.join(f'{group}.{name}' for name in known)}"
+        else:
+            hint = near(key, [f"{group}.{name}" for name in known] or [group])
+        raise ConfigError(f"a variant has no figure '{key}'", next_step=hint)
 
 
 def over_budget(sites: Iterable[Json], allow: Sequence[str]) -> list[Json]:

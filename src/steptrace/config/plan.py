@@ -223,4 +223,6 @@ def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[
                     check_key(key)
                 except ConfigError as error:
                     place = f"{where}.{study}.{variant}"
-                    raise ConfigError(error.what, where=place, next_step=error.next_step) from None
+                    raise ConfigError(
+                        error.what, where=place, expected=error.expected, next_step=error.next_step
+                    ) from None
