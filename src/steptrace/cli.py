@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from steptrace import __version__
 from steptrace.commands import baseline, capture, excerpt, find_batch, predict
 from steptrace.errors import SteptraceError
 from steptrace.record import replace_atomically
@@ -34,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="steptrace", description="Training-step performance from traces: what the GPU waited for, and which line."
     )
+    parser.add_argument("--version", action="version", version=f"steptrace {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add in _COMMANDS:
         add(commands)

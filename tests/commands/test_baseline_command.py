@@ -71,7 +71,12 @@ def test_a_file_instead_of_a_name(stored: Path, capsys: pytest.CaptureFixture[st
     [
         (["save"], "no baseline is named"),
         (["save", "x", "--out", "y.json"], "no baseline is named, or two"),
-        (["compare", "other"], "file is missing"),
+        (["compare", "other"], "file is missing\n  expected: a stored baseline (ci)"),
+        (["compare", "other"], "next: steptrace baseline save other\n"),
+        (
+            ["compare", "--from", "away/x.json"],
+            "there is none here)\n  next: steptrace baseline save --out away/x.json",
+        ),
         (["compare", "ci", "--results", "nowhere"], "there is no comparison.json"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace import baseline
+from steptrace.commands.numbers import ratio
 from steptrace.commands.tables import columns
 from steptrace.errors import ConfigError, RecordError
 from steptrace.record import read_json
@@ -28,7 +29,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="how many times the stored step time each variant takes now",
         description="Exit code 1 if a variant is slower than --max-ratio allows; 2 if the machine is another one.",
     )
-    compare.add_argument("--max-ratio", type=float, metavar="R", help="the most times the stored step time")
+    compare.add_argument("--max-ratio", type=ratio, metavar="R", help="the most times the stored step time")
     compare.set_defaults(run=_compare)
     for action in (save, compare):
         action.add_argument("name", nargs="?", help="name of the baseline: baselines/NAME.json")
@@ -47,6 +48,8 @@ def _save(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> int:
     path = _path(arguments, "--from FILE")
+    if not path.is_file():
+        raise _no_baseline(path, arguments.name)
     document = baseline.load(path)
     comparisons = [c for c in _comparisons(arguments.results) if c["study"] in document["studies"]]
     if not comparisons:
@@ -91,6 +94,16 @@ def _path(arguments: argparse.Namespace, other: str) -> Path:
     if (arguments.name is None) is (arguments.out is None):
         raise ConfigError("no baseline is named, or two", expected=f"a NAME or {other}")
     return baseline.path_of(arguments.name) if arguments.out is None else Path(arguments.out)
+
+
+def _no_baseline(path: Path, name: str | None) -> RecordError:
+    known = sorted(file.stem for file in path.parent.glob("*.json"))
+    return RecordError(
+        "file is missing",
+        where=path,
+        expected=f"a stored baseline ({', '.join(known) if known else 'there is none here'})",
+        next_step=f"steptrace baseline save {f'--out {path}' if name is None else name}",
+    )
 
 
 def _comparisons(results: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Final
 from steptrace.capture import ask
 from steptrace.capture.control import default_root
 from steptrace.capture.plan import Answer, Settings, new_folder
+from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.tables import columns
 from steptrace.errors import CaptureError
 
@@ -25,13 +26,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="Ask a running training, with a steptrace.capture.Capture in its loop, to record its next steps. "
         "See docs/capture.md.",
     )
-    command.add_argument("pid", nargs="?", type=_positive, metavar="PID", help="the training's process")
+    command.add_argument("pid", nargs="?", type=positive, metavar="PID", help="the training's process")
     command.add_argument("--list", action="store_true", help="show the processes that can be captured, and stop")
     command.add_argument(
         "--all-ranks", action="store_true", help="every rank of PID's job, from one step on; PID may be the launcher"
     )
-    command.add_argument("--steps", type=_positive, metavar="N", help="steps to record")
-    command.add_argument("--warmup", type=_not_negative, metavar="N", help="steps under the profiler before them")
+    command.add_argument("--steps", type=positive, metavar="N", help="steps to record")
+    command.add_argument("--warmup", type=not_negative, metavar="N", help="steps under the profiler before them")
     for name, what in (
         ("stacks", "Python frames, for source lines"),
         ("shapes", "sizes and types of tensors"),
@@ -41,7 +42,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--out", type=Path, metavar="DIR", help="folder to write to; default: a new one, as printed")
     command.add_argument("--wait", action="store_true", help="wait for the trace, and say what became of it")
     command.add_argument(
-        "--timeout", type=_seconds, default=_TIMEOUT_S, metavar="S", help=f"longest wait; default: {_TIMEOUT_S:g} s"
+        "--timeout", type=seconds, default=_TIMEOUT_S, metavar="S", help=f"longest wait; default: {_TIMEOUT_S:g} s"
     )
     command.add_argument("--control", type=Path, metavar="DIR", help="control folder, where the training names one")
     command.set_defaults(run=run)
@@ -150,24 +151,3 @@ def _age(seconds: float) -> str:
     minutes, seconds = divmod(int(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s" if minutes else f"{seconds}s"
-
-
-def _positive(text: str) -> int:
-    return _at_least(int(text), 1)
-
-
-def _not_negative(text: str) -> int:
-    return _at_least(int(text), 0)
-
-
-def _at_least(number: int, least: int) -> int:
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{number} is less than {least}")
-    return number
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is no time to wait")
-    return number

@@ -1,9 +1,9 @@
 """`steptrace excerpt`: a few milliseconds of a trace as a small trace of its own."""
 
 import argparse
-import math
 from pathlib import Path
 
+from steptrace.commands.numbers import milliseconds, positive
 from steptrace.errors import SteptraceError
 from steptrace.trace.excerpt import MAX_BYTES, Excerpt, Wanted, write_excerpt
 
@@ -22,14 +22,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("--out", type=Path, required=True, metavar="FILE.json.gz", help="file to write")
     command.add_argument("--step", type=int, metavar="N", help="the step ProfilerStep#N; default: the median step")
     command.add_argument(
-        "--from", dest="from_ms", type=_milliseconds, metavar="MS", help="ms since the trace's first event"
+        "--from", dest="from_ms", type=milliseconds, metavar="MS", help="ms since the trace's first event"
     )
-    command.add_argument(
-        "--to", dest="to_ms", type=_milliseconds, metavar="MS", help="ms since the trace's first event"
-    )
+    command.add_argument("--to", dest="to_ms", type=milliseconds, metavar="MS", help="ms since the trace's first event")
     command.add_argument(
         "--max-bytes",
-        type=_positive,
+        type=positive,
         default=MAX_BYTES,
         metavar="N",
         help=f"largest file to write; default: {MAX_BYTES}",
@@ -62,17 +60,3 @@ def _described(made: Excerpt) -> str:
     notes += [] if made.whole else ["shortened to fit"]
     facts = f"{start:.3f} to {end:.3f} ms, {made.events:,} events, {made.size:,} bytes"
     return "; ".join([f"{made.path}: {what}{facts}", *notes])
-
-
-def _milliseconds(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is no time")
-    return value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value

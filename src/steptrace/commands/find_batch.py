@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace.commands.numbers import positive
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
@@ -69,11 +70,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.add_argument("study", metavar="STUDY", help="a study's name")
     command.add_argument("variant", metavar="VARIANT", nargs="?", help="one of its variants; the baseline if none is")
     command.add_argument(
-        "--limit-mb", type=_positive, metavar="N", help="find what fits N MiB, in place of the device's memory"
+        "--limit-mb", type=positive, metavar="N", help="find what fits N MiB, in place of the device's memory"
     )
     command.add_argument(
         "--within",
-        type=_positive,
+        type=positive,
         default=2,
         metavar="PERCENT",
         help="end when the smallest size known to fail is this close to the largest known to fit (default 2)",
@@ -247,10 +248,3 @@ def _text(name: str, search: Search, fit: MemoryFit | None, foretold: int | None
 
 def _size(value: float) -> str:
     return f"{value / 2**20:,.1f} MiB"
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value

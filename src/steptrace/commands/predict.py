@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.errors import ConfigError, PredictError, SteptraceError
@@ -62,13 +63,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "arguments that trains one step on 'cuda'",
     )
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    command.add_argument("--batch-size", type=_positive, metavar="N", help="in place of the small batch")
+    command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the small batch")
     command.add_argument(
         "--full-size",
         action="store_true",
         help="batch and model as large as configured, not as small as the equivalence check's",
     )
-    command.add_argument("--budget", type=_not_negative, metavar="N", help="the most syncs a step may make")
+    command.add_argument("--budget", type=not_negative, metavar="N", help="the most syncs a step may make")
     command.add_argument(
         "--allow",
         action="append",
@@ -95,14 +96,13 @@ def run(arguments: argparse.Namespace) -> int:
     if len(found) == 1 and found[0].error is not None:
         raise found[0].error
     single = len(found) == 1 and found[0].name in ("config", "function")
+    given = arguments.target if single else None
     if arguments.json:
         print(json.dumps(found[0].prediction if single else _document(arguments.target, found), indent=2))  # noqa: T201
     else:
-        texts = (
-            _text(arguments.target if single else entry.name, entry.prediction) for entry in found if entry.prediction
-        )
+        texts = (_text(given or entry.name, entry.prediction) for entry in found if entry.prediction)
         print("\n\n".join(texts))  # noqa: T201
-    over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow)
+    over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow, given)
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
     for entry in failed:
@@ -147,8 +147,8 @@ def _follow(program: Program, out: Path, options: Sequence[str]) -> Followed:
     return Followed(program.name, None, PredictError(message))
 
 
-def _over(found: Sequence[Followed], budget: int, allow: Sequence[str]) -> list[str]:
-    """One line for each program that makes more syncs than it may, naming the places."""
+def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
+    """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
     lines = []
     for entry in found:
         sites = over_budget((entry.prediction or {}).get("sites", ()), allow)
@@ -156,7 +156,7 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str]) -> list[
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
-            lines.append(f"{entry.name}: {total} syncs per step{beyond}, at most {budget}{places}")
+            lines.append(f"{given or entry.name}: {total} syncs per step{beyond}, at most {budget}{places}")
     return lines
 
 
@@ -190,17 +190,3 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
 
 def _place(place: dict[str, Any]) -> str:
     return "no line of the program" if place["file"] is None else f"{place['file']}:{place['line']}"
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
-
-
-def _not_negative(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value

@@ -6,6 +6,7 @@ ranks one is followed, by itself: what they tell each other is no part of it.
 """
 
 import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,8 @@ from steptrace.predict.rules import declared_rules
 from steptrace.predict.sites import Prediction
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: What `module:function` has to name.
+_A_STEP = "a function without required arguments that trains one step on 'cuda'"
 
 Step = Callable[[], object]
 
@@ -82,10 +85,30 @@ def predict_callable(target: str) -> Prediction:
                 where=target,
                 expected="module:function, importable from here",
             ) from error
+        _check_takes_nothing(step, function_name, where=target)
         return step
 
     with _importable(["."]):
         return _predict_second(load, where=target)
+
+
+def _check_takes_nothing(step: object, name: str, *, where: str) -> None:
+    """Refuse what cannot be called without arguments, before it is."""
+    if not callable(step):
+        raise PredictError(f"{name} is no function", where=where, expected=_A_STEP)
+    try:
+        parameters = inspect.signature(step).parameters.values()
+    except (TypeError, ValueError):
+        return  # compiled code may not tell
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
+    if needed:
+        raise PredictError(
+            f"{name} needs arguments ({', '.join(needed)})",
+            where=where,
+            expected=_A_STEP,
+            next_step="name one that makes them and calls it",
+        )
 
 
 def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
