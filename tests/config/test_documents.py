@@ -53,3 +53,17 @@ def test_the_study_of_one_s_own_is_complete(own_study: Plan, copy: Path) -> None
         config, reference = folder / variant / "config.yaml", folder / own_study.variant(study, variant).reference
         assert check(["--config", str(config), "--reference", str(reference), "--out", str(folder / variant)]) == 0
         assert yaml.safe_load((folder / variant / EQUIVALENCE_FILE).read_text())["status"] == "same"
+
+
+SHELL = [
+    *DOCUMENTS,
+    *(ROOT / name / "README.md" for name in ("profiles", "ext/giou")),
+    *(ROOT / "config").rglob("*.yaml"),
+]
+
+
+@pytest.mark.parametrize("path", SHELL, ids=lambda path: str(path.relative_to(ROOT)))
+def test_brackets_in_commands_are_quoted(path: Path) -> None:
+    """Some shells take them for a pattern of file names."""
+    commands = re.findall(r"--config [^`\n]*", path.read_text())
+    assert not [command for command in commands if "[" in re.sub(r"'[^']*'|\"[^\"]*\"", "", command)]

@@ -213,7 +213,7 @@ def test_an_unknown_variant_is_named_with_the_near_one(plan_of):
     with pytest.raises(ConfigError, match=r"did you mean 'tiny'\?"):
         plan.check_targets(["all", "results/tinny/plain/run0/status.json"])
     with pytest.raises(
-        ConfigError, match=r"'giou' is not among those that run now\n  next: give --config studies=\[giou\]"
+        ConfigError, match=r"'giou' is not among those that run now\n  next: give --config 'studies=\[giou\]'"
     ):
         plan.check_targets(["results/giou/comparison.json"])
     plan.check_targets(["results/tiny/other/run0/status.json", "results/traces/any/summary.json", "reports/x.html"])

@@ -109,7 +109,7 @@ class Plan:
                 raise ConfigError(
                     f"the study '{parts[1]}' is not among those that run now",
                     where=target,
-                    next_step=f"give --config studies=[{parts[1]}], or add it to `studies:`",
+                    next_step=f"give --config 'studies=[{parts[1]}]', or add it to `studies:`",
                 )
             if study is None:
                 hint = near(parts[1], self.project.study_files)
