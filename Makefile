@@ -10,7 +10,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 .PHONY: report test lint bench gpu-evidence gpu-results lock clean
 .DELETE_ON_ERROR:
 
-# Snakemake's own output is the progress; its exit code is make's.
+# Snakemake's own output is the progress. Whatever it exits with, 1 for a broken gate or a failed run, make exits with 2.
 report: $(VENV)/.installed
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)
 

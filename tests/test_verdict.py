@@ -1,8 +1,10 @@
 """The verdict: what fails a workflow and what only marks a variant."""
 
+from pathlib import Path
+
 import pytest
 
-from steptrace.verdict import explain, judge
+from steptrace.verdict import ending, explain, judge
 
 
 def run(repeat, status="ok", error=None):
@@ -102,3 +104,14 @@ def test_a_misspelt_key_breaks_its_gate():
     (outcome,) = judge([comparison(variant("a"))], gate("ratio.lo", at_least=1))["gates"]
     assert outcome["outcome"] == "broken"
     assert "there is no 'ratio.lo' in comparison.json, expected one of value, low, high" in outcome["text"]
+
+
+def test_the_ending_names_the_page_of_broken_gates_where_nothing_else_is_wrong():
+    here = Path("/here")
+    gates = gate("ratio.low", at_least=1.9)
+    verdict = judge([comparison(variant("a"))], gates)
+    assert ending(verdict, here) == "1 gate broken: see /here/results/verdict.json and /here/reports/s.html"
+    both = judge([comparison(variant("a")), comparison(variant("a"), study="t")], gates | {"t": gates["s"]})
+    assert ending(both, here) == "2 gates broken: see /here/results/verdict.json and /here/reports/index.html"
+    assert ending(judge([comparison(variant("a"))], {}), here) is None
+    assert ending(judge([comparison(variant("a", runs=[run(0, "failed", "no")]))], gates), here) is None

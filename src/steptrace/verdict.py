@@ -75,5 +75,20 @@ def _error(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.2g}"
 
 
+def ending(verdict: Mapping[str, Any], folder: Path) -> str | None:
+    """Return the last line of a run that only gates made fail: how many are broken, and where that is told.
+
+    Args:
+        verdict: the content of verdict.json.
+        folder: the working directory, which holds results/ and reports/.
+    """
+    broken = [gate["study"] for gate in verdict["gates"] if gate["outcome"] == "broken"]
+    if verdict["failed"] or not broken:
+        return None
+    page = folder / "reports" / f"{broken[0] if len(set(broken)) == 1 else 'index'}.html"
+    what = "1 gate" if len(broken) == 1 else f"{len(broken)} gates"
+    return f"{what} broken: see {folder / 'results' / 'verdict.json'} and {page}"
+
+
 def _failure(study: str, variant: str, run: str, status: str, error: str | None) -> dict[str, Any]:
     return {"study": study, "variant": variant, "run": run, "status": status, "error": error}

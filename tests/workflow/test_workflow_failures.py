@@ -57,6 +57,7 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project):
     ]
     assert len(verdict["failed"]) == 6
     assert "ValueError: the loss is not a number" in result.stdout  # the terminal says it too
+    assert result.stdout.rstrip().endswith("the same command again runs only what failed or is missing")
 
     project.write("fixed", "")
     result = project.run()
@@ -78,6 +79,9 @@ def test_a_broken_gate_trains_nothing_and_is_said_again_without_running_anything
         assert result.returncode == 1
         assert "gate broken: tiny/other equivalence.status is same, expected differs" in result.stdout
         assert {line.split()[0] for line in project.ran()} == expected
+        told = f"see {project.folder}/results/verdict.json and {project.folder}/reports/tiny.html"
+        assert result.stdout.rstrip().splitlines()[-1] == f"steptrace: 1 gate broken: {told}"
+        assert "the same command again" not in result.stdout
 
 
 def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, request):

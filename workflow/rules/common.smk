@@ -1,10 +1,12 @@
 """What the rules share: the plan made while this file is read, and the helpers that look things up in it."""
 
+import atexit
 import hashlib
 import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 from steptrace.config.digest import versions
@@ -13,8 +15,10 @@ from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.train.devices import holder, try_lock
 from steptrace.train.torchrun import launcher
+from steptrace.verdict import ending
 
 ROOT = Path(workflow.basedir)
+STARTED = time.time()
 
 
 def say(text):
@@ -246,6 +250,35 @@ def extension_digests():
 EXTENSION_DIGESTS = extension_digests()
 
 
+def broken_gates():
+    """What to say where all went well but for gates; None if this run has not come to judge them, or more is wrong."""
+    try:
+        if Path("results/enforce.log").stat().st_mtime < STARTED:
+            return None
+        verdict = json.loads(Path("results/verdict.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return ending(verdict, Path.cwd())
+
+
+def last_words():
+    """What a run that failed says at its very end."""
+    missing = [file for file in STATUS_FILES if not Path(file).exists()]
+    if missing:
+        say(
+            f"{len(missing)} runs were not finished, among them {Path(missing[0]).parent}"
+        )
+    gates = broken_gates()
+    if gates:
+        say(
+            gates
+        )  # it names the page, and the same command again would break them again
+        return
+    if Path("reports/index.html").exists():
+        say(f"report: {Path.cwd() / 'reports' / 'index.html'}")
+    say("the same command again runs only what failed or is missing")
+
+
 onstart:
     # Held until this process ends, however it ends: nothing to unlock after a crash. Snakemake's own lock is off.
     RUNNING = try_lock(LOCK)
@@ -265,11 +298,5 @@ onsuccess:
 
 
 onerror:
-    missing = [file for file in STATUS_FILES if not Path(file).exists()]
-    if missing:
-        say(
-            f"{len(missing)} runs were not finished, among them {Path(missing[0]).parent}"
-        )
-    if Path("reports/index.html").exists():
-        say(f"report: {Path.cwd() / 'reports' / 'index.html'}")
-    say("the same command again runs only what failed or is missing")
+    # Snakemake has lines of its own to add, which say less: what helps is the last to be read.
+    atexit.register(last_words)
