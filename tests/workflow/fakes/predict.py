@@ -15,6 +15,6 @@ with Path("runs.txt").open("a") as file:
     file.write(f"predict {options.out}\n")
 config = yaml.safe_load(options.config.read_text())
 assert config["device"] == "cuda"
-if config["loss"]["mode"] == "unpredictable":
+if config["loss"].get("mode") == "unpredictable":
     sys.exit("error: the step failed on the virtual device")
 (options.out / "prediction.json").write_text('{"total": 0}')
