@@ -297,7 +297,8 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
 
 
 def test_a_cost_is_a_share_of_the_step(tmp_path: Path) -> None:
-    (finding,) = find_in_trace(entry_of(made(copies_alone, faulty=True), tmp_path))
+    entry = entry_of(made(copies_alone, faulty=True), tmp_path) | {"critical_path": None}
+    (finding,) = find_in_trace(entry)
     assert finding.cost_ns_per_step == 100 * US
     assert finding.cost_share == pytest.approx(0.1, rel=0.01)
 
@@ -306,7 +307,8 @@ def test_a_trace_without_steps_is_looked_at_as_a_whole(tmp_path: Path) -> None:
     builder = TraceBuilder()
     for k in range(3):
         copies_alone(builder, k * MS, True)
-    found = {finding.rule: finding for finding in find_in_trace(entry_of(builder, tmp_path))}
+    entry = entry_of(builder, tmp_path) | {"critical_path": None}
+    found = {finding.rule: finding for finding in find_in_trace(entry)}
     assert set(found) == {"copy_bound", "too_few_steps"}
     assert found["copy_bound"].cost_ns_per_step is None
     assert found["copy_bound"].cost_share == pytest.approx(0.1, rel=0.01)

@@ -15,7 +15,8 @@ NS_PER_MS: Final = 1e6
 #: What figures are for, in words; a trace without steps is looked at as a whole.
 A_STEP: Final = "a step"
 
-_SEVERITIES: Final = ("high", "warning", "info")
+#: The severest first.
+SEVERITIES: Final = ("high", "warning", "info")
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def ranked(found: Iterable[Finding], rules: Iterable[Rule]) -> list[Finding]:
             tier(item),
             -(item.cost_ns_per_step or 0),
             -(item.cost_share or 0),
-            _SEVERITIES.index(item.severity),
+            SEVERITIES.index(item.severity),
         ),
     )
 

@@ -7,8 +7,9 @@ the same cause; in a study the comparison's speaks. A figure that was not measur
 from dataclasses import asdict
 from typing import Any, Final
 
-from steptrace.findings.model import Finding, Json, Rule, ranked, settle
+from steptrace.findings.model import SEVERITIES, Finding, Json, Rule, ranked, settle
 from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
+from steptrace.findings.trace.ceiling import held_to_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES
 from steptrace.findings.trace.copies import COPY_RULES
 from steptrace.findings.trace.input import INPUT_RULES
@@ -17,6 +18,7 @@ from steptrace.findings.trace.optimizer import OPTIMIZER_RULES
 from steptrace.findings.trace.quality import QUALITY_RULES
 from steptrace.findings.trace.ranks import STRAGGLER_RULES
 from steptrace.findings.trace.waiting import WAITING_RULES
+from steptrace.findings.trace.window import window_of
 
 #: On one trace.
 TRACE_RULES: Final[tuple[Rule, ...]] = (
@@ -47,8 +49,17 @@ def with_trace_findings(summary: Json) -> dict[str, Any]:
 
 
 def find_in_trace(entry: Json) -> list[Finding]:
-    """All findings of one trace, by its entry in summary.json: dearest first (see `findings.model.ranked`)."""
-    return ranked((settle(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
+    """All findings of one trace, by its entry in summary.json: the severest first, of these the dearest.
+
+    Symptoms are told from causes by what they take; the ceilings are then held to the critical path.
+    """
+    window = window_of(entry)
+    found = ranked((settle(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
+    return sorted((held_to_path(finding, window) for finding in found), key=_severest)
+
+
+def _severest(finding: Finding) -> tuple[float, ...]:
+    return SEVERITIES.index(finding.severity), -(finding.cost_ns_per_step or 0), -(finding.cost_share or 0)
 
 
 def find_in_ranks(summary: Json) -> list[Finding]:

@@ -1,0 +1,69 @@
+"""A finding's ceiling, held to what the critical path of the same trace says of its class of work.
+
+A rule's own ceiling is what its cause takes. Were all work of that class gone, the step may yet be hardly shorter,
+since something else takes as long: then nothing done about the cause can save more.
+
+Rules on a GPU that waits for the host are not held to a class: the same instant may be the host's on one path and a
+launch's latency on another, so that either alone gone saves less than both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from steptrace.findings.model import Finding, Json, duration
+from steptrace.findings.trace.window import Window
+
+#: Below this share of a step nothing could be told from noise (the default noise floor).
+NOTHING_SHARE: Final = 0.01
+
+#: The class of the critical path that a rule's remedy makes less of.
+CLASS_OF: Final[Mapping[str, str]] = {
+    "input_bound": "loader",
+    "sync_bound": "sync",
+    "syncs_together": "sync",
+    "copy_bound": "memory",
+    "pageable_copies": "memory",
+    "tensor_cores_unused": "compute",
+    "fp32_where_bf16_fits": "compute",
+    "exposed_communication": "comm",
+    "missing_overlap": "comm",
+    "small_buckets": "comm",
+    "redundant_all_reduce": "comm",
+}
+_IN_WORDS: Final[Mapping[str, str]] = {
+    "loader": "any wait for the data loader",
+    "sync": "any wait for the GPU",
+    "memory": "any copy or set of memory",
+    "compute": "any compute",
+    "comm": "any communication",
+}
+
+
+def path_saves(window: Window, rule: str) -> float | None:
+    """What a step would be shorter by without the class that a rule is about; None where no path says so."""
+    name = CLASS_OF.get(rule)
+    if rule == "input_bound" and (window.entry.get("input") or {}).get("source") == "section":
+        return None  # the path knows PyTorch's loaders only
+    path: Json = window.entry.get("critical_path") or {}
+    saved = [row.get("saved_ns") for row in path.get("classes") or () if row["class"] == name]
+    return float(saved[0]) if saved and saved[0] is not None else None
+
+
+def held_to_path(finding: Finding, window: Window) -> Finding:
+    """The finding with its ceiling at most what the critical path grants, and saying so where that is less."""
+    saves, share = path_saves(window, finding.rule), finding.cost_share
+    if saves is None or share is None or saves >= share * window.step_ns:
+        return finding
+    without = _IN_WORDS[CLASS_OF[finding.rule]]
+    nothing = window.share(saves) < NOTHING_SHARE
+    whole = "a step" if window.steps else "the whole trace"
+    says = f"by its critical path {whole} would be {duration(saves)} shorter without {without}"
+    return replace(
+        finding,
+        severity="info" if nothing else finding.severity,
+        claim=finding.claim + (f"; yet {whole} would hardly be shorter without {without} at all" if nothing else ""),
+        cost_ns_per_step=None if finding.cost_ns_per_step is None else round(min(saves, finding.cost_ns_per_step)),
+        cost_share=window.share(saves),
+        evidence=(*finding.evidence, says),
+    )
