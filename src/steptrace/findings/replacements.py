@@ -28,8 +28,8 @@ REPLACEMENTS: Final[Mapping[str, str]] = {
     "aten::one_hot": "Pass num_classes, so that the largest class need not be read back.",
     "aten::multinomial": "Sample on the device: argmax over probabilities divided by exponential noise draws the same.",
     "aten::linalg_inv_ex": "Call the _ex form with check_errors=False, and look at its info once in many steps.",
-    "aten::copy_": "Copy with non_blocking=True; from the host out of pinned memory, to the host only what is read "
-    "later, after an event.",
+    "aten::copy_": "Copy with non_blocking=True. What comes from the host must lie in pinned memory "
+    "(DataLoader(pin_memory=True)). What goes to the host may be read only later, when an event says that it is there.",
     "aten::_to_copy": "Copy with non_blocking=True out of pinned memory (DataLoader(pin_memory=True)), or make the "
     "tensor on the device in the first place.",
     "aten::to": "Copy with non_blocking=True out of pinned memory, or make the tensor on the device.",
@@ -59,7 +59,7 @@ _COPIES: Final = frozenset({"aten::copy_", "aten::_to_copy", "aten::to"})
 _VALUES: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
 
 _MOVES: Final = (
-    "Replace it in a variant of its own: the sync must be gone and the step faster. If the wait turns up at the next "
+    "Replace it alone and measure again: the sync must be gone and the step faster. If the wait turns up at the next "
     "sync instead, nothing was gained; while the GPU is busy all the same, a wait costs nothing."
 )
 

@@ -41,7 +41,7 @@ def sync_sites(variant: Json) -> Iterator[Match]:
         idle_ns = site.get("exposed_idle_ns_per_step") or 0
         yield Match(
             severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
-            claim=f"{_place(site)} makes the host wait for the GPU ({what})"
+            claim=f"{place(site)} makes the host wait for the GPU ({what})"
             + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
             evidence=(
                 f"{site.get('count_per_step', 0):g} syncs {per}",
@@ -63,7 +63,8 @@ def _foretold(site: Json, ceiling_ns: float, per: str) -> list[str]:
     return [f"a replay without it saves {duration(site['saved_ns_per_step'])} {per}, at most {duration(ceiling_ns)}"]
 
 
-def _place(site: Json) -> str:
+def place(site: Json) -> str:
+    """Where a site is: its line, or its label where no line is known."""
     if _source(site) is not None:
         return f"{site['file']}:{site['line']}"
     if is_batch_copy(site):
@@ -94,7 +95,7 @@ def syncs_together(variant: Json) -> Iterator[Match]:
         evidence=(
             f"a replay without any sync saves {duration(saved_ns)} of {duration(step_ns)} {per}",
             f"replays without one site each save {duration(alone_ns)} in all",
-            *(f"{_place(s)}: host blocked {duration(s.get('blocked_ns_per_step') or 0)} {per}" for s in dearest),
+            *(f"{place(s)}: host blocked {duration(s.get('blocked_ns_per_step') or 0)} {per}" for s in dearest),
         ),
         cost_ns_per_step=prices.get("all_ceiling_ns_per_step"),
         source=_source(dearest[0]),
@@ -112,7 +113,7 @@ def predicted_syncs(variant: Json) -> Iterator[Match]:
     yield Match(
         severity="warning",
         claim=f"on a GPU the host would wait {count:g} {'time' if count == 1 else 'times'} a step, by prediction; "
-        f"first at {_place(sites[0])}",
+        f"first at {place(sites[0])}",
         evidence=(*map(_predicted, often[:_MOST_SITES]), *more),
         source=_source(sites[0]),
         advice=replacement(sites[0]),
@@ -124,7 +125,7 @@ def _predicted(site: Json) -> str:
     code = f": `{site['code']}`" if site.get("code") else ""
     backward = ", in its backward pass" if site.get("phase") == "backward" else ""
     kind = str(site.get("kind") or "sync").replace("_", " ")
-    return f"{_place(site)}{code}, {site.get('count_per_step') or 0:g} x {kind}{backward}"
+    return f"{place(site)}{code}, {site.get('count_per_step') or 0:g} x {kind}{backward}"
 
 
 SYNC_RULES: Final[tuple[Rule, ...]] = (
@@ -134,7 +135,7 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         "or, where that does not fit, by exposed idle and blocked time",
         basis=f"{percent(SYNC_SHARE)} is the default noise floor; high from {percent(MODERATE_SHARE)}",
         advice="Keep the value on the device, or move the wait to the end of the step.",
-        counter_check="Replace it in a variant of its own: the sync must be gone and the step faster. If the wait "
+        counter_check="Replace it alone and measure again: the sync must be gone and the step faster. If the wait "
         "turns up at the next sync instead, nothing was gained.",
         find=per_variant(sync_sites),
         study="masked_loss",

@@ -1,12 +1,12 @@
 """Rules on a GPU that waits: for syncs, for the host's launches, for whatever else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from steptrace.findings.model import Match, Rule, duration, number, percent
+from steptrace.findings.model import Json, Match, Rule, duration, number, percent
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
-from steptrace.findings.sync_cost import SYNC_RULES, sync_sites, syncs_together
+from steptrace.findings.trace.syncs import TRACE_SYNC_RULES
 from steptrace.findings.trace.window import Window, as_variant, on_trace
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
@@ -16,7 +16,7 @@ LAUNCH_NS: Final = 250_000.0
 #: Shares of a step in which the GPU waits for the host: moderate and high for the TensorFlow Profiler.
 HOST_MODERATE, HOST_HIGH = 0.03, 0.15
 
-_ON_VARIANTS: Final = {rule.name: rule for rule in (*SYNC_RULES, *STEP_TIME_RULES)}
+_GPU_IDLE: Final = next(rule for rule in STEP_TIME_RULES if rule.name == "gpu_idle")
 
 
 def _waiting_for_host(window: Window) -> tuple[float, float, bool] | None:
@@ -59,16 +59,48 @@ def _host_bound(window: Window) -> Iterator[Match]:
         return
     idle_ns, kernel_ns, _ = found
     count = window.each(window.entry["launches"]["count"])
+    gaps = window.entry.get("host_gaps") or {"gap_ns": 0, "long_call_ns": 0, "gaps": ()}
+    in_calls = bool(gaps["gap_ns"]) and gaps["long_call_ns"] >= _MOSTLY * gaps["gap_ns"]
+    named = [_gap_in_words(row) for row in gaps["gaps"][:_NAMED]]
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
-        claim=f"the GPU waits for the host, which does something else than launching: {duration(idle_ns)} {window.per}",
+        claim=f"the GPU waits for single long calls into its own runtime: {_longest_call(window, gaps['gaps'])}"
+        if in_calls
+        else f"the GPU waits for the host, which does something else than launching: {duration(idle_ns)} {window.per}",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
             f"{number(count)} launches {window.per}, half of them of {duration(kernel_ns)} of GPU work or more",
-            *_dearest_endings(window),
+            *(named or _dearest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
+        advice=_CALLS_ADVICE if in_calls else None,
+        counter_check=_CALLS_CHECK if in_calls else None,
     )
+
+
+def _longest_call(window: Window, gaps: Sequence[Json]) -> str:
+    """The call that fills most of one gap; without steps, what lies beside the GPU's work counts for no gap."""
+    counted = [gap for gap in gaps if window.steps or gap["where"] == "between"] or gaps
+    calls = [(call["ns"], call["name"], gap) for gap in counted for call in gap["calls"]]
+    ns, name, gap = max(calls, key=lambda call: call[0])
+    return f"{duration(ns)} in {name} {_where(gap)}"
+
+
+def _gap_in_words(gap: Json) -> str:
+    """One gap: how long, where, and what calls the host was in for a good part of it."""
+    calls = [call for call in gap["calls"] if call["ns"] >= _WORTH_NAMING * gap["dur"]]
+    said = " and ".join(
+        f"{duration(call['ns'])} in " + (call["name"] if call["count"] == 1 else f"{call['count']} x {call['name']}")
+        for call in calls
+    )
+    return f"a gap of {duration(gap['dur'])} {_where(gap)}" + (f": {said}" if said else ", outside the GPU's runtime")
+
+
+def _where(gap: Json) -> str:
+    if gap["where"] != "between":
+        return "before the first GPU work" if gap["where"] == "before" else "after the last GPU work"
+    inside = f" in {gap['label']}" if gap["label"] else ""
+    return f"until a launch of {gap['op']}{inside}" if gap["op"] else "until a launch of no operator"
 
 
 def _dearest_endings(window: Window) -> list[str]:
@@ -82,10 +114,21 @@ def _dearest_endings(window: Window) -> list[str]:
     ]
 
 
+#: Of the gaps' time, what single long calls fill where they are the cause; of one gap, what makes a call worth naming.
+_MOSTLY, _WORTH_NAMING = 0.5, 0.1
+#: So many gaps are named.
+_NAMED: Final = 3
+
+_CALLS_ADVICE: Final = (
+    "The first call of its kind loads the context, a module or a library: let some warm-up steps run before the "
+    "profiler records (`torch.profiler.schedule(wait=..., warmup=...)`). cudaMalloc and cudaFree in later steps mean "
+    "that PyTorch's allocator grows and shrinks: keep shapes the same from step to step."
+)
+_CALLS_CHECK: Final = "Profile later steps: a call that is as long there is no first one."
+
 WAITING_RULES: Final[tuple[Rule, ...]] = (
-    replace(_ON_VARIANTS["sync_bound"], find=on_trace(lambda window: sync_sites(as_variant(window)))),
-    replace(_ON_VARIANTS["syncs_together"], find=on_trace(lambda window: syncs_together(as_variant(window)))),
-    replace(_ON_VARIANTS["gpu_idle"], find=on_trace(lambda window: gpu_idle(as_variant(window)))),
+    *TRACE_SYNC_RULES,
+    replace(_GPU_IDLE, find=on_trace(lambda window: gpu_idle(as_variant(window)))),
     Rule(
         name="launch_bound",
         condition=f"the GPU is idle for want of a launch for at least {percent(HOST_MODERATE)} of the step, and half "
@@ -106,8 +149,9 @@ WAITING_RULES: Final[tuple[Rule, ...]] = (
         f"half of its kernels and copies take {SHORT_KERNEL_NS / 1e3:.0f} µs or more, or it is "
         f"{LAUNCH_NS / 1e3:.0f} µs a launch or more",
         basis="the TensorFlow Profiler calls 3 % of other host time moderate and 15 % high; 10 and 250 µs are ours",
-        advice="Find in the gaps named here what the host does before it launches: Python code, logging, work on the "
-        "CPU. Move it to another thread or out of the step.",
+        advice="Look at the longest gaps in the trace for what the host does before it launches: a first call or "
+        "compilation (leave warm-up steps out of the profile), Python code, logging, work on the CPU. Move it out of "
+        "the step or to another thread.",
         counter_check="Profile without stacks and shapes: gaps that go away were the profiler's.",
         find=on_trace(_host_bound),
     ),
