@@ -109,6 +109,7 @@ def summarize_trace(analysis: Analysis) -> dict[str, Any]:
         "world_size": trace.meta.world_size,
         "device": device,
         "device_name": trace.meta.device_name(device),
+        "compute_major": trace.meta.compute_major(device),
         "window_ns": trace.window[1] - trace.window[0],
     }
     for section in SECTIONS:

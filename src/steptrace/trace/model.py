@@ -32,6 +32,15 @@ class TraceMeta:
         """The name of a GPU by its index, if the trace gives one."""
         return next((str(d["name"]) for d in self.devices if d.get("id") == device and d.get("name")), None)
 
+    def compute_major(self, device: int | None) -> int | None:
+        """The major number of an NVIDIA GPU's compute capability; None if the trace does not say it, or is AMD's.
+
+        AMD's driver fills the same field with a number of its own. Its GPUs run 64 threads at once, NVIDIA's 32.
+        """
+        found = next((d for d in self.devices if d.get("id") == device and d.get("warpSize") in (None, 32)), {})
+        major = found.get("computeMajor")
+        return major if isinstance(major, int) and major > 0 else None
+
     def multiprocessors(self, device: int) -> int | None:
         """The number of multiprocessors (SMs, compute units) of a GPU, if the trace gives it."""
         count = next((d.get("numSms") for d in self.devices if d.get("id") == device), None)

@@ -15,6 +15,9 @@ from steptrace.metrics.input import MODERATE_SHARE
 LOW_PRECISION_SHARE: Final = 0.10
 #: Below this share of the matrix work on tensor cores they count as badly used.
 TENSOR_CORE_SHARE: Final = 0.50
+#: Compute capabilities (major numbers) of NVIDIA's first GPUs with tensor cores, and of the first with bf16 and TF32.
+TENSOR_CORES_SINCE: Final = 7
+AMPERE: Final = 8
 #: Half the bytes, and twice the rate of TF32 on tensor cores: what 16 bits can save of work in 32.
 _SAVED_BY_HALF: Final = 0.5
 
@@ -22,7 +25,8 @@ _SAVED_BY_HALF: Final = 0.5
 def _tensor_cores(window: Window) -> Iterator[Match]:
     found = window.entry.get("precision") or {}
     without, using = found.get("tensor_core_no_ns"), found.get("tensor_core_ns")
-    if without is None or using is None or without + using == 0:
+    major = window.entry.get("compute_major")
+    if without is None or using is None or without + using == 0 or (major is not None and major < TENSOR_CORES_SINCE):
         return
     share, cost_ns = using / (without + using), _at_most_compute(window, without)
     if share >= TENSOR_CORE_SHARE or window.share(cost_ns) < MODERATE_SHARE:
@@ -38,7 +42,7 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
             *_telling(found, window, "no"),
         ),
         cost_ns_per_step=cost_ns,
-        advice=None if wide else _NARROW_ADVICE,
+        advice=_wide_advice(major) if wide else _NARROW_ADVICE,
     )
 
 
@@ -63,6 +67,7 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
             "the ceiling takes it that half the bytes, at twice the rate, save half",
         ),
         cost_ns_per_step=cost_ns,
+        advice=_format_advice(window.entry.get("compute_major")),
     )
 
 
@@ -81,6 +86,30 @@ def _telling(found: Json, window: Window, tensor_core: str) -> list[str]:
     return [f"{row['short_name']}: {duration(window.each(row['ns']))} {window.per}" for row in rows[:3]]
 
 
+def _format_advice(major: int | None) -> str | None:
+    """Which 16-bit format a GPU can do; None, for the rule's own advice, where it is not known."""
+    if major is None:
+        return None
+    return _BF16_ADVICE if major >= AMPERE else _FP16_ADVICE.format(major=major)
+
+
+def _wide_advice(major: int | None) -> str | None:
+    return f"{_BF16_ADVICE} {_TF32_ADVICE}" if major is not None and major >= AMPERE else _format_advice(major)
+
+
+_BF16_ADVICE: Final = "Train under bf16 autocast: weights and optimizer state stay in 32 bits."
+_FP16_ADVICE: Final = (
+    "Train under fp16 autocast with a gradient scaler (`torch.amp.GradScaler`): weights and optimizer state stay in 32 "
+    "bits. This GPU (compute capability {major}) has neither bf16 arithmetic nor TF32."
+)
+_TF32_ADVICE: Final = (
+    'Where the formulas need 32 bits, allow TF32: `torch.set_float32_matmul_precision("high")` and '
+    '`torch.backends.cudnn.conv.fp32_precision = "tf32"`.'
+)
+_OLDER_ADVICE: Final = (
+    "NVIDIA's GPUs before Ampere (compute capability below 8) have neither bf16 nor TF32: there fp16 autocast with a "
+    "gradient scaler (`torch.amp.GradScaler`)."
+)
 _NARROW_ADVICE: Final = (
     "Make the sizes that go into products multiples of 8 (channels, features, vocabulary, batch), and for "
     "convolutions use channels_last."
@@ -93,10 +122,9 @@ ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
         f"runs on tensor cores, and what does not takes at least {percent(MODERATE_SHARE)} of the step",
         basis="PyTorch's TensorBoard plugin speaks where none does; the TensorFlow Profiler calls less than 50 % of "
         "the matrix unit low; 5 % of the step is ours",
-        advice="Train under bf16 autocast; where the formulas need 32 bits, allow TF32: "
-        '`torch.set_float32_matmul_precision("high")` and `torch.backends.cudnn.conv.fp32_precision = "tf32"`.',
+        advice=f"{_BF16_ADVICE} {_TF32_ADVICE} {_OLDER_ADVICE}",
         counter_check="A GPU without tensor cores for the type has nothing to gain, nor has work bound by memory: look "
-        "whether these kernels get shorter. The loss must stay within the study's tolerance.",
+        "whether these kernels get shorter. The loss curve must stay the same.",
         find=on_trace(_tensor_cores),
         study="precision",
     ),
@@ -105,10 +133,9 @@ ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
         condition=f"less than {percent(LOW_PRECISION_SHARE)} of kernel time is in 16 bits or less, there is matrix "
         f"work, and half of the 32-bit time is at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler speaks below 10 % of 16 bits; the 5 % is ours",
-        advice="Train under bf16 autocast (here `precision=bf16`): weights and optimizer state stay in 32 bits. "
-        "NVIDIA's GPUs before Ampere have no bf16: there fp16 with a gradient scaler.",
-        counter_check="The equivalence check must pass and the loss curve be the same; casts are kernels of their own, "
-        "so a step of many small operators may gain nothing.",
+        advice=f"{_BF16_ADVICE} {_OLDER_ADVICE}",
+        counter_check="The loss curve must stay the same; casts are kernels of their own, so a step of many small "
+        "operators may gain nothing.",
         find=on_trace(_bf16_fits),
         study="precision",
         explained_by=("tensor_cores_unused",),
