@@ -173,7 +173,7 @@ COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
         condition="a step has several passes through DistributedDataParallel, gradients are reduced in more than the "
         f"last, and that takes at least {percent(REDUNDANT_SHARE)} of the step",
         basis="PyTorch's documentation of no_sync; 1 % is the default noise floor",
-        advice="Wrap all passes but the last of a step in `model.no_sync()` (here `distributed.no_sync=true`).",
+        advice="Wrap all passes but the last of a step in `model.no_sync()`.",
         counter_check="All-reduces of a step must drop to those of one pass, the gradients stay the same; those that "
         "computation hides cost nothing.",
         find=on_trace(_redundant),

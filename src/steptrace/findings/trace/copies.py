@@ -75,8 +75,8 @@ COPY_RULES: Final[tuple[Rule, ...]] = (
         name="copy_bound",
         condition=f"copies and sets that no kernel hides take at least {percent(MODERATE_SHARE)} of the step",
         basis="the TensorFlow Profiler calls 5 % of copies to and from the device moderate and 20 % high",
-        advice="Copy the next batch on a stream of its own while this one trains (data.device_prefetch), in a smaller "
-        "type, and leave values on the device.",
+        advice="Copy the next batch on a stream of its own while this one trains, in a smaller type, and leave values "
+        "on the device.",
         counter_check="Train on one batch kept on the device: its step is what perfect copies would give.",
         find=on_trace(_copy_bound),
         study="input_pipeline",

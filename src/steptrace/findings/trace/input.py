@@ -29,6 +29,16 @@ def _input_bound(window: Window) -> Iterator[Match]:
     )
 
 
+#: As the rule on studies, in words for any program.
 INPUT_RULES: Final[tuple[Rule, ...]] = tuple(
-    replace(rule, find=on_trace(_input_bound)) for rule in STEP_TIME_RULES if rule.name == "input_bound"
+    replace(
+        rule,
+        find=on_trace(_input_bound),
+        advice="Give the loader more workers (`DataLoader(num_workers=..., persistent_workers=True)`), or take work "
+        "off them: decode beforehand, make a sample cheaper, or decode on the GPU.",
+        counter_check="Train for some steps on a few batches kept in memory: such a step is what a perfect loader "
+        "would give. Workers gain nothing where there are no processors for them.",
+    )
+    for rule in STEP_TIME_RULES
+    if rule.name == "input_bound"
 )

@@ -1,0 +1,167 @@
+"""What findings on a trace advise: what the recorded GPU can do, what fills the gaps, what is wrong with the trace."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import TraceBuilder
+from steptrace.findings import RANK_RULES, TRACE_RULES, find_in_trace
+from steptrace.findings.model import Finding
+from steptrace.summary import summarize
+
+US, MS = 1_000, 1_000_000
+SGEMM = "volta_sgemm_128x64_nn"
+TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel_cutlass"
+
+
+def entry_of(builder: TraceBuilder, folder: Path) -> dict[str, Any]:
+    entry: dict[str, Any] = summarize([builder.write(folder / "made.json")])[0]["traces"][0]
+    return entry
+
+
+def found(entry: dict[str, Any], rule: str) -> list[Finding]:
+    return [finding for finding in find_in_trace(entry) if finding.rule == rule]
+
+
+def multiplying(name: str, **gpu: Any) -> TraceBuilder:
+    builder = TraceBuilder(deviceProperties=[{"id": 0, "name": "made", **gpu}])
+    for k in range(3):
+        builder.step(k, k * MS, MS)
+        builder.kernel(k * MS + US, k * MS + 3 * US, 900 * US, name)
+    return builder
+
+
+@pytest.mark.parametrize(("kernel", "rule"), [(SGEMM, "tensor_cores_unused"), (TF32, "fp32_where_bf16_fits")])
+@pytest.mark.parametrize(
+    ("gpu", "said", "unsaid"),
+    [
+        ({"computeMajor": 7, "warpSize": 32}, "fp16 autocast with a gradient scaler", "bf16 autocast"),
+        ({"computeMajor": 8, "warpSize": 32}, "bf16 autocast", "fp16"),
+        ({}, "before Ampere", "This GPU"),
+        ({"computeMajor": 9, "warpSize": 64}, "before Ampere", "This GPU"),  # AMD's number says nothing of NVIDIA's
+    ],
+)
+def test_advice_on_formats_fits_the_gpu(
+    tmp_path: Path, kernel: str, rule: str, gpu: dict[str, int], said: str, unsaid: str
+) -> None:
+    (finding,) = found(entry_of(multiplying(kernel, **gpu), tmp_path), rule)
+    assert said in finding.advice
+    assert unsaid not in finding.advice
+    assert ("allow TF32" in finding.advice) == (kernel == SGEMM and gpu.get("computeMajor") != 7)
+
+
+def test_a_gpu_without_tensor_cores_leaves_none_unused(tmp_path: Path) -> None:
+    assert found(entry_of(multiplying(SGEMM, computeMajor=6, warpSize=32), tmp_path), "tensor_cores_unused") == []
+
+
+def waiting(call: str, length: int, *, steps: bool = True) -> TraceBuilder:
+    """Three steps whose first begins with one call, the kernels a while after it."""
+    builder = TraceBuilder()
+    for k in range(3):
+        ts = k * MS
+        if steps:
+            builder.step(k, ts, MS)
+        if k == 0:
+            builder.call(call, ts + 10 * US, length)
+        builder.op("aten::add", ts + 549 * US, 50 * US)
+        builder.kernel(ts + 550 * US, ts + 553 * US, 440 * US, "triton_poi_fused_0")
+    return builder
+
+
+def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_path: Path) -> None:
+    builder = waiting("cudaFree", 530 * US)
+    for k in (1, 2):  # nothing else to wait for
+        builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
+    (finding,) = found(entry_of(builder, tmp_path), "host_bound")
+    assert "single long calls into its own runtime: 0.53 ms in cudaFree before the first GPU work" in finding.claim
+    assert "a gap of 0.553 ms before the first GPU work: 0.53 ms in cudaFree" in finding.evidence
+    assert "warm-up steps" in finding.advice
+
+
+def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
+    (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
+    assert "something else than launching" in finding.claim
+    assert finding.evidence[2:] == (
+        "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
+        "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
+        "a gap of 0.553 ms before the first GPU work, outside the GPU's runtime",
+    )
+
+
+def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing(tmp_path: Path) -> None:
+    entry = entry_of(waiting("cudaFree", 530 * US, steps=False), tmp_path)
+    assert (entry["host_gaps"]["gap_ns"], entry["host_gaps"]["long_call_ns"]) == (2 * 560 * US, 0)
+    (finding,) = found(entry, "host_bound")
+    assert "something else than launching" in finding.claim
+    assert any("before the first GPU work: 0.53 ms in cudaFree" in line for line in finding.evidence)
+
+
+def test_no_gpu_no_gaps(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.op("aten::add", 0, US)
+    assert entry_of(builder, tmp_path)["host_gaps"] is None
+
+
+def busy(steps: int = 3) -> TraceBuilder:
+    builder = TraceBuilder()
+    for k in range(steps):
+        builder.step(k, k * MS, MS)
+        builder.kernel(k * MS + US, k * MS + 3 * US, 990 * US, "triton_poi_fused_0")
+    return builder
+
+
+def test_each_defect_of_a_trace_has_its_own_advice(tmp_path: Path) -> None:
+    builder = busy()
+    builder.gpu("early", 10 * US, US, None, stream=8)
+    (finding,) = found(entry_of(builder, tmp_path), "poor_trace")
+    assert "have no launch" in finding.evidence[0]
+    assert "before the profiler starts" in finding.advice
+    builder = busy()
+    builder.call("cudaLaunchKernel", 5 * US, US)
+    (finding,) = found(entry_of(builder, tmp_path), "poor_trace")
+    assert "before it stops" in finding.advice
+
+
+def test_an_empty_last_step_is_called_so(tmp_path: Path) -> None:
+    builder = busy()
+    builder.step(3, 3 * MS, 40 * US)
+    (finding,) = found(entry_of(builder, tmp_path), "poor_trace")
+    assert finding.claim.startswith("1 of 4 steps launched no GPU work: figures a step are means with step 3 (40 µs)")
+    assert "contradicts" not in finding.claim
+    assert "Stop the profiler with the last training step" in finding.advice
+
+
+def test_places_that_cost_together_are_named_with_one_figure() -> None:
+    sites = [
+        {"file": "a.py", "line": n, "count": 3, "blocked_ns": 3 * n * US, "exposed_idle_ns": 0, "ceiling_ns": 0,
+         "saved_ns": 0}
+        for n in (10, 20, 30, 40)
+    ]  # fmt: skip
+    parts = {"compute": 30 * MS, "exposed_memory": 0, "exposed_comm": 0, "idle_sync": 0}
+    (finding,) = find_in_trace(
+        {
+            "syncs": {"sites": sites},
+            "whatif": {"all_saved_ns": 6 * MS, "all_ceiling_ns": 9 * MS},
+            "step_parts": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
+            "critical_path": {"classes": [{"class": "sync", "saved_ns": MS}]},
+        }
+    )
+    assert (finding.rule, finding.cost_ns_per_step) == ("syncs_together", MS)
+    assert finding.claim.endswith("moves to the next: a.py:40; a.py:30; a.py:20; …")
+    assert " ms" not in finding.claim
+
+
+def test_rules_on_traces_speak_of_any_program() -> None:
+    for rule in (*TRACE_RULES, *RANK_RULES):
+        for words in (
+            "variant",
+            "equivalence",
+            "the report",
+            "data.",
+            "precision=",
+            "distributed.",
+            "scale.",
+            "here `",
+        ):
+            assert words not in f"{rule.advice} {rule.counter_check}", (rule.name, words)
