@@ -53,6 +53,12 @@ def trace(**changes: object) -> Json:
         "gpu": {**{k: 2 * v for k, v in step.items()}, "activities": 42, "span_ns": 20_000_000, "overlap_pct": None},
         "gpu_busy_pct": 70.0,
         "sm_weighted_pct": 41.0,
+        "overview": {
+            "kind": "gpu", "steps": 2, "window_ns": 20_000_000, "step_ns": 10e6, "device_compute_share": 0.6,
+            "operators": [],
+            "parts_ns": {"compute": 12_000_000, "memory": 2_000_000, "comm": 0, "input": 0, "sync": 4_000_000,
+                         "host": 2_000_000, "dependency": 0, "unknown": 0},
+        },
         "steps": [{"index": i, "start_ns": 0, "dur_ns": 10_000_000, **step} for i in (4, 5)],
         "idle": {
             "by_stream": [{"device": 0, "stream": 7, "host_wait_ns": 5_000_000, "kernel_wait_ns": 10, "other_ns": 0}],
@@ -122,7 +128,7 @@ def without_gpu() -> Json:
         gpu=gpu, device=None, device_name=None, gpu_busy_pct=None, sm_weighted_pct=None, syncs=syncs, kernels=[],
         idle={"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}, steps=[],
         kernels_per_step=None, quality={"launch_coverage": None, "checks": []}, devices=[], temporal=[],
-        kernel_types=[], launches=None, queues=[], copies=[], series=None,
+        kernel_types=[], launches=None, queues=[], copies=[], series=None, overview=None,
         annotations=[{**trace()["annotations"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
     )  # fmt: skip
 
@@ -164,6 +170,9 @@ def test_every_shown_topic_defines_its_figures(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     for topic in TOPICS:
         assert topic.terms
+        if f'id="{topic.id}"' not in page:
+            assert topic.heading in text_of(page)[text_of(page).index("Not measured, since") :]
+            continue
         place = page[page.index(f'id="{topic.id}"') :]
         section = place[: place.index("</section>")]
         shown = any(tag in section for tag in ("<table", "<svg", '<dl class="facts'))
@@ -175,9 +184,12 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     words = text_of(written(tmp_path, without_gpu()))
     assert "No GPU activity in this trace: its GPU figures were not measured." in words
     assert "GPU busy not measured" in words
-    assert words.count("Not measured: the trace holds no GPU activity.") == 6
-    assert "Not measured: the trace holds neither GPU activity nor a collective of the host." in words
-    assert "Not measured: the trace holds no GPU activity with its launch." in words
+    missing = words[words.index("Not measured, since") :]
+    assert missing.startswith(
+        "Not measured, since the trace holds no GPU activity: GPU time, Why the GPU is idle, Kernels, "
+    )
+    assert "Not measured, since the trace holds neither GPU activity nor a collective of the host: Commun" in missing
+    assert "Not measured, since the trace holds no GPU activity with its launch: Queues" in missing
     assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms not measured not measured not measured" in words
     assert "Excess delays" not in words
     assert "0 ns" not in words
@@ -225,13 +237,93 @@ def test_one_sync_is_said_in_the_singular(tmp_path: Path) -> None:
 
 
 def test_ranks_stand_side_by_side_and_then_each_by_itself(tmp_path: Path) -> None:
-    page = written(tmp_path, trace(), trace(rank=1, gpu_busy_pct=50.0), without_gpu())
+    page = written(tmp_path, trace(), trace(rank=1, gpu_busy_pct=50.0), {**without_gpu(), "rank": 2})
     words = text_of(page)
     assert "Rank 1 NVIDIA H200 10.0 ms 50 %" in words
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     for target in re.findall(r'href="#([^"]+)"', page):
         assert target in ids
+
+
+def a_finding(severity: str, rule: str, cost: int | None) -> Json:
+    return {
+        "rule": rule, "severity": severity, "claim": f"it is {rule}", "cost_ns_per_step": cost, "source": None,
+        "evidence": ["seen"], "advice": f"mend {rule}", "counter_check": "look again", "variant": None,
+        "cost_share": None, "basis": None, "study": None, "condition": None,
+    }  # fmt: skip
+
+
+def test_the_headline_takes_all_its_shares_from_the_parts_of_the_steps(tmp_path: Path) -> None:
+    """The causes of idle time over the GPU's span know nothing of the time before its first work."""
+    parts = {
+        **dict.fromkeys(trace()["overview"]["parts_ns"], 0),
+        "compute": 200_000,
+        "sync": 800_000,
+        "host": 19 * 10**6,
+    }
+    words = text_of(written(tmp_path, trace(overview={**trace()["overview"], "parts_ns": parts})))
+    assert "GPU busy 1.0 % of the steps; 96 % of its idle time: the host had launched nothing; 2 syncs" in words
+
+
+def test_what_the_headline_says_is_not_said_twice(tmp_path: Path) -> None:
+    raw = without_gpu()
+    raw["quality"]["warnings"] = ["no GPU activity: GPU figures were not measured"]
+    words = text_of(written(tmp_path, raw))
+    assert "No GPU activity in this trace" in words
+    assert "Read with care" not in words
+
+
+@pytest.mark.parametrize("raw", [trace(), without_gpu()])
+def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, raw: Json) -> None:
+    assert "What to do first No rule found anything to advise." in text_of(written(tmp_path, raw))
+    found = [a_finding("info", "small", None)]
+    assert "What to do first It is small mend small" in text_of(written(tmp_path, {**raw, "findings": found}))
+
+
+def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
+    found = [a_finding("info", "useless", 0), a_finding("info", "small", None)]
+    words = text_of(written(tmp_path, trace(findings=found)))
+    assert "What to do first It is small" in words
+    assert "it is useless" in words[words.index("Evidence and counter-checks") :].lower()
+
+
+def test_several_traces_begin_with_the_severest_finding_of_any(tmp_path: Path) -> None:
+    first = trace(findings=[a_finding("info", "dear", 9_000_000), a_finding("warning", "both", 1_000_000)])
+    second = trace(rank=1, findings=[a_finding("high", "severe", 10), a_finding("warning", "both", 2_000_000)])
+    page = written(tmp_path, first, second)
+    words = text_of(page)
+    box = words[words.index("What to do first") : words.index("Evidence and counter-checks")]
+    assert re.findall(r"(Rank \d) ?: it is (\w+)", box) == [
+        ("Rank 1", "severe"),
+        ("Rank 1", "both"),
+        ("Rank 0", "dear"),
+    ]
+    assert words.index("What to do first") < words.index("Launch coverage")
+    for target in re.findall(r'href="#([^"]+)"', page):
+        assert f'id="{target}"' in page
+    assert trace_page.in_words({"traces": [first, second]}) == (
+        "2 traces\nFirst: Rank 1: it is severe (up to 10.0 ns per step)\n  mend severe"
+    )
+
+
+def test_traces_that_repeat_a_rank_go_by_their_files(tmp_path: Path) -> None:
+    raw = [trace(path=f"{folder}/one.json.gz") for folder in ("a", "b")]
+    assert [view.title for view in build({"traces": raw})] == ["a/one.json.gz", "b/one.json.gz"]
+    trace_page.write({"traces": raw, "warnings": ["these are two jobs"], "ranks": None}, tmp_path / "report.html")
+    words = text_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert words.count("These are two jobs.") == 1
+    assert "Rank 0" not in words
+    assert "Which rank" not in words
+
+
+def test_gpus_of_two_ranks_are_not_called_by_one_number(tmp_path: Path) -> None:
+    raw = [trace(rank=rank, device_name=None) for rank in (0, 1)]
+    words = text_of(written(tmp_path, *raw))
+    assert "Rank 1 GPU without a name" in words
+    assert "Device GPU 0" not in words
+    named = text_of(written(tmp_path, trace(), trace(rank=1)))
+    assert "Device 2 × NVIDIA H200" in named
 
 
 def test_an_empty_summary_is_one_clear_error(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def findings(items: Sequence[Finding]) -> Html:
                 "condition": found[0].condition,
                 "basis": found[0].basis,
                 "study": found[0].study,
-                "severity": min((item.severity for item in found), key=_rank),
+                "severity": min((item.severity for item in found), key=severity_rank),
                 "findings": found,
             }
             for (rule, advice, counter_check), found in groups.items()
@@ -241,7 +241,8 @@ def findings(items: Sequence[Finding]) -> Html:
     )
 
 
-def _rank(severity: str) -> int:
+def severity_rank(severity: str) -> int:
+    """The place of a severity: 0 for the severest."""
     return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
 
 

@@ -65,9 +65,9 @@ def step_parts(study: Study) -> InlineSvg | None:
 
 
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
-    """The first findings, which matter most: one of each rule."""
+    """The first findings, which matter most, one of each rule; what can save nothing only where nothing else is."""
     by_rule: dict[str, Finding] = {}
-    for finding in findings:
+    for finding in [item for item in findings if item.cost_ns_per_step != 0] or findings:
         by_rule.setdefault(finding.rule, finding)
     return list(by_rule.values())[:MOST_FINDINGS]
 

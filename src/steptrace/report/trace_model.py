@@ -1,6 +1,6 @@
 """What the page of one or more traces shows, as plain data; `build` reads it from a summary.json's content."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,17 +80,17 @@ def build(summary: Mapping[str, Any]) -> tuple[TraceView, ...]:
     traces = summary.get("traces")
     if not traces:
         raise RecordError("summary holds no traces", expected="the content of a summary.json of `steptrace analyze`")
-    several = len(traces) > 1
-    return tuple(_view(raw, several) for raw in traces)
+    titles = _titles(traces)
+    return tuple(_view(raw, title) for raw, title in zip(traces, titles, strict=True))
 
 
-def _view(raw: Mapping[str, Any], several: bool) -> TraceView:  # noqa: FBT001  (private, one caller)
+def _view(raw: Mapping[str, Any], title: str) -> TraceView:
     gpu, quality = raw.get("gpu") or {}, raw.get("quality") or {}
     idle, syncs = raw.get("idle") or {}, raw.get("syncs") or {}
     sites_per_step = syncs.get("per_step") is not None
     has_gpu = bool(gpu.get("activities"))
     return TraceView(
-        title=_title(raw, several),
+        title=title,
         path=str(raw.get("path") or ""),
         sha256=raw.get("sha256"),
         rank=raw.get("rank"),
@@ -125,9 +125,26 @@ def _view(raw: Mapping[str, Any], several: bool) -> TraceView:  # noqa: FBT001  
     )
 
 
-def _title(raw: Mapping[str, Any], several: bool) -> str:  # noqa: FBT001  (private, one caller)
-    name = Path(str(raw.get("path") or "trace")).name
-    return f"Rank {raw['rank']}" if several and raw.get("rank") is not None else name
+def _titles(traces: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each trace is called: its file's name, with as many folders as tell it from the others.
+
+    Of several traces the rank, unless two say the same: then they are no ranks of one job.
+    """
+    paths = [Path(str(raw.get("path") or "trace")) for raw in traces]
+    said = [raw["rank"] for raw in traces if raw.get("rank") is not None]
+    by_rank = len(traces) > 1 and len(set(said)) == len(said)
+    longest = max(len(path.parts) for path in paths)
+    names = next(
+        (found for n in range(1, longest) if len(set(found := _last(paths, n))) == len(paths)), _last(paths, longest)
+    )
+    return [
+        f"Rank {raw['rank']}" if by_rank and raw.get("rank") is not None else name
+        for raw, name in zip(traces, names, strict=True)
+    ]
+
+
+def _last(paths: Sequence[Path], count: int) -> list[str]:
+    return ["/".join(path.parts[-count:]) for path in paths]
 
 
 def _parts(times: Mapping[str, Any]) -> tuple[Part, ...]:

@@ -1,18 +1,24 @@
 """The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from markupsafe import Markup
 
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
+from steptrace.report import overview as first_look
 from steptrace.report import parts_figures
 from steptrace.report.build import finding
-from steptrace.report.html import findings
+from steptrace.report.html import findings, severity_rank
 from steptrace.report.markup import Html, page, render
-from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic, Topic
+from steptrace.report.model import Finding
+from steptrace.report.overview_model import trace_overview
+from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic
 from steptrace.report.trace_model import TraceView, build
 
 
@@ -22,29 +28,28 @@ def write(summary: Mapping[str, Any], out: Path) -> None:
     Raises:
         RecordError: the summary holds no traces.
     """
-    text = page_html(build(summary), summary.get("ranks") or {})
+    text = page_html(build(summary), summary.get("ranks") or {}, summary.get("warnings") or ())
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".part")
     partial.write_text(text, encoding="utf-8")
     partial.replace(out)  # never half a page
 
 
-def page_html(traces: Sequence[TraceView], ranks: Mapping[str, Any]) -> str:
-    """The whole page: one trace with a section a topic, or all ranks side by side and then each by itself."""
+def page_html(traces: Sequence[TraceView], ranks: Mapping[str, Any], warnings: Sequence[str] = ()) -> str:
+    """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
     if len(traces) == 1:
         trace = traces[0]
-        toc = [
-            *((topic.id, topic.heading) for topic in TOPICS),
-            *([("findings", "Findings")] if trace.findings else []),
-        ]
-        return page(f"{trace.title} – steptrace", _intro(traces, toc) + _topics(trace, 2, "", "trace"), toc)
+        shown, body = _topics(trace, 2, "", "trace")
+        toc = [*shown, *([("findings", "Findings")] if trace.findings else [])]
+        return page(f"{trace.title} – steptrace", _intro(traces, toc, warnings) + body, toc)
     together = [topic for topic in RANK_TOPICS if topic.shown(ranks)]
     toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic in together)]
     found = [finding(item) for item in ranks.get("findings") or ()]
     toc += [("findings", "Findings on all ranks")] if found else []
     toc += [(f"trace-{i}", trace.title) for i, trace in enumerate(traces)]
     chart = parts_figures.span_chart(traces, "span")
-    overview = render("trace_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
+    overview = render("trace_first", **first_of_all(traces, found))
+    overview += render("trace_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
     overview += Markup("").join(_rank_topic(topic, ranks, traces) for topic in together)
     if found:
         heading = "Findings on all ranks together"
@@ -55,24 +60,38 @@ def page_html(traces: Sequence[TraceView], ranks: Mapping[str, Any]) -> str:
             trace=trace,
             id=f"trace-{i}",
             sentence=headline(trace),
-            body=_topics(trace, 3, f"trace-{i}-", f"t{i}"),
+            body=_topics(trace, 3, f"trace-{i}-", f"t{i}")[1],
         )
         for i, trace in enumerate(traces)
     ]
-    return page("Traces – steptrace", _intro(traces, toc) + overview + Markup("").join(each), toc)
+    return page("Traces – steptrace", _intro(traces, toc, warnings) + overview + Markup("").join(each), toc)
+
+
+def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
+    """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
+    named = [(item, trace) for trace in traces for item in trace.findings]
+    found = [*together, *(replace(item, variant=trace.title) for item, trace in named)]
+    ranked = sorted(found, key=lambda item: (severity_rank(item.severity), -(item.cost_ns_per_step or 0)))
+    chosen = first_look.recommended(ranked)
+    places = {trace.title: f"trace-{i}-findings" for i, trace in enumerate(traces)}
+    anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
+    return {"items": chosen, "more": len(found) - len(chosen), "anchor": anchor}
 
 
 def headline(trace: TraceView) -> str:
-    """What the trace says, in one sentence made from its data."""
+    """What the trace says, in one sentence made from its data: shares of the steps, or of the GPU's span without."""
     if not trace.has_gpu:
         return "No GPU activity in this trace: its GPU figures were not measured."
     over = "the steps" if trace.steps else "the GPU's span"
-    clauses = [f"GPU busy {fmt.percent(trace.gpu_busy_pct)} of {over}"]
-    idle = sum(part.ms for part in trace.idle_causes)
-    if idle > 0:
-        cause = max(trace.idle_causes, key=lambda part: part.ms)
-        name = parts_figures.PART_NAMES.get(cause.label, cause.label)
-        clauses.append(f"{fmt.share(cause.ms / idle)} of its idle time: {name}")
+    parts = dict(trace_overview(trace.raw).parts)
+    idle = {cause: parts.get(name, 0.0) for name, cause in _IDLE_PARTS.items()}
+    busy = sum(parts.values()) - sum(idle.values())
+    share = 100 * busy / sum(parts.values()) if any(parts.values()) else trace.gpu_busy_pct
+    clauses = [f"GPU busy {fmt.percent(share)} of {over}"]
+    if any(idle.values()):
+        cause = max(idle, key=lambda name: idle[name])
+        name = _IDLE_NAMES.get(cause, parts_figures.PART_NAMES.get(cause, cause))
+        clauses.append(f"{fmt.share(idle[cause] / sum(idle.values()))} of its idle time: {name}")
     if trace.syncs_per_step is not None:
         syncs = "sync" if trace.syncs_per_step == 1 else "syncs"
         clauses.append(f"{fmt.count(trace.syncs_per_step)} {syncs} per step")
@@ -81,9 +100,36 @@ def headline(trace: TraceView) -> str:
     return "; ".join(clauses) + "."
 
 
-def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]]) -> Html:
+#: The overview's idle parts, under the names of their charts.
+_IDLE_PARTS: Final = {
+    "input": "loader",
+    "sync": "sync",
+    "host": "host",
+    "dependency": "dependency",
+    "unknown": "unknown",
+}
+#: Not every host that launches nothing is busy launching.
+_IDLE_NAMES: Final = {"host": "the host had launched nothing"}
+
+
+def in_words(summary: Mapping[str, Any]) -> str:
+    """The page in a few lines of plain text: the headline of one trace, and the first finding of one or all."""
+    traces = build(summary)
+    together = [finding(item) for item in (summary.get("ranks") or {}).get("findings") or ()]
+    items = traces[0].findings if len(traces) == 1 else first_of_all(traces, together)["items"]
+    lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
+    if not items:
+        return "\n".join([*lines, "No rule found anything to advise."])
+    first = items[0]
+    cost = "" if first.cost_ns_per_step is None else f" (up to {fmt.duration_ns(first.cost_ns_per_step)} per step)"
+    whose = f"{first.variant}: " if first.variant else ""
+    lines.append(f"First: {whose}{first.claim}{cost}")
+    return "\n".join([*lines, f"  {first.advice}"] if first.advice else lines)
+
+
+def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str]) -> Html:
     first = traces[0]
-    facts: list[tuple[str, str | None]] = [("Device", first.device), ("Traces", str(len(traces)))]
+    facts: list[tuple[str, str | None]] = [("Device", _devices(traces)), ("Traces", str(len(traces)))]
     if len(traces) == 1:
         # Without steps nothing can be said of one: these are left out, not "not measured".
         of_steps = [
@@ -103,29 +149,63 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]]) -> Html:
         ]
     title = first.title if len(traces) == 1 else f"{len(traces)} traces"
     sentence = headline(first) if len(traces) == 1 else None
-    return render("trace_intro", traces=traces, title=title, headline=sentence, facts=facts, toc=toc)
-
-
-def _topics(trace: TraceView, level: int, prefix: str, name: str) -> Html:
-    """All topics of one trace under headings of this level; `name` keeps the charts' ids apart."""
-    body = Markup("").join(_topic(topic, trace, level, prefix, name) for topic in TOPICS)
-    found = (
-        render(
-            "trace_findings", findings=findings(trace.findings), level=level, id=f"{prefix}findings", heading="Findings"
-        )
-        if trace.findings
-        else Html("")
+    # What the headline says need not be said twice.
+    said = [[text for text in t.warnings if t.has_gpu or not text.startswith(_NO_GPU)] for t in traces]
+    care = [(trace.title, texts) for trace, texts in zip(traces, said, strict=True) if texts]
+    return render(
+        "trace_intro",
+        traces=traces,
+        title=title,
+        headline=sentence,
+        facts=facts,
+        toc=toc,
+        warnings=warnings,
+        care=care,
     )
-    return Html(body + found)
 
 
-def _topic(topic: Topic, trace: TraceView, level: int, prefix: str, name: str) -> Html:
-    charts = topic.charts(trace, name)
-    body = render(topic.id, folder="topics", t=trace, level=level, charts=charts, **topic.data(trace))
-    # Where no figure is shown, none is to be explained.
-    shown = any(tag in body for tag in ("<table", "<svg", "<dl"))
-    terms = tuple(term.of(steps=bool(trace.steps)) for term in topic.terms) if shown else ()
-    return render("trace_topic", id=prefix + topic.id, heading=topic.heading, level=level, terms=terms, body=body)
+_NO_GPU: Final = "no GPU activity"
+
+
+def _devices(traces: Sequence[TraceView]) -> str | None:
+    """The names of all traces' GPUs, each with its number; None where there is no GPU or no name."""
+    names = Counter(trace.raw["device_name"] for trace in traces if trace.raw.get("device_name"))
+    return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
+
+
+def _topics(trace: TraceView, level: int, prefix: str, name: str) -> tuple[list[tuple[str, str]], Html]:
+    """The topics of one trace under headings of this level, with the contents; `name` keeps the charts' ids apart.
+
+    One that has nothing but the reason why it was not measured is named in a line at the end, by its reason.
+    """
+    shown, body, missing = [], Html(""), dict[str, list[str]]()
+    for topic in TOPICS:
+        charts = topic.charts(trace, name)
+        text = render(topic.id, folder="topics", t=trace, level=level, charts=charts, **topic.data(trace))
+        reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None
+        if reason is not None:
+            missing.setdefault(reason[1] or _UNKNOWN, []).append(topic.heading)
+            continue
+        # Where no figure is shown, none is to be explained.
+        figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
+        terms = tuple(term.of(steps=bool(trace.steps)) for term in topic.terms) if figures else ()
+        section = render(
+            "trace_topic", id=prefix + topic.id, heading=topic.heading, level=level, terms=terms, body=text
+        )
+        shown.append((prefix + topic.id, topic.heading))
+        body += section
+    if trace.findings:
+        found = findings(trace.findings)
+        body += render("trace_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
+    reasons = [(Markup(reason), names) for reason, names in missing.items()]
+    return shown, Html(body + render("trace_missing", reasons=reasons))
+
+
+#: A topic's body that says only why it was not measured.
+_NOT_MEASURED: Final = re.compile(
+    r'<p class="empty">(?:Not measured|GPU time was not measured)(?:: ((?:(?!</p>).)*?))?\.?</p>', re.DOTALL
+)
+_UNKNOWN: Final = "the trace holds nothing to measure it by"
 
 
 def _rank_topic(topic: RankTopic, ranks: Mapping[str, Any], traces: Sequence[TraceView]) -> Html:
