@@ -66,7 +66,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
         claim=f"the GPU waits for single long calls into its own runtime: {_longest_call(window, gaps['gaps'])}"
         if in_calls
-        else f"the GPU waits for the host, which does something else than launching: {duration(idle_ns)} {window.per}",
+        else f"the GPU waits for the host, which does something else than launching{_longest_gap(window, gaps['gaps'])}",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
             f"{number(count)} launches {window.per}, half of them of {duration(kernel_ns)} of GPU work or more",
@@ -84,6 +84,12 @@ def _longest_call(window: Window, gaps: Sequence[Json]) -> str:
     calls = [(call["ns"], call["name"], gap) for gap in counted for call in gap["calls"]]
     ns, name, gap = max(calls, key=lambda call: call[0])
     return f"{duration(ns)} in {name} {_where(gap)}"
+
+
+def _longest_gap(window: Window, gaps: Sequence[Json]) -> str:
+    """The longest gap that counts, as the end of a sentence."""
+    counted = [gap for gap in gaps if window.steps or gap["where"] == "between"]
+    return f", for longest {duration(counted[0]['dur'])} {_where(counted[0])}" if counted else ""
 
 
 def _gap_in_words(gap: Json) -> str:
