@@ -60,14 +60,72 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert pd.read_parquet(tables / "sync_sites.parquet")["count"].tolist() == [2]
 
 
-def test_ranks_are_sorted_and_repeated_ones_are_told(tmp_path: Path) -> None:
+def test_ranks_are_sorted_and_repeated_ones_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, rank in (("a", 1), ("b", 0), ("c", 1)):
         _two_steps(rank).write(tmp_path / "in" / f"{name}.json")
     summary = _analyze(tmp_path / "out", tmp_path / "in")
     assert [(entry["rank"], Path(entry["path"]).name) for entry in summary["traces"]] == [
         (0, "b.json"), (1, "a.json"), (1, "c.json"),
     ]  # fmt: skip
-    assert [len(entry["quality"]["warnings"]) for entry in summary["traces"]] == [0, 1, 1]
+    assert [len(entry["quality"]["warnings"]) for entry in summary["traces"]] == [0, 0, 0]
+    (warning,) = summary["warnings"]
+    assert warning == (
+        "these traces are not the ranks of one job, and are not compared as such: 2 traces say that they are rank 1"
+    )
+    assert capsys.readouterr().err.count(warning) == 1
+    assert summary["ranks"] is None
+    assert not (tmp_path / "out" / "tables" / "ranks").exists()
+
+
+def test_the_page_is_named_and_said_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _two_steps().write(tmp_path / "trace.json")
+    assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("GPU busy ")
+    assert lines[1].startswith("First: ")
+    assert lines[-2:] == [str(tmp_path / "out" / name) for name in ("report.html", "summary.json")]
+
+
+def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path) -> None:
+    inputs = [_two_steps(rank).write(tmp_path / "in" / f"{rank}.json") for rank in (0, 1)]
+    out = tmp_path / "out"
+    assert main(["analyze", *map(str, inputs), "--out", str(out), "--counters"]) == 0
+    names = {file.stem for file in (out / "tables").rglob("*.parquet")}
+    mine = [out / "tables" / "trace1" / "mine.parquet", out / "tables" / "notes.txt", out / "counters" / "trace.txt"]
+    for file in mine:
+        file.write_text("mine")
+    assert main(["analyze", str(inputs[0]), "--out", str(out), "--no-report"]) == 0
+    left = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
+    assert {name for name in left if not name.startswith("tables/trace0/")} == {
+        "summary.json", *(str(file.relative_to(out)) for file in mine),
+    }  # fmt: skip
+    assert len(names) > 40  # every table that was written there was known as ours
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("summary.json", '{"accuracy": 1}'), ("summary.json", "no JSON"), ("report.html", "<html></html>")],
+)
+def test_files_of_others_are_not_overwritten(
+    tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _two_steps().write(tmp_path / "trace.json")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text(text)
+    assert main(["analyze", str(path), "--out", str(out)]) == 2
+    assert f"{out / name}: a file that steptrace analyze did not make" in capsys.readouterr().err
+    assert [file.name for file in out.iterdir()] == [name]
+    assert (out / name).read_text() == text
+
+
+def test_without_a_page_somebody_elses_stays(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    page = tmp_path / "out" / "report.html"
+    page.write_text("<html></html>")
+    _analyze(tmp_path / "out", _two_steps().write(tmp_path / "trace.json"))
+    _analyze(tmp_path / "out", tmp_path / "trace.json")
+    assert page.read_text() == "<html></html>"
 
 
 def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Any error addressed to a person becomes one message on stderr and exit code 2.
 
 import argparse
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from steptrace import __version__
-from steptrace.commands import baseline, capture, excerpt, find_batch, predict
+from steptrace.commands import analyze, baseline, capture, excerpt, find_batch, predict
 from steptrace.errors import SteptraceError
 from steptrace.record import replace_atomically
 
@@ -40,57 +39,6 @@ def _parser() -> argparse.ArgumentParser:
     for add in _COMMANDS:
         add(commands)
     return parser
-
-
-def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "analyze",
-        help="figures and a page from any PyTorch (Kineto) traces",
-        description="Read PyTorch profiler traces (.json or .json.gz; files or folders; one or more ranks) and write "
-        "summary.json, tables/ and report.html.",
-    )
-    command.add_argument("trace", nargs="+", help="trace file, or folder of trace files")
-    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
-    command.add_argument("--no-report", action="store_true", help="leave report.html out")
-    command.add_argument(
-        "--counters",
-        action="store_true",
-        help="also write counters/: each trace with tracks of queue length and memory bandwidth, for Perfetto",
-    )
-    command.set_defaults(run=_analyze)
-
-
-def _analyze(arguments: argparse.Namespace) -> int:
-    from steptrace.findings import with_trace_findings
-    from steptrace.summary import summarize, write_counters, write_tables
-
-    summary, analyses = summarize(arguments.trace)
-    summary = with_trace_findings(summary)
-    out: Path = arguments.out
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_tables(analyses, out / "tables")
-        if arguments.counters:
-            write_counters(analyses, out / "counters")
-        text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
-        replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
-    except OSError as error:
-        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
-    for entry in summary["traces"]:
-        for warning in entry["quality"]["warnings"]:
-            print(f"{entry['path']}: warning: {warning}", file=sys.stderr)  # noqa: T201
-    if not arguments.no_report:
-        _write_page(summary, out / "report.html")
-    print(out / "summary.json")  # noqa: T201
-    return 0
-
-
-def _write_page(summary: dict[str, object], out: Path) -> None:
-    """Write the page. Imported only here, so that the figures alone need no plotting library."""
-    if importlib.util.find_spec("steptrace.report.trace_page") is None:
-        print("steptrace: this build has no page for traces; summary.json is complete", file=sys.stderr)  # noqa: T201
-        return
-    importlib.import_module("steptrace.report.trace_page").write(summary, out)
 
 
 def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -127,7 +75,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 #: What adds each command to the parser, in the order of the help text.
 _COMMANDS: tuple[Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None], ...] = (
-    _add_analyze,
+    analyze.add,
     _add_diff,
     excerpt.add,
     predict.add,

@@ -1,6 +1,7 @@
 """Traces to the content of summary.json: every section in turn, over each trace and over all ranks."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -90,13 +91,22 @@ def summarize(paths: Iterable[str | Path]) -> tuple[dict[str, Any], list[Analysi
     analyses = read_each(analyze, find_traces(paths))
     analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
     entries = [summarize_trace(analysis) for analysis in analyses]
-    said = [entry["rank"] for entry in entries]
-    for entry in entries:
-        if entry["rank"] is not None and said.count(entry["rank"]) > 1:
-            entry["quality"]["warnings"].append(
-                f"{said.count(entry['rank'])} traces say that they are rank {entry['rank']}"
-            )
-    return {"schema_version": SCHEMA_VERSION, "traces": entries, "ranks": _compare_ranks(analyses)}, analyses
+    repeated = _repeated_ranks(analyses)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "warnings": [repeated] if repeated else [],
+        "traces": entries,
+        "ranks": None if repeated else _compare_ranks(analyses),
+    }, analyses
+
+
+def _repeated_ranks(analyses: list[Analysis]) -> str | None:
+    """Why these traces are not the ranks of one job; None if nothing speaks against it."""
+    said = Counter(a.trace.rank for a in analyses if a.trace.rank is not None)
+    often = [f"{count} traces say that they are rank {rank}" for rank, count in sorted(said.items()) if count > 1]
+    if not often:
+        return None
+    return f"these traces are not the ranks of one job, and are not compared as such: {', '.join(often)}"
 
 
 def summarize_trace(analysis: Analysis) -> dict[str, Any]:
@@ -138,7 +148,7 @@ def write_tables(analyses: list[Analysis], out: Path) -> None:
         tables = {**{name: getattr(analysis.trace, name) for name in TABLES}, **analysis.tables}
         for name, table in tables.items():
             table.to_parquet(folder / f"{name}.parquet", index=False)
-    if len(analyses) > 1:
+    if len(analyses) > 1 and not _repeated_ranks(analyses):
         for section in RANK_SECTIONS:
             for name, table in section.tables(analyses).items():
                 (out / "ranks").mkdir(parents=True, exist_ok=True)
