@@ -204,6 +204,32 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert not (tmp_path / "out").exists()
 
 
+_FOREIGN = {"traceEvents": [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "dur": 1, "pid": 1} for k in range(50)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps(_FOREIGN).encode(), "does not look like one of PyTorch's"),
+        (json.dumps({"traceEvents": [dict(_FOREIGN["traceEvents"][0], cat="Trace")]}).encode(), "profiler's schedule"),
+        (json.dumps({"traceEvents": []}).encode(), "profiler's schedule"),
+        (b"\xef\xbb\xbf" + _two_steps().text(), "byte order mark"),
+    ],
+)
+def test_what_is_no_trace_of_pytorch_is_called_what_it_is(
+    tmp_path: Path, text: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(text)
+    assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_excerpt_is_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["excerpt", str(tmp_path), "--out", str(tmp_path / "x.json.gz")]) == 2
+    assert f"{tmp_path}: a folder, where one trace file is expected" in capsys.readouterr().err
+
+
 def test_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["analyze"], ["analyze", "x.json"], ["no-such"]):
         with pytest.raises(SystemExit) as exit_:

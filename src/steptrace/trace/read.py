@@ -180,6 +180,13 @@ class _Reader:
         notes: list[str] = []
         columns = {kind: _without_lost_times(kind, self._join(kind), notes) for kind in _INTEGER_ARGS}
         starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
+        if not starts and any(name.startswith("X") for name in self.counts) and not self._any_known():
+            raise TraceError(
+                "a trace that does not look like one of PyTorch's: none of its events has a category of its profiler",
+                where=self.path,
+                expected="events of the categories cpu_op, cuda_runtime, kernel, ...",
+                next_step="record with torch.profiler and its export_chrome_trace",
+            )
         if not starts:
             raise TraceError(
                 "a trace without any operator, call or GPU activity",
@@ -206,6 +213,10 @@ class _Reader:
             collectives=self._collectives.values,
             notes=notes,
         )
+
+    def _any_known(self) -> bool:
+        """Whether any complete event is of a category that PyTorch's profiler writes."""
+        return any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
 
     def _join(self, kind: str) -> dict[str, NDArray[Any]]:
         parts = self._parts[kind]

@@ -6,6 +6,7 @@ no string inside can hold, since its quotation mark would be escaped there. Wher
 scanner that follows strings and brackets finds the cut instead, more slowly.
 """
 
+import codecs
 import gzip
 import re
 import zlib
@@ -135,6 +136,13 @@ class EventStream:
         scan = _scan(buffer)
         if scan.open_brackets or scan.open_string:
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
+        if buffer.startswith(codecs.BOM_UTF8):
+            return TraceError(
+                "no valid JSON: the file begins with a byte order mark (UTF-8 BOM)",
+                where=self.path,
+                expected="a Kineto trace (JSON) in UTF-8 without the mark",
+                next_step="save it without one: tail -c +4 FILE (of the unpacked file) leaves the mark out",
+            )
         return TraceError("no valid JSON", where=self.path, expected="a Kineto trace (JSON)")
 
     def _no_trace(self, why: str) -> TraceError:
@@ -197,6 +205,8 @@ def looks_like_trace(path: Path) -> bool:
 
 def _open(path: Path) -> BinaryIO:
     """Open a plain or gzipped file; the content decides, not the name."""
+    if path.is_dir():
+        raise TraceError("a folder, where one trace file is expected", where=path, next_step="name one of its files")
     try:
         with path.open("rb") as file:
             magic = file.read(2)

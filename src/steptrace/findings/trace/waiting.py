@@ -62,11 +62,12 @@ def _host_bound(window: Window) -> Iterator[Match]:
     gaps = window.entry.get("host_gaps") or {"gap_ns": 0, "long_call_ns": 0, "gaps": ()}
     in_calls = bool(gaps["gap_ns"]) and gaps["long_call_ns"] >= _MOSTLY * gaps["gap_ns"]
     named = [_gap_in_words(row) for row in gaps["gaps"][:_NAMED]]
+    elsewhere = f"the GPU waits for the host, which does something else than launching{_longest_gap(window, gaps)}"
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
         claim=f"the GPU waits for single long calls into its own runtime: {_longest_call(window, gaps['gaps'])}"
         if in_calls
-        else f"the GPU waits for the host, which does something else than launching{_longest_gap(window, gaps['gaps'])}",
+        else elsewhere,
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
             f"{number(count)} launches {window.per}, half of them of {duration(kernel_ns)} of GPU work or more",
@@ -86,9 +87,9 @@ def _longest_call(window: Window, gaps: Sequence[Json]) -> str:
     return f"{duration(ns)} in {name} {_where(gap)}"
 
 
-def _longest_gap(window: Window, gaps: Sequence[Json]) -> str:
+def _longest_gap(window: Window, gaps: Json) -> str:
     """The longest gap that counts, as the end of a sentence."""
-    counted = [gap for gap in gaps if window.steps or gap["where"] == "between"]
+    counted = [gap for gap in gaps["gaps"] if window.steps or gap["where"] == "between"]
     return f", for longest {duration(counted[0]['dur'])} {_where(counted[0])}" if counted else ""
 
 
