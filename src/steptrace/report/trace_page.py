@@ -176,7 +176,7 @@ def _devices(traces: Sequence[TraceView]) -> str | None:
 def _topics(trace: TraceView, level: int, prefix: str, name: str) -> tuple[list[tuple[str, str]], Html]:
     """The topics of one trace under headings of this level, with the contents; `name` keeps the charts' ids apart.
 
-    One that has nothing but the reason why it was not measured is named in a line at the end, by its reason.
+    One that has nothing but the reason why it was not measured is named in a line at the end.
     """
     shown, body, missing = [], Html(""), dict[str, list[str]]()
     for topic in TOPICS:
@@ -197,8 +197,16 @@ def _topics(trace: TraceView, level: int, prefix: str, name: str) -> tuple[list[
     if trace.findings:
         found = findings(trace.findings)
         body += render("trace_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
-    reasons = [(Markup(reason), names) for reason, names in missing.items()]
-    return shown, Html(body + render("trace_missing", reasons=reasons))
+    return shown, Html(body + render("trace_missing", **_missing(missing, has_gpu=trace.has_gpu)))
+
+
+def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str, Any]:
+    """The topics left out: those for want of GPU work, and the others by their reasons."""
+    of_gpu = [] if has_gpu else [reason for reason in reasons if "GPU" in reason]
+    return {
+        "without_gpu": [name for reason in of_gpu for name in reasons[reason]],
+        "others": [(Markup(reason), names) for reason, names in reasons.items() if reason not in of_gpu],
+    }
 
 
 #: A topic's body that says only why it was not measured.
