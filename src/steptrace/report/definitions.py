@@ -267,11 +267,11 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "finding_cost": Definition(
         "Up to",
-        "What a perfect remedy could save of a profiled step: a ceiling, no forecast; at most what the trace's critical "
-        "path would be shorter by without all work of the kind. Findings are ranked by it, those of a trace by severity "
-        "first; errors lead, and predicted syncs follow right after high costs. Costs do not add up, since one instant "
-        "can have several causes, and removing one may bring the next to light. A share is of the step, or of the whole "
-        "trace where it marks no steps.",
+        "What a perfect remedy could save of a profiled step: a ceiling, no forecast; at most what the trace's "
+        "critical path would be shorter by without all work of the kind. Findings are ranked by it, those of a trace "
+        "by severity first; errors lead, and predicted syncs follow right after high costs. Costs do not add up, since "
+        "one instant can have several causes, and removing one may bring the next to light. A share is of the step, or "
+        "of the whole trace where it marks no steps.",
     ),
     "coverage": Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
 }
