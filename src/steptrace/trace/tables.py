@@ -10,6 +10,7 @@ from steptrace import schema
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Columns, Ints, Mask, by_name, optional, references, text
 from steptrace.trace.events import MISSING
+from steptrace.trace.memory_order import memory_order
 from steptrace.trace.model import TraceMeta
 from steptrace.trace.read import RawTrace
 
@@ -93,7 +94,7 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
 
 def memory_table(rows: Columns) -> pd.DataFrame:
     """The allocations and releases in order of time."""
-    order = np.lexsort((rows["address"], rows["ts"]))
+    order = memory_order(rows)
     c = {name: values[order] for name, values in rows.items()}
     device = np.where(c["device_id"] < 0, MISSING, c["device_id"])
     return pd.DataFrame(
