@@ -127,6 +127,22 @@ def test_small_takes_batch_and_model_of_the_equivalence_check(write: Callable[[d
     assert predict_config(write(value), small=True, batch_size=3).batch_size == 3
 
 
+def test_small_writes_no_more_images_than_two_steps_take(
+    tmp_path: Path, write: Callable[[dict[str, Any]], Path]
+) -> None:
+    images = "steptrace.workloads.images"
+    dataset = {"_target_": f"{images}.Images", "length": 10**9, "image_size": 8, "crop": 4, "folder": str(tmp_path)}
+    value = config(dataset=dataset, batch_size=64, non_blocking=False) | {
+        "model": {"_target_": f"{images}.ImageClassifier", "width": 2, "layers": 1, "halvings": 0, "classes": 10},
+        "loss": {"_target_": "torch.nn.CrossEntropyLoss"},
+        "equivalence": {"batch_size": 2, "model": {}},
+    }
+    prediction = predict_config(write(value), small=True)
+    assert (prediction.batch_size, prediction.total) == (2, 2)  # the copies of images and labels
+    (folder,) = (entry for entry in tmp_path.iterdir() if entry.is_dir())
+    assert len(list(folder.rglob("*.png"))) == 16
+
+
 OWN_OPERATORS = """
 import torch
 from torch import nn

@@ -35,6 +35,8 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _A_STEP = "a function without required arguments that trains one step on 'cuda'"
 
 Step = Callable[[], object]
+#: How many batches a shortened data set holds: those of two steps, also where a step takes a few.
+_BATCHES = 8
 
 
 def predict_config(path: Path, *, batch_size: int | None = None, small: bool = False) -> Prediction:
@@ -58,9 +60,21 @@ def predict_config(path: Path, *, batch_size: int | None = None, small: bool = F
         config.model = OmegaConf.merge(config.model, config.equivalence.model)
     if batch_size is not None:
         config.data.batch_size = batch_size
+    if small:
+        _shorten_data(config)
     with torch.random.fork_rng(devices=[]), _importable(config.get("python_path") or []):
         prediction = _predict_second(lambda: _training_step(config), where=str(path))
     return replace(prediction, batch_size=config.data.batch_size)
+
+
+def _shorten_data(config: DictConfig) -> None:
+    """Two steps need few samples, and some of our data sets write a GPU's thousands of images when they are made.
+
+    What the `length` of somebody else's data set means is not known.
+    """
+    dataset = (config.get("data") or {}).get("dataset") or {}
+    if str(dataset.get("_target_", "")).startswith("steptrace.workloads.") and "length" in dataset:
+        config.data.dataset.length = min(int(dataset["length"]), _BATCHES * int(config.data.batch_size))
 
 
 def predict_callable(target: str) -> Prediction:
