@@ -1,7 +1,7 @@
 """Allocations of one instant come in the order in which the allocator's counter can have taken its values."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptrace.trace.events import MISSING
@@ -25,6 +25,7 @@ def is_a_walk(rows: dict[str, np.ndarray], order: np.ndarray) -> bool:
     st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3).filter(bool)), min_size=1, max_size=14),
     st.randoms(use_true_random=False),
 )
+@settings(max_examples=300, deadline=None)
 def test_the_counter_is_walked_whatever_the_order_in_the_file(start, changes, random):
     level, events = 100 + start, []
     for ts, size in sorted(changes, key=lambda change: change[0]):
@@ -42,6 +43,14 @@ def test_a_round_of_one_instant_is_entered_where_the_next_event_found_it():
     # 2 -> 1 -> 2 or 1 -> 2 -> 1: an event that found 2 comes after.
     rows = rows_of([(1, 1, 2), (1, -1, 1), (5, 3, 5)])
     assert memory_order(rows).tolist() == [1, 0, 2]
+
+
+def test_rounds_that_follow_each_other_share_the_level_they_begin_with():
+    # 0: 100 101 102 100; 1: 100 99 98 100. Each round by itself could begin anywhere.
+    rows = rows_of([(0, 1, 102), (0, 1, 101), (0, -2, 100), (1, -1, 98), (1, -1, 99), (1, 2, 100)])
+    order = memory_order(rows)
+    assert is_a_walk(rows, order)
+    assert rows["allocated"][order].tolist() == [101, 102, 100, 99, 98, 100]
 
 
 def test_without_anything_that_tells_the_file_does():

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from steptrace.intervals import Ints
-from steptrace.trace.columns import Columns
+from steptrace.trace.columns import Columns, Mask
 from steptrace.trace.events import MISSING
 
 
@@ -28,19 +28,34 @@ def memory_order(rows: Columns) -> Ints:
         if (rows["allocated"][group] == MISSING).any():
             continue
         before, after = _levels(rows, group)
-        start = (
-            int(rows["allocated"][order[first - 1]]) if first > 0 and same_device[first - 1] else _start(before, after)
-        )
-        if start is None and last < len(same_device) and same_device[last]:
-            # A round ends where it began, and that is what comes next found.
-            end = last + 1
-            while end < len(tied) and tied[end]:
-                end += 1
-            following = _levels(rows, order[last + 1 : end + 1])
-            start = _start(*following)
-            start = following[0][0] if start is None else start
+        if first > 0 and same_device[first - 1]:
+            start: int | None = int(rows["allocated"][order[first - 1]])
+        else:
+            start = _first_level(rows, order, (same_device, tied), int(first))
         order[first : last + 1] = group[_walk(before, after, start)]
     return np.asarray(order[np.argsort(rows["ts"][order], kind="stable")], dtype=np.int64)
+
+
+def _first_level(rows: Columns, order: Ints, same: tuple[Mask, Mask], first: int) -> int | None:
+    """What the counter was before the instant at `first`, a device's first one; None if nothing tells.
+
+    A round of events ends where it began, and that is what the next instant found; so rounds that follow each other all
+    begin at a level that they share.
+    """
+    same_device, tied = same
+    shared: list[int] | None = None
+    while True:
+        last = first
+        while last < len(tied) and tied[last]:
+            last += 1
+        before, after = _levels(rows, order[first : last + 1])
+        start = _start(before, after)
+        if start is not None:
+            return start
+        shared = before if shared is None else [level for level in shared if level in before]
+        if last == len(same_device) or not same_device[last]:
+            return shared[0] if shared else None
+        first = last + 1
 
 
 def _levels(rows: Columns, group: Ints) -> tuple[list[int], list[int]]:
