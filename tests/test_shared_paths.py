@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from steptrace.metrics import flame
-from steptrace.metrics.call_tree import call_names, call_tree
-from steptrace.metrics.critical_path import critical_paths
-from steptrace.metrics.sequences import kernel_sequences
+from steptrace.analysis.common.call_tree import call_names, call_tree
+from steptrace.analysis.critical_path.measure import critical_paths
+from steptrace.analysis.kernels.sequences import kernel_sequences
+from steptrace.analysis.program import flame
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 

@@ -22,10 +22,11 @@ from typing import Any
 
 import pytest
 
-from steptrace.metrics import launches, queues
-from steptrace.metrics.kernels import kernel_table
-from steptrace.metrics.launches import launched_at
-from steptrace.summary import analyze, summarize_trace
+from steptrace.analysis import analyze, summarize_trace
+from steptrace.analysis.common import launches
+from steptrace.analysis.common.launches import launched_at
+from steptrace.analysis.kernels.measure import kernel_table
+from steptrace.analysis.launches import queues
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace

@@ -5,10 +5,10 @@ import os
 import pytest
 import torch
 
+from steptrace.analysis.build import summarize
 from steptrace.capture import Capture, Settings
 from steptrace.capture.control import entries
 from steptrace.capture.plan import Request
-from steptrace.summary.build import summarize
 
 
 @pytest.mark.gpu

@@ -8,9 +8,9 @@ import pytest
 from builders import TraceBuilder
 from simulated import Program, simulate, time_of, without
 from steptrace import gates
+from steptrace.analysis import summarize, write_tables
 from steptrace.compare import compare
 from steptrace.findings import find
-from steptrace.summary import summarize, write_tables
 
 US = 1_000
 STEPS = 3

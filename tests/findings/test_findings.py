@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from steptrace.analysis.input.measure import verdict_on
 from steptrace.findings import RULES, Finding, find, with_findings
 from steptrace.findings.replacements import BY_KIND, REPLACEMENTS, replacement
-from steptrace.metrics.input import verdict_on
 
 MS = 1_000_000
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from steptrace.analysis import summarize
 from steptrace.findings import find_in_ranks, find_in_trace
-from steptrace.summary import summarize
 
 TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 

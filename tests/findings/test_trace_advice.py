@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from builders import TraceBuilder
+from steptrace.analysis import summarize
 from steptrace.findings import RANK_RULES, TRACE_RULES, find_in_trace
 from steptrace.findings.model import Finding
-from steptrace.summary import summarize
 
 US, MS = 1_000, 1_000_000
 SGEMM = "volta_sgemm_128x64_nn"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
+from steptrace.analysis import summarize
+from steptrace.analysis.communication.passes import FORWARD
 from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
 from steptrace.findings.document import rules_page
-from steptrace.metrics.reduce_passes import FORWARD
-from steptrace.summary import summarize
 
 US, MS = 1_000, 1_000_000
 WORK = "triton_poi_fused_0"  # its name tells no number format

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
 from steptrace import intervals
-from steptrace.metrics import annotations, copies, kernels, launches, queues, steps
-from steptrace.metrics.idle import gap_endings, idle_gaps
-from steptrace.metrics.series import profile, steps_of
+from steptrace.analysis.common import annotations, launches, steps
+from steptrace.analysis.common.series import profile, steps_of
+from steptrace.analysis.idle.measure import gap_endings, idle_gaps
+from steptrace.analysis.kernels import measure as kernels
+from steptrace.analysis.launches import copies, queues
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
-from steptrace.metrics import busy, idle, steps
-from steptrace.summary import analyze_trace, records
+from steptrace.analysis import analyze_trace, records
+from steptrace.analysis.common import busy, steps
+from steptrace.analysis.idle import measure as idle
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}

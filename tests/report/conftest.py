@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import TraceBuilder, training_step
+from steptrace.analysis import summarize
 from steptrace.report import trace_page
 from steptrace.report.notebook import render_index, render_study
-from steptrace.summary import summarize
 
 Json = dict[str, Any]
 

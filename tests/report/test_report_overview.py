@@ -9,13 +9,13 @@ import pytest
 from markupsafe import Markup
 
 from builders import TraceBuilder, training_step
+from steptrace.analysis import summarize
 from steptrace.findings import with_trace_findings
 from steptrace.report import trace_page
 from steptrace.report.build import load_study
 from steptrace.report.overview import overview, recommended
 from steptrace.report.overview_model import Precision, load_overview
 from steptrace.report.trace_model import build
-from steptrace.summary import summarize
 
 MakeStudy = Callable[[str], Path]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from builders import TraceBuilder, training_step
-from steptrace.metrics.idle import idle_gaps
-from steptrace.metrics.syncs import sync_costs
-from steptrace.metrics.timeline import summary, timeline
+from steptrace.analysis.idle.measure import idle_gaps
+from steptrace.analysis.syncs.measure import sync_costs
+from steptrace.analysis.timeline.measure import summary, timeline
 from steptrace.report import definitions as defs
 from steptrace.report.build import load_study
 from steptrace.report.timeline import trace_view

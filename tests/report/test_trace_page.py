@@ -219,7 +219,7 @@ def test_a_page_without_steps_speaks_of_none(tmp_path: Path) -> None:
     builder.kernel(1_000, 1_000_000, 2_000_000)
     builder.call("cudaDeviceSynchronize", 10_000, 3_500_000)
     builder.kernel(4_000_000, 5_000_000, 1_000_000)
-    from steptrace.summary import summarize
+    from steptrace.analysis import summarize
 
     summary, _ = summarize([builder.write(tmp_path / "made.json")])
     words = html.unescape(text_of(written(tmp_path, *json.loads(json.dumps(summary["traces"])))))
@@ -334,7 +334,7 @@ def test_a_real_trace_makes_a_page(tmp_path: Path) -> None:
     folder = Path(os.environ.get("STEPTRACE_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
     if not (folder / "nccl.json.gz").is_file():
         pytest.skip(f"no recorded traces in {folder}: set STEPTRACE_TRACES to a folder that holds nccl.json.gz")
-    from steptrace.summary import summarize
+    from steptrace.analysis import summarize
 
     summary, _ = summarize([folder / "nccl.json.gz"])
     summary = json.loads(json.dumps(summary))

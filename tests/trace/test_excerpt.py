@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_step
+from steptrace.analysis.common.steps import kernels_per_step, operators_per_step, step_times
+from steptrace.analysis.syncs.measure import sync_costs
 from steptrace.cli import main
 from steptrace.errors import ConfigError, TraceError
-from steptrace.metrics.steps import kernels_per_step, operators_per_step, step_times
-from steptrace.metrics.syncs import sync_costs
 from steptrace.trace.excerpt import Excerpt, Wanted, write_excerpt
 from steptrace.trace.excerpt_index import read_index
 from steptrace.trace.link import read_trace

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
+from steptrace.analysis import analyze, summarize_trace
 from steptrace.errors import TraceError, TruncatedTraceError
-from steptrace.summary import analyze, summarize_trace
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.read import read_raw

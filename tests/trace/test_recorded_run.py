@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from steptrace.analysis import analyze, summarize_trace
 from steptrace.config.schema import DistributedConfig, ScaleConfig, StepConfig
-from steptrace.summary import analyze, summarize_trace
 
 pytest.importorskip("torch")
 

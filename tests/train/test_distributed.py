@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from steptrace.analysis import summarize
 from steptrace.errors import TrainError
 from steptrace.memory_record import read_memory
 from steptrace.record import read_communication, read_run, read_status, read_steps
-from steptrace.summary import summarize
 from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
 from steptrace.train.loop import StepTiming, train_step
 from steptrace.train.main import slowest, steps_table

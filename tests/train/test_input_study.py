@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from steptrace.analysis import summarize
 from steptrace.compare import compare
 from steptrace.config.plan import make_plan
 from steptrace.findings import with_findings
 from steptrace.record import Status, write_json, write_status
-from steptrace.summary import summarize
 from steptrace.train.main import main
 
 ROOT = Path(__file__).parents[2]

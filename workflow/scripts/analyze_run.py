@@ -7,11 +7,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from steptrace.analysis import SCHEMA_VERSION, summarize, write_tables
+from steptrace.analysis.excerpt import excerpt_of_run
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_trace_findings
 from steptrace.record import read_status, write_json
-from steptrace.summary import SCHEMA_VERSION, summarize, write_tables
-from steptrace.summary.excerpt import excerpt_of_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run_dir", type=Path)

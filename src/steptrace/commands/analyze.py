@@ -1,30 +1,13 @@
 """`steptrace analyze`: figures and a page from any PyTorch traces."""
 
 import argparse
-import importlib
-import importlib.util
-import json
-import pkgutil
-import re
 import sys
 from pathlib import Path
-from typing import Any, Final
 
 import msgspec
 
-from steptrace import schema
 from steptrace.errors import SteptraceError
 from steptrace.record import replace_atomically
-
-#: What every page of steptrace says of itself.
-_GENERATOR: Final = '<meta name="generator" content="steptrace">'
-_PAGE_MODULE: Final = "steptrace.report.trace_page"
-#: What `write_tables` and `write_counters` call a trace's folder and file.
-_OF_A_TRACE: Final = re.compile(r"trace\d+(?:\.json\.gz)?|ranks")
-#: Tables that go by another name than the one they are declared by.
-_UNDECLARED: Final = frozenset(
-    {"flame_device", "flame_host", "section_times", "sections", "step_times", "sync_costs", "sync_sites"}
-)
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,17 +31,15 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the figures and the page, say in short what they hold, and return the exit code."""
+    from steptrace.analysis import summarize, write_counters, write_tables
     from steptrace.findings import with_trace_findings
-    from steptrace.summary import summarize, write_counters, write_tables
 
     out: Path = arguments.out
-    earlier = _earlier(out, page=not arguments.no_report)
     summary, analyses = summarize(arguments.trace)
     summary = with_trace_findings(summary)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if earlier:
-            _remove(out)
+        _remove_earlier(out)
         write_tables(analyses, out / "tables")
         if arguments.counters:
             write_counters(analyses, out / "counters")
@@ -72,86 +53,25 @@ def run(arguments: argparse.Namespace) -> int:
         for warning in entry["quality"]["warnings"]:
             print(f"{entry['path']}: warning: {warning}", file=sys.stderr)  # noqa: T201
     if not arguments.no_report:
-        _write_page(summary, out / "report.html")
+        from steptrace.report import trace_page
+
+        trace_page.write(summary, out / "report.html")
+        print(trace_page.in_words(summary))  # noqa: T201
+        print(out / "report.html")  # noqa: T201
     print(out / "summary.json")  # noqa: T201
     return 0
 
 
-def _write_page(summary: dict[str, object], out: Path) -> None:
-    """Write the page, and say in short what it says. Imported only here: the figures need no plotting library."""
-    if importlib.util.find_spec(_PAGE_MODULE) is None:
-        print("steptrace: this build has no page for traces; summary.json is complete", file=sys.stderr)  # noqa: T201
+def _remove_earlier(out: Path) -> None:
+    """Remove what an earlier call wrote and this one may not write again; other files stay."""
+    if not (out / "summary.json").exists():
         return
-    module = importlib.import_module(_PAGE_MODULE)
-    module.write(summary, out)
-    print(module.in_words(summary))  # noqa: T201
-    print(out)  # noqa: T201
-
-
-def _earlier(out: Path, *, page: bool) -> bool:
-    """Whether an earlier call wrote to the folder.
-
-    Raises:
-        SteptraceError: a file that would be replaced is not one of ours.
-    """
-    summary, report = out / "summary.json", out / "report.html"
-    if summary.exists() and not _is_summary(summary):
-        raise _foreign(summary)
-    if page and report.exists() and not _is_page(report):
-        raise _foreign(report)
-    return summary.exists()
-
-
-def _foreign(path: Path) -> SteptraceError:
-    return SteptraceError(
-        "a file that steptrace analyze did not make, and will not overwrite",
-        where=path,
-        next_step="name another folder as --out, or move the file away",
-    )
-
-
-def _is_summary(path: Path) -> bool:
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and {"schema_version", "traces"} <= found.keys()
-
-
-def _is_page(path: Path) -> bool:
-    try:
-        return _GENERATOR in path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return False
-
-
-def _remove(out: Path) -> None:
-    """Remove what an earlier call made and this one may not make again; what others put beside it stays."""
-    names = _table_names()
-    for folder in sorted((out / "tables").glob("*")):
-        if folder.is_dir() and not folder.is_symlink() and _OF_A_TRACE.fullmatch(folder.name):
-            for name in names:
-                (folder / f"{name}.parquet").unlink(missing_ok=True)
-            _remove_empty(folder)
-    for file in sorted((out / "counters").glob("trace*.json.gz")):
-        if _OF_A_TRACE.fullmatch(file.name):
-            file.unlink()
-    for folder in (out / "tables", out / "counters"):
-        if folder.is_dir() and not folder.is_symlink():
-            _remove_empty(folder)
-    if _is_page(report := out / "report.html"):
-        report.unlink()
-
-
-def _table_names() -> set[str]:
-    """What `write_tables` calls its files: the declared tables, and those that are made of a declared one."""
-    modules = (
-        importlib.import_module(found.name) for found in pkgutil.iter_modules(schema.__path__, "steptrace.schema.")
-    )
-    declared = {item.name for module in modules for item in vars(module).values() if isinstance(item, schema.Table)}
-    return declared | _UNDECLARED
-
-
-def _remove_empty(folder: Path) -> None:
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    ours = ("tables/trace*/*.parquet", "tables/ranks/*.parquet", "counters/trace*.json.gz")
+    for file in [file for pattern in ours for file in out.glob(pattern)]:
+        file.unlink()
+    page = out / "report.html"
+    if page.is_file() and b'name="generator" content="steptrace"' in page.read_bytes():
+        page.unlink()
+    for folder in (*out.glob("tables/*"), out / "tables", out / "counters"):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()

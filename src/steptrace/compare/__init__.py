@@ -9,7 +9,7 @@ What a variant's entry in comparison.json says beyond its own figures:
 
 - `waterfall`: a list of `category`, `delta_ns`, `delta_ms`, `low`, `high` (ms, between runs), `baseline_ns`,
   `variant_ns`; all `delta_ns` add up to that of `step_difference` (same keys, no category). Categories: see
-  `steptrace.metrics.parts`, and last `residual`.
+  `steptrace.analysis.overview.parts`, and last `residual`.
 - `sync_diff`: null, or `basis` (`measured`, `predicted`) and `sites`; see sync_diff.py.
 - `whatif`: null, or `removed_per_step`, `added_per_step`, `predicted_ms`, `measured_ms`, `error` (predicted over
   measured less 1), `replay_error`, `runs`, `reason` (why nothing is predicted).

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.input.measure import verdict_on
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Measured, Variant
 from steptrace.errors import RecordError
-from steptrace.metrics.input import verdict_on
 from steptrace.record import INPUT_FILE, read_input
 
 _NS_PER_MS: Final = 1e6

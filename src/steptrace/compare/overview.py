@@ -23,7 +23,7 @@ def overview_figures(variant: Variant) -> dict[str, Any]:
 
     - `overview`: `kind` (`gpu`, `host`), `step_ms` and `parts_ms` a profiled step, `device_compute_share`, and the top
       `operators` of the first run (`name`, `calls`, `host_self_ns`, `device_self_ns`, `share`).
-    - `placement`: operators and their time a step, as `steptrace.metrics.placement` has them.
+    - `placement`: operators and their time a step, as `steptrace.analysis.kernels.placement` has them.
     - `precision`: `kernel_share` by number format, `tf32_share` of the kernel time; `eligible_share` of it is tensor
       cores' kind of work, `tensor_core_share` of that ran on them, `tensor_core_unknown_share` may have.
     """

@@ -1,8 +1,9 @@
 """A variant foretold from its baseline's traces, and held against what was measured.
 
 The sites that the variant does away with are taken out of the baseline's host and device queues, which are then run
-through again (`steptrace.metrics.replay`). A profiled step is not an unprofiled one: what carries over is the ratio.
-The replay knows nothing else that the variant changes, such as the work it does instead; the error tells of that too.
+through again (`steptrace.analysis.syncs.replay`). A profiled step is not an unprofiled one: what carries over is the
+ratio. The replay knows nothing else that the variant changes, such as the work it does instead; the error tells of that
+too.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.syncs.replay_model import StoredTables, queues_of
+from steptrace.analysis.syncs.whatif import SITE_KEY, WhatIf, fit, rows_by_site, saved_ns
 from steptrace.compare.load import Variant
-from steptrace.metrics.replay_model import StoredTables, queues_of
-from steptrace.metrics.whatif import SITE_KEY, WhatIf, fit, rows_by_site, saved_ns
 
 #: Where an analysis leaves the tables of a run's first trace, seen from the run's folder.
 TABLES_FOLDER: Final = Path("tables") / "trace0"

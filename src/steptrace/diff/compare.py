@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from steptrace.analysis.kernels.measure import short_name
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
 from steptrace.diff.notes import not_measured, notes
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
-from steptrace.metrics.kernels import short_name
 
 SCHEMA_VERSION = 1
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.metrics import busy, syncs
+from steptrace.analysis.common import busy
+from steptrace.analysis.syncs import measure as syncs
 from steptrace.trace.columns import Ints, row_numbers
 from steptrace.trace.find import find_traces
 from steptrace.trace.frames import parse_frame, site_frames

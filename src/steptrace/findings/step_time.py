@@ -7,9 +7,9 @@ A cost is what the cause takes at most; removing one cause may bring the next to
 from collections.abc import Iterator
 from typing import Final
 
+from steptrace.analysis.input import measure as waiting
 from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule, duration, percent
 from steptrace.findings.variants import per_variant
-from steptrace.metrics import input as waiting
 
 #: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
 MODERATE_SHARE: Final = waiting.MODERATE_SHARE

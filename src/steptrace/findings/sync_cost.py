@@ -8,11 +8,11 @@ wait can save at most.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.findings.model import A_STEP, Json, Match, Rule, duration, percent
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
-from steptrace.metrics.input import MODERATE_SHARE
 
 #: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
 SYNC_SHARE: Final = 0.01

@@ -13,7 +13,7 @@ Where it falls short, the hardware counters that bench/giou_counters.py read say
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from steptrace.metrics.kernels import short_name
+from steptrace.analysis.kernels.measure import short_name
 from steptrace.reference.load import Results
 from steptrace.reference.markdown import table, times
 from steptrace.report import format as fmt

@@ -74,7 +74,7 @@ def timeline_figure(
     """The picture of the entry `timeline` of summary.json; None if there is nothing to show.
 
     Args:
-        timeline: as `steptrace.metrics.timeline.summary` makes it.
+        timeline: as `steptrace.analysis.timeline.measure.summary` makes it.
         scale_ns: the time that the whole width stands for; the step's own length if that is not given or is longer.
         most: how many boxes have a tooltip, the widest ones.
     """

@@ -7,9 +7,9 @@ tells is left out of every share.
 from collections.abc import Iterator
 from typing import Final
 
+from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.findings.model import Json, Match, Rule, duration, percent
 from steptrace.findings.trace.window import Window, on_trace
-from steptrace.metrics.input import MODERATE_SHARE
 
 #: Below this share of 16 bits or less the TensorFlow Profiler speaks of it.
 LOW_PRECISION_SHARE: Final = 0.10

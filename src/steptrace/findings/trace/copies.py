@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
 from steptrace.findings.model import Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
-from steptrace.metrics.input import HIGH_SHARE, MODERATE_SHARE
 
 #: Copies out of or into pageable memory below this share of a step are left to the table (the default noise floor).
 PAGEABLE_SHARE: Final = 0.01

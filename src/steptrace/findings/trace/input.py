@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
 from steptrace.findings.model import Match, Rule, duration, percent
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.trace.window import Window, on_trace
-from steptrace.metrics.input import HIGH_SHARE, MODERATE_SHARE
 
 
 def _input_bound(window: Window) -> Iterator[Match]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.findings.model import Json, Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
-from steptrace.metrics.input import MODERATE_SHARE
 
 #: From so many calls of one operator in a step on, an update goes through the parameters one by one.
 ONE_BY_ONE: Final = 10

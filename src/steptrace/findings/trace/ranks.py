@@ -5,9 +5,9 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
+from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.findings.model import Json, Match, Rule, duration, percent
 from steptrace.findings.trace.window import window_of
-from steptrace.metrics.input import MODERATE_SHARE
 
 #: A delay below this share of a step is left to the table (the default noise floor).
 DELAY_SHARE: Final = 0.01

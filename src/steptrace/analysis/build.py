@@ -1,0 +1,158 @@
+"""Traces to the content of summary.json: every section in turn, over each trace and over all ranks."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from steptrace.analysis.common.analysis import Analysis, RankSection, Section
+from steptrace.analysis.communication import record as collectives
+from steptrace.analysis.communication import record_ranks as ranks
+from steptrace.analysis.critical_path import record as critical_path
+from steptrace.analysis.idle import record as idle
+from steptrace.analysis.idle import record_gaps as host_gaps
+from steptrace.analysis.input import record as input
+from steptrace.analysis.kernels import record as kernels
+from steptrace.analysis.launches import record as launches
+from steptrace.analysis.launches import record_queues as queues
+from steptrace.analysis.memory import record as memory
+from steptrace.analysis.optimizer import record as optimizer
+from steptrace.analysis.overview import record as overview
+from steptrace.analysis.overview import record_gpu as gpu_time
+from steptrace.analysis.overview import record_steps as steps
+from steptrace.analysis.program import record as program
+from steptrace.analysis.program import record_labels as annotations
+from steptrace.analysis.quality import record as quality
+from steptrace.analysis.syncs import record as syncs
+from steptrace.analysis.syncs import record_prices as prices
+from steptrace.analysis.timeline import record as timeline
+from steptrace.trace.find import find_traces
+from steptrace.trace.link import read_trace
+from steptrace.trace.model import TABLES, Trace
+from steptrace.trace.parallel import read_each
+from steptrace.trace.source import SourceLines, load_source_lines
+
+SCHEMA_VERSION = 1
+
+#: What the summary of one trace holds, in this order. A section may use the tables of those before it.
+SECTIONS: tuple[Section, ...] = (
+    quality,
+    gpu_time,
+    steps,
+    idle,
+    host_gaps,
+    input,
+    kernels,
+    syncs,
+    prices,
+    launches,
+    collectives,
+    queues,
+    memory,
+    annotations,
+    optimizer,
+    critical_path,
+    program,
+    overview,
+    timeline,
+)
+
+#: What is said of several ranks together.
+RANK_SECTIONS: tuple[RankSection, ...] = (ranks,)
+
+
+def analyze(path: Path) -> Analysis:
+    """Read one trace and compute every table.
+
+    Raises:
+        TraceError: the trace, or a file recorded beside it, cannot be read.
+    """
+    return analyze_trace(path, read_trace(path), load_source_lines(path))
+
+
+def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) -> Analysis:
+    """Compute every table of a trace that has been read."""
+    device = trace.devices[0] if trace.devices else None
+    analysis = Analysis(path, trace, device, lines or SourceLines())
+    for section in SECTIONS:
+        analysis.tables.update(section.tables(analysis))
+    return analysis
+
+
+def summarize(paths: Iterable[str | Path]) -> tuple[dict[str, Any], list[Analysis]]:
+    """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
+
+    Raises:
+        TraceError: a path is missing, or a trace cannot be read.
+    """
+    analyses = read_each(analyze, find_traces(paths))
+    analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
+    entries = [summarize_trace(analysis) for analysis in analyses]
+    repeated = _repeated_ranks(analyses)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "warnings": [repeated] if repeated else [],
+        "traces": entries,
+        "ranks": None if repeated else _compare_ranks(analyses),
+    }, analyses
+
+
+def _repeated_ranks(analyses: list[Analysis]) -> str | None:
+    """Why these traces are not the ranks of one job; None if nothing speaks against it."""
+    said = Counter(a.trace.rank for a in analyses if a.trace.rank is not None)
+    often = [f"{count} traces say that they are rank {rank}" for rank, count in sorted(said.items()) if count > 1]
+    if not often:
+        return None
+    return f"these traces are not the ranks of one job, and are not compared as such: {', '.join(often)}"
+
+
+def summarize_trace(analysis: Analysis) -> dict[str, Any]:
+    """One entry of `traces` in summary.json."""
+    trace, device = analysis.trace, analysis.device
+    entry: dict[str, Any] = {
+        "path": str(analysis.path),
+        "sha256": _sha256(analysis.path),
+        "rank": trace.rank,
+        "world_size": trace.meta.world_size,
+        "device": device,
+        "device_name": trace.meta.device_name(device),
+        "compute_major": trace.meta.compute_major(device),
+        "window_ns": trace.window[1] - trace.window[0],
+    }
+    for section in SECTIONS:
+        entry.update(section.record(analysis))
+    return entry
+
+
+def _compare_ranks(analyses: list[Analysis]) -> dict[str, Any] | None:
+    """What the rank sections say; None for a single trace."""
+    if len(analyses) < 2:
+        return None
+    found: dict[str, Any] = {}
+    for section in RANK_SECTIONS:
+        found.update(section.record(analyses, section.tables(analyses)))
+    return found
+
+
+def write_tables(analyses: list[Analysis], out: Path) -> None:
+    """Write every table of every trace to `out/trace<k>/<name>.parquet`, k counting as in summary.json.
+
+    What compares ranks goes to `out/ranks/<name>.parquet`.
+    """
+    for k, analysis in enumerate(analyses):
+        folder = out / f"trace{k}"
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = {**{name: getattr(analysis.trace, name) for name in TABLES}, **analysis.tables}
+        for name, table in tables.items():
+            table.to_parquet(folder / f"{name}.parquet", index=False)
+    if len(analyses) > 1 and not _repeated_ranks(analyses):
+        for section in RANK_SECTIONS:
+            for name, table in section.tables(analyses).items():
+                (out / "ranks").mkdir(parents=True, exist_ok=True)
+                table.to_parquet(out / "ranks" / f"{name}.parquet", index=False)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,121 @@
+"""How long each user annotation (`record_function`) took, on the host and on the GPU, over the whole trace.
+
+The work that belongs to an annotation is what was launched inside it, whenever it ran: on its own thread, or, while it
+is open on the thread that marks the steps, by any thread that does training work (the backward pass), labels of that
+thread's own or not. `steptrace.analysis.program.sections` goes by the same. Holistic Trace Analysis takes what overlaps
+it on the clock.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.tables_launch import ANNOTATION_TIMES
+from steptrace.intervals import Ints
+from steptrace.trace import names as naming
+from steptrace.trace.columns import nearest, row_numbers, take
+from steptrace.trace.model import Trace
+
+
+def annotation_of_kernels(trace: Trace) -> Ints:
+    """Row of the innermost annotation that each activity was launched in, -1 for none; steps are none."""
+    found, *others = _around_launches(trace)
+    for on_behalf in others:
+        found = np.where(found < 0, on_behalf, found)
+    return _own(trace)[found]
+
+
+def _around_launches(trace: Trace) -> list[Ints]:
+    """For each activity the innermost annotation around its launch, -1 for none: on the thread that launched it, then,
+    if another training thread did, on each thread that marks steps."""
+    labels = trace.annotations
+    launch = row_numbers(trace.kernels["launch"])
+    time = take(trace.launches["ts"].to_numpy(), launch)
+    thread = take(trace.launches["thread"].to_numpy(), launch)
+    start = labels["ts"].to_numpy()
+    nesting = (labels["thread"].to_numpy(), start, start + labels["dur"].to_numpy())
+    around = [intervals.enclosing(*nesting, thread, time)]
+    training = take(trace.threads["training"].to_numpy(dtype=np.int64), thread) == 1
+    for marking in pd.unique(trace.steps["thread"]):
+        others = np.flatnonzero(training & (thread != marking))
+        on_behalf = np.full(len(launch), -1, dtype=np.int64)
+        on_behalf[others] = intervals.enclosing(*nesting, np.full(len(others), marking, dtype=np.int64), time[others])
+        around.append(on_behalf)
+    return around
+
+
+def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
+    """The annotations by label with their time on host and GPU, the most host time first (`annotation_times`)."""
+    labels = trace.annotations
+    own = _own(trace)
+    rows = np.flatnonzero(own[:-1] == np.arange(len(labels)))
+    number, names = pd.factorize(labels["name"].astype(object).iloc[rows], sort=True)
+    label = np.full(len(labels) + 1, -1, dtype=np.int64)
+    label[rows] = number
+    table = pd.DataFrame(
+        {
+            "label": pd.Series(names, dtype=object),
+            "count": np.bincount(number, minlength=len(names)).astype(np.int64),
+            **_host_times(trace, rows, label, len(names)),
+            **_device_times(trace, device, label, len(names)),
+        }
+    )
+    table = table.sort_values(["host_ns", "label"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    return schema.validate(table, ANNOTATION_TIMES)
+
+
+def _own(trace: Trace) -> Ints:
+    """For each annotation itself, or if it marks a step, the nearest one around that does not; -1 last, for -1."""
+    labels = trace.annotations
+    codes, categories = labels["name"].cat.codes.to_numpy(), labels["name"].cat.categories
+    plain = np.ones(len(labels), dtype=bool)
+    for code in np.unique(codes):
+        plain[codes == code] = naming.step_index(str(categories[code])) is None
+    return np.append(nearest(row_numbers(labels["parent"]), plain), -1)
+
+
+def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, Ints]:
+    labels = trace.annotations
+    ts, thread = labels["ts"].to_numpy(), labels["thread"].to_numpy()
+    end = ts + labels["dur"].to_numpy()
+    threads = len(trace.threads)
+    by_thread = intervals.measure_by_group(label[rows] * threads + thread[rows], ts[rows], end[rows], count * threads)
+    # What annotations within take is taken from the one right around them.
+    holder = _own(trace)[row_numbers(labels["parent"])][rows]
+    inner = rows[holder >= 0]
+    holder = holder[holder >= 0]
+    within = intervals.measure_by_group(
+        holder, np.maximum(ts[inner], ts[holder]), np.minimum(end[inner], end[holder]), len(labels)
+    )
+    self_ns = np.zeros(count, dtype=np.int64)
+    np.add.at(self_ns, label[rows], (end - ts - within)[rows])
+    return {"host_ns": by_thread.reshape(count, threads).sum(axis=1), "host_self_ns": self_ns}
+
+
+def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> dict[str, Any]:
+    names = ("kernels", "device_ns", "device_self_ns")
+    if device is None:
+        return {name: pd.array([pd.NA] * count, dtype="Int64") for name in names}
+    holder = annotation_of_kernels(trace)
+    kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
+    holder = holder[kernel]
+    start = trace.kernels["ts"].to_numpy()
+    end = start + trace.kernels["dur"].to_numpy()
+    own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
+    pairs = [np.empty((0, 2), dtype=np.int64)]
+    above = _own(trace)[np.append(row_numbers(trace.annotations["parent"]), -1)]
+    # A label of the backward pass's own thread does not take its work from the label that the pass runs for.
+    for around in _around_launches(trace):
+        holder = _own(trace)[around]
+        kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
+        holder = holder[kernel]
+        while len(holder):
+            pairs.append(np.column_stack([label[holder], kernel]))
+            holder = above[holder]
+            kernel, holder = kernel[holder >= 0], holder[holder >= 0]
+    # One label inside itself: each of its activities counts once.
+    belongs, kernel = np.unique(np.concatenate(pairs), axis=0).T
+    inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
+    return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, own), strict=True))

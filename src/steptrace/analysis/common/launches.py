@@ -1,0 +1,143 @@
+"""How GPU work was launched: how long the host took, how long the work took, and what delayed its start.
+
+The delay runs from the end of the launching call to the start of its work. As long as earlier work of the same stream
+is still to finish, it is queueing, and only says that the GPU is the slower side. What is left is dependency if the
+stream had been told to wait for an event just before the launch, and launch latency otherwise: the stream was free and
+the work had not begun. Holistic Trace Analysis reports the delay undivided.
+"""
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.tables_launch import LAUNCH_CALLS, LAUNCH_TIMES
+from steptrace.intervals import Ints
+from steptrace.trace import names as naming
+from steptrace.trace.columns import references, row_numbers, take, texts
+from steptrace.trace.model import Trace
+
+#: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
+SLOW_LAUNCH_NS = 50_000
+EXCESS_DELAY_NS = 100_000
+
+_GRAPH = re.compile(r"GraphLaunch")
+
+
+def launch_times(trace: Trace, device: int) -> pd.DataFrame:
+    """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""
+    kernels = trace.kernels[((trace.kernels["device"] == device) & trace.kernels["launch"].notna()).to_numpy()]
+    if len(kernels) == 0:
+        return schema.empty(LAUNCH_TIMES)
+    free = _stream_free(trace, device)[kernels.index.to_numpy()]
+    launch = row_numbers(kernels["launch"])
+    # By launch, then start: the first row of each launch is its first activity.
+    order = np.lexsort((kernels["ts"].to_numpy(), launch))
+    launch, free, kernels = launch[order], free[order], kernels.iloc[order]
+    first = np.flatnonzero(np.append(True, launch[1:] != launch[:-1]))
+    row, start = launch[first], kernels["ts"].to_numpy()[first]
+    call = trace.launches.iloc[row]
+    host = call["dur"].to_numpy()
+    number = np.repeat(np.arange(len(first)), activities := np.diff(np.append(first, len(launch))))
+    begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
+    returned = call["ts"].to_numpy() + host
+    delay = np.maximum(start - returned, 0)
+    queueing = np.clip(free[first] - returned, 0, delay)
+    dependency = np.where(waits_for_event(trace, row), delay - queueing, 0)
+    names = call["name"].astype(object).to_numpy()
+    category = kernels["category"].astype(object).to_numpy()[first]
+    table = pd.DataFrame(
+        {
+            "launch": row,
+            "call": pd.Series(names, dtype=object),
+            "kind": pd.Series([_kind(*pair) for pair in zip(names, category, strict=True)], dtype=object),
+            "op": texts(trace.ops["name"], row_numbers(call["op"])),
+            "step": references(row_numbers(call["step"])),
+            "device": np.full(len(row), device, dtype=np.int64),
+            "stream": kernels["stream"].to_numpy()[first],
+            "activities": activities,
+            "host_ns": host,
+            "device_ns": intervals.measure_by_group(number, begin, end, len(first)),
+            "delay_ns": delay,
+            "queueing_ns": queueing,
+            "dependency_ns": dependency,
+            "latency_ns": delay - queueing - dependency,
+        }
+    )
+    return schema.validate(table, LAUNCH_TIMES)
+
+
+def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `launch_times` by call and kind, the most frequent first (table `launch_calls`)."""
+    groups = times.assign(**flags(times)).groupby(["call", "kind"], sort=True)
+    table = groups.agg(
+        count=("launch", "size"),
+        activities=("activities", "sum"),
+        host_ns=("host_ns", "sum"),
+        host_median_ns=("host_ns", "median"),
+        device_ns=("device_ns", "sum"),
+        device_median_ns=("device_ns", "median"),
+        delay_ns=("delay_ns", "sum"),
+        queueing_ns=("queueing_ns", "sum"),
+        dependency_ns=("dependency_ns", "sum"),
+        latency_ns=("latency_ns", "sum"),
+        latency_median_ns=("latency_ns", "median"),
+        **{name: (name, "sum") for name in ("short_kernels", "slow_launches", "excess_delays")},
+    ).reset_index()
+    table = table.sort_values(["count", "call"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    return schema.validate(table, LAUNCH_CALLS)
+
+
+def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
+    """Which rows of `launch_times` are short kernels, slow launches and excess delays."""
+    return {
+        "short_kernels": times["device_ns"] < times["host_ns"],
+        "slow_launches": times["host_ns"] > SLOW_LAUNCH_NS,
+        "excess_delays": times["latency_ns"] > EXCESS_DELAY_NS,
+    }
+
+
+def _kind(call: str, category: str) -> str:
+    if _GRAPH.search(call):
+        return "graph"
+    return {"memcpy": "copy", "memset": "set"}.get(category, "kernel")
+
+
+def _stream_free(trace: Trace, device: int) -> Ints:
+    """For each activity when all earlier work of its stream had ended (0 if there is none), by row of `kernels`."""
+    kernels = trace.kernels
+    rows = np.flatnonzero((kernels["device"] == device).to_numpy())
+    rows = rows[np.lexsort((rows, kernels["ts"].to_numpy()[rows], kernels["stream"].to_numpy()[rows]))]
+    stream = kernels["stream"].iloc[rows]
+    reach = (kernels["ts"] + kernels["dur"]).iloc[rows].groupby(stream).cummax()
+    free = np.zeros(len(kernels), dtype=np.int64)
+    free[rows] = reach.groupby(stream).shift().fillna(0).to_numpy(dtype=np.int64)
+    return free
+
+
+def launched_at(trace: Trace) -> Ints:
+    """When the call that caused each row of `kernels` began, -1 without one."""
+    return take(trace.launches["ts"].to_numpy(), row_numbers(trace.kernels["launch"]))
+
+
+def waits_for_event(trace: Trace, launch: Ints) -> NDArray[np.bool_]:
+    """Whether a stream was told to wait for an event between the previous GPU work of its thread and this launch."""
+    names = trace.launches["name"]
+    waiting = np.array([name in naming.STREAM_WAIT_EVENTS for name in names.cat.categories], dtype=bool)
+    is_wait = waiting[names.cat.codes.to_numpy()] if len(waiting) else np.zeros(len(names), dtype=bool)
+    thread = trace.launches["thread"].to_numpy()
+    owns_work = np.zeros(len(names), dtype=bool)
+    owners = row_numbers(trace.kernels["launch"])
+    owns_work[owners[owners >= 0]] = True
+    rows = np.arange(len(names))
+    last_wait = np.maximum.accumulate(np.where(is_wait, rows, -1)) if len(rows) else rows
+    last_work = np.maximum.accumulate(np.where(owns_work, rows, -1)) if len(rows) else rows
+    before = np.maximum(launch - 1, 0)
+    if len(rows) == 0:
+        return np.zeros(len(launch), dtype=bool)
+    wait, work = last_wait[before], last_work[before]
+    same_thread = (wait >= 0) & (thread[np.maximum(wait, 0)] == thread[np.maximum(launch, 0)])
+    result: NDArray[np.bool_] = (launch > 0) & (wait > work) & same_thread
+    return result

@@ -1,0 +1,115 @@
+"""The training steps of a trace, and where the GPU's time went in each."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.busy import Activity, activity, time_within
+from steptrace.analysis.common.tables_gpu import TEMPORAL
+from steptrace.intervals import Ints
+from steptrace.trace.columns import has_ancestor, row_numbers
+from steptrace.trace.model import Trace
+
+
+def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
+    """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
+
+    A step is the host's `ProfilerStep#N` annotation, extended to the end of the last GPU work launched in it; so steps
+    can overlap. The GPU's columns (`busy_ns`, `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns`, `idle_ns`; the
+    last four add up to `dur_ns`) hold what ran in that time, whichever step launched it; null without a GPU.
+    """
+    steps = trace.steps
+    table = pd.DataFrame(
+        {
+            "index": steps["index"],
+            "start_ns": steps["ts"],
+            "dur_ns": steps["dur"],
+            "host_dur_ns": steps["host_dur"],
+        }
+    )
+    columns = ["busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"]
+    if device is None:
+        return table.assign(**{name: pd.array([pd.NA] * len(table), dtype="Int64") for name in columns})
+    start = steps["ts"].to_numpy()
+    within = time_within(activity(trace, device), start, start + steps["dur"].to_numpy())
+    return table.assign(**{name: within[name] for name in columns})
+
+
+def temporal_breakdown(trace: Trace) -> pd.DataFrame:
+    """Where the time of each GPU went: over its whole span, and in each step (table `temporal`).
+
+    A step's row holds what ran in its time, whichever step launched it. A GPU without work in a step is idle for all of
+    it. Without a GPU the table is empty.
+    """
+    parts = [_breakdown(trace, device) for device in sorted(trace.devices)]
+    table = pd.concat(parts, ignore_index=True) if parts else schema.empty(TEMPORAL)
+    return schema.validate(table, TEMPORAL)
+
+
+def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
+    gpu = activity(trace, device)
+    steps = trace.steps
+    start: Ints = np.append(gpu.span[0], steps["ts"].to_numpy())
+    end: Ints = np.append(gpu.span[1], (steps["ts"] + steps["dur"]).to_numpy())
+    within = time_within(gpu, start, end)
+    whole = np.arange(len(start)) == 0
+    index = np.append(0, steps["index"].to_numpy())
+    return pd.DataFrame(
+        {
+            "rank": pd.array([trace.rank] * len(start), dtype="Int64"),
+            "device": np.full(len(start), device, dtype=np.int64),
+            "step": pd.arrays.IntegerArray(np.maximum(np.arange(len(start)) - 1, 0), whole),
+            "index": pd.arrays.IntegerArray(index, whole.copy()),
+            "start_ns": start,
+            "span_ns": within["dur"],
+            **{name: within[name] for name in ("busy_ns", "compute_ns")},
+            **_hidden_or_not(gpu, start, end),
+            **{name: within[name] for name in ("exposed_comm_ns", "exposed_memory_ns")},
+            "comm_compute_overlap_ns": intervals.measure_within(gpu.overlap, start, end),
+            "idle_ns": within["idle_ns"],
+        }
+    )
+
+
+def _hidden_or_not(gpu: Activity, start: Ints, end: Ints) -> dict[str, Ints]:
+    return {
+        "comm_ns": intervals.measure_within(gpu.comm, start, end),
+        "memory_ns": intervals.measure_within(gpu.memory, start, end),
+    }
+
+
+def kernels_per_step(trace: Trace, device: int) -> "pd.Series[int]":
+    """How many kernels each step launched on the GPU (copies and sets are none); index: row of the step.
+
+    A kernel whose launch is not in the trace belongs to the step in which it starts.
+    """
+    kernels = trace.kernels
+    chosen = ((kernels["device"] == device) & (kernels["category"] == "kernel")).to_numpy()
+    return _count(row_numbers(kernels["step"])[chosen], len(trace.steps))
+
+
+def operators_per_step(trace: Trace) -> "pd.Series[int]":
+    """How many operators each step called; index: row of the step.
+
+    An operator counts if the program or a backward node called it: its name has a namespace (`aten::add`), it is not
+    the autograd engine's own wrapper, and no other such operator is around it. `aten::linear` counts once, not once
+    more for the `aten::addmm` inside.
+    """
+    ops = trace.ops
+    names = ops["name"].cat.categories
+    counts = (
+        own_operator_names(names)[ops["name"].cat.codes.to_numpy()] if len(names) else np.zeros(len(ops), dtype=bool)
+    )
+    inside = has_ancestor(row_numbers(ops["parent"]), counts)
+    return _count(row_numbers(ops["step"])[counts & ~inside], len(trace.steps))
+
+
+def own_operator_names(names: Iterable[str]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Whether each name is that of an operator itself: it has a namespace, and is no wrapper of the autograd engine."""
+    return np.array(["::" in name and not name.startswith("autograd::") for name in names], dtype=bool)
+
+
+def _count(step: "np.ndarray[tuple[int], np.dtype[np.int64]]", steps: int) -> "pd.Series[int]":
+    return pd.Series(np.bincount(step[step >= 0], minlength=steps), dtype="int64")

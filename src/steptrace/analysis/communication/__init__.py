@@ -1,0 +1,1 @@
+"""Collectives, all-reduce against expectation, and how ranks differ."""

@@ -1,0 +1,125 @@
+"""Communication on one rank: each collective's length, and what of it computation did not hide."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.kernel_names import short_name
+from steptrace.trace.columns import Ints, references, row_numbers
+from steptrace.trace.model import Trace
+
+#: Bytes of an element, by PyTorch's names of element types.
+ELEMENT_BYTES = {
+    **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("Short", "Half", "BFloat16", "UInt16"), 2),
+    **dict.fromkeys(("Int", "Float", "ComplexHalf", "UInt32"), 4),
+    **dict.fromkeys(("Long", "Double", "ComplexFloat", "UInt64"), 8),
+    "ComplexDouble": 16,
+}
+
+
+def collective_times(trace: Trace, device: int) -> pd.DataFrame:
+    """The collectives of one GPU in order of time: the table `COLLECTIVE_TIMES`.
+
+    `exposed_ns` is a collective's own length without a compute kernel on any stream of the GPU. Collectives that run
+    at once each count theirs, so the sum can exceed the GPU's `exposed_comm_ns`, which counts each instant once.
+    """
+    found = trace.collectives
+    rows = found["kernel"].to_numpy()
+    here = trace.kernels["device"].to_numpy()[rows] == device
+    found, rows = found[here], rows[here]
+    kernels = trace.kernels.iloc[rows]
+    start, length = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
+    hidden = intervals.measure_within(activity(trace, device).compute, start, start + length)
+    return pd.DataFrame(
+        {
+            "kernel": rows,
+            "collective": _called(found, kernels),
+            "group": found["group"].to_numpy(dtype=object),
+            "stream": kernels["stream"].to_numpy(),
+            "step": references(row_numbers(kernels["step"])),
+            "ts": start,
+            "dur_ns": length,
+            "exposed_ns": length - hidden,
+            "bytes": _bytes(found),
+        }
+    )
+
+
+def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
+    """`collective_times` by collective and group, the most exposed first.
+
+    Returns `collective`, `group`, `count`, `sum_ns`, `mean_ns`, `median_ns`, `max_ns`, `exposed_ns`, `hidden_pct` (the
+    share of its own length under computation) and `bytes`. What is not known of all of them is null.
+    """
+    groups = times.groupby(["collective", "group"], dropna=False, sort=True)
+    table = groups.agg(
+        count=("dur_ns", "size"),
+        sum_ns=("dur_ns", "sum"),
+        mean_ns=("dur_ns", "mean"),
+        median_ns=("dur_ns", "median"),
+        max_ns=("dur_ns", "max"),
+        exposed_ns=("exposed_ns", _sum_if_known),
+        bytes=("bytes", _sum_if_known),
+    ).reset_index()
+    total = table["sum_ns"].to_numpy(dtype=np.float64)
+    table["exposed_ns"] = table["exposed_ns"].astype("Int64")
+    hidden = total - table["exposed_ns"].to_numpy(dtype=np.float64, na_value=np.nan)
+    table["hidden_pct"] = np.divide(100.0 * hidden, total, out=np.full(len(table), np.nan), where=total > 0)
+    table["bytes"] = table["bytes"].astype("Int64")
+    order = ["exposed_ns", "sum_ns", "collective"]
+    return table.sort_values(order, ascending=[False, False, True], kind="stable").reset_index(drop=True)
+
+
+def _sum_if_known(values: "pd.Series[int]") -> Any:
+    return values.sum() if values.notna().all() else pd.NA
+
+
+def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
+    """`collective_times` by the step that launched them, one row per step of the trace, those without any included.
+
+    Returns `index` (the N of `ProfilerStep#N`), `count`, `sum_ns`, `exposed_ns` (null if not known of any).
+    """
+    step = row_numbers(times["step"])
+    inside = step >= 0
+    steps = len(trace.steps)
+
+    def total(values: Ints) -> Ints:
+        sums = np.zeros(steps, dtype=np.int64)
+        np.add.at(sums, step[inside], values[inside])
+        return sums
+
+    return pd.DataFrame(
+        {
+            "index": trace.steps["index"].to_numpy(),
+            "count": np.bincount(step[inside], minlength=steps).astype(np.int64),
+            "sum_ns": total(times["dur_ns"].to_numpy()),
+            "exposed_ns": pd.array(
+                total(times["exposed_ns"].to_numpy(dtype=np.int64))
+                if times["exposed_ns"].notna().all()
+                else [pd.NA] * steps,
+                dtype="Int64",
+            ),
+        }
+    )
+
+
+def _called(found: pd.DataFrame, kernels: pd.DataFrame) -> "pd.Series[str]":
+    """The collective's name, or else its kernel's short name."""
+    named = found["name"].to_numpy(dtype=object)
+    kernel_names = kernels["name"].to_numpy(dtype=object)
+    known = found["name"].notna().to_numpy()
+    return pd.Series(
+        [n if k else short_name(str(other)) for n, k, other in zip(named, known, kernel_names, strict=True)],
+        dtype=object,
+    )
+
+
+def _bytes(found: pd.DataFrame) -> "pd.Series[int]":
+    """The larger of the message given and the message got, in bytes; null where it is not said."""
+    element = pd.Series([ELEMENT_BYTES.get(dtype) for dtype in found["dtype"]], dtype="Int64")
+    elements = found[["in_elements", "out_elements"]].max(axis=1, skipna=True).astype("Int64").reset_index(drop=True)
+    return elements * element

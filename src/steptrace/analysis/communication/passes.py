@@ -1,0 +1,87 @@
+"""All-reduces that a step need not have made: those of passes before its last one.
+
+Where a step takes several batches (gradient accumulation), gradients are needed on all ranks once, at its end. Without
+`no_sync`, DistributedDataParallel reduces them in every pass all the same. Its own label around each forward pass tells
+the passes apart: what is asked for after one and before the next belongs to it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.analysis.communication.all_reduce import ALL_REDUCE
+from steptrace.analysis.communication.collectives import collective_times
+from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.intervals import Ints
+from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.model import Trace
+
+FORWARD: Final = "DistributedDataParallel.forward"
+#: A pass that reduces this share of what its step's last one does reduces gradients, not some other small thing.
+_GRADIENTS: Final = 0.5
+
+
+@dataclass(frozen=True)
+class ReducePasses:
+    """The passes of a trace's steps, and the all-reduces of gradients in all passes but each step's last.
+
+    `measured_ns` is the union of their spans, waiting for other ranks included; `bytes` None unless said for all.
+    """
+
+    passes_per_step: float
+    count: int
+    bytes: int | None
+    measured_ns: int
+
+
+def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
+    """The redundant all-reduces of a trace's steps; None without steps, labelled passes, or all-reduces."""
+    labels = trace.annotations
+    forward = labels[((labels["name"] == FORWARD) & labels["step"].notna()).to_numpy(dtype=bool)]
+    reduces = _all_reduces(trace, device)
+    if len(trace.steps) == 0 or len(forward) == 0 or len(reduces) == 0:
+        return None
+    step, begun = row_numbers(forward["step"]), forward["ts"].to_numpy()
+    redundant = [
+        _of_step(reduces[(reduces["step"] == k).to_numpy()], np.sort(begun[step == k])) for k in range(len(trace.steps))
+    ]
+    found = pd.concat(redundant)
+    start = found["ts"].to_numpy(dtype=np.int64)
+    spans = intervals.union(intervals.spans(start, start + found["dur_ns"].to_numpy(dtype=np.int64)))
+    return ReducePasses(
+        passes_per_step=len(forward) / len(trace.steps),
+        count=len(found),
+        bytes=int(found["bytes"].sum()) if found["bytes"].notna().all() else None,
+        measured_ns=intervals.measure(spans),
+    )
+
+
+def _of_step(reduces: pd.DataFrame, begun: Ints) -> pd.DataFrame:
+    """The all-reduces of one step in passes that reduce gradients, the last pass left out."""
+    of_pass = np.searchsorted(begun, reduces["asked"].to_numpy(dtype=np.int64), side="right") - 1
+    last = len(begun) - 1
+    known = reduces["bytes"].notna().all()
+    weight = reduces["bytes"].to_numpy(dtype=np.float64) if known else np.ones(len(reduces))
+    sums = np.bincount(of_pass[of_pass >= 0], weight[of_pass >= 0], minlength=max(last + 1, 1))
+    wanted = (of_pass >= 0) & (of_pass < last) & (sums[last] > 0)
+    wanted &= sums[np.maximum(of_pass, 0)] >= _GRADIENTS * sums[last]
+    redundant: pd.DataFrame = reduces[wanted]
+    return redundant
+
+
+def _all_reduces(trace: Trace, device: int | None) -> pd.DataFrame:
+    """`step`, `ts`, `dur_ns`, `bytes` of each, and when the host `asked` for it: of the GPU, else of the host."""
+    times = host_collectives(trace) if device is None else collective_times(trace, device)
+    if device is not None and not (times["collective"] == ALL_REDUCE).any():
+        times, device = host_collectives(trace), None
+    asked = times["ts"].to_numpy()
+    if device is not None:
+        launch = take(row_numbers(trace.kernels["launch"]), row_numbers(times["kernel"]))
+        launched = take(trace.launches["ts"].to_numpy(), launch)
+        asked = np.where(launch >= 0, launched, asked)
+    chosen = (times["collective"] == ALL_REDUCE).to_numpy() & times["step"].notna().to_numpy()
+    found: pd.DataFrame = times.assign(asked=asked)[["step", "asked", "ts", "dur_ns", "bytes"]][chosen]
+    return found

@@ -1,0 +1,232 @@
+"""Which activities on several ranks are one collective, and how far the ranks' clocks are apart.
+
+A collective that PyTorch numbered is known by its process group and number. One that the host carries out itself is the
+n-th of its size in its step: every rank must ask for them in the same order. Others are told by time: on all its ranks
+a collective runs until about the same instant, and each rank is in it before the first one leaves.
+
+Machines' clocks differ, and a trace may count from its own start. So the clocks are aligned first: each rank's offset
+is the median of the densest third of the differences between the ends of its collectives and those of ranks already
+aligned, collectives paired by number, or else (three pairs at least) by step and order on their stream. Two thirds of
+the pairs may be wrong.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace.analysis.communication.collectives import collective_times
+from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.analysis.communication.tables import COLLECTIVE_TIMES
+from steptrace.trace.columns import Ints, row_numbers
+from steptrace.trace.model import Trace
+
+#: Collectives that end at about the same time on every rank; a broadcast's root, say, may leave early.
+_ENDS_TOGETHER = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv"})
+_POINT_TO_POINT = frozenset({"send", "recv"})
+#: Ends further apart than half of the shorter span are those of different collectives; alignment errors are allowed.
+_ALLOWED_SPREADS = 3
+
+_ADDED = ["annotation", "rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
+_COLUMNS = [*COLLECTIVE_TIMES.names, *_ADDED]
+
+#: Fewer pairs by order alone say nothing: one always fits.
+_LEAST_PAIRS = 3
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Per rank what to add to its times, half the width of what that is from, and which ranks are aligned together.
+
+    `offset` is in ns. `spread` is None for a first rank, and with fewer than six pairs. Ranks of different
+    `component` share no collective, or too few to align them: their times cannot be compared.
+    """
+
+    offset: dict[int, int]
+    spread: dict[int, int | None]
+    component: dict[int, int]
+
+    @property
+    def worst_spread(self) -> int:
+        """The widest of the known spreads, 0 if none is known."""
+        return max((spread for spread in self.spread.values() if spread is not None), default=0)
+
+
+def all_collectives(traces: dict[int, Trace]) -> pd.DataFrame:
+    """The collectives of every rank: `collective_times` with `rank`, `start`, `end` (ns on the rank's own clock, from a
+    common zero), `sequence`, `group_key` and `pairing`, by which two ranks' activities are taken for one at first."""
+    based = all(trace.meta.base_ns is not None for trace in traces.values())
+    zero = min((trace.meta.base_ns or 0 for trace in traces.values()), default=0) if based else 0
+    parts = [
+        _with_pairing(rank, trace, (trace.meta.base_ns or 0) - zero if based else 0) for rank, trace in traces.items()
+    ]
+    parts = [part for part in parts if len(part)]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
+
+
+def _with_pairing(rank: int, trace: Trace, shift: int) -> pd.DataFrame:
+    times, described = _collectives_of(trace)
+    step = row_numbers(times["step"])
+    index = trace.steps["index"].to_numpy()
+    group = [
+        None if pd.isna(name) else f"{name} {'' if pd.isna(ranks) else ranks}".strip()
+        for name, ranks in zip(described["group"], described["group_ranks"], strict=True)
+    ]
+    streams = {stream: place for place, stream in enumerate(sorted(times["stream"].unique()))}
+    point_to_point = times["collective"].isin(_POINT_TO_POINT)
+    table = times.assign(
+        rank=rank,
+        start=times["ts"] + shift,
+        end=times["ts"] + times["dur_ns"] + shift,
+        # A pair of ranks numbers its messages for itself: the number says nothing across pairs.
+        sequence=described["sequence"].reset_index(drop=True).where(~point_to_point, pd.NA),
+        collective=times["collective"].where(~point_to_point, "send_recv"),
+        group_key=pd.Series(group, dtype=object),
+        step_index=np.where(step >= 0, index[np.maximum(step, 0)] if len(index) else 0, -1),
+    )
+    keys: list[Hashable] = []
+    seen: defaultdict[Hashable, int] = defaultdict(int)
+    for row in table.itertuples():
+        key: tuple[Hashable, ...] = (row.collective, row.group_key)
+        if not pd.isna(row.sequence):  # type: ignore[arg-type]
+            key = (*key, "number", row.sequence)
+        elif not trace.devices:
+            key = (*key, "number", row.step_index, None if pd.isna(row.bytes) else row.bytes)  # type: ignore[arg-type]
+        else:
+            key = (*key, None if row.group_key else streams[row.stream], row.step_index)
+        keys.append((*key, seen[key]))
+        seen[key] += 1
+    return table.assign(pairing=pd.Series(keys, dtype=object))
+
+
+def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One rank's collectives, and what is known of each: those of its GPU, or if it has none those of its host.
+
+    The host's have no numbers, and whichever of several threads is free takes the next: they count as of one stream.
+    """
+    if trace.devices:
+        times = collective_times(trace, trace.devices[0])
+        none = pd.array([pd.NA] * len(times), dtype="Int64")
+        return times.assign(annotation=none), trace.collectives.set_index("kernel").loc[times["kernel"]]
+    times = host_collectives(trace)
+    none = pd.array([pd.NA] * len(times), dtype="Int64")
+    unknown = pd.Series([None] * len(times), dtype=object)
+    described = pd.DataFrame({"group": unknown, "group_ranks": unknown, "sequence": none})
+    return times.assign(kernel=none, group=unknown, stream=0), described
+
+
+def align(found: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
+    """How far each rank's clock is off the first one's, from the ends of collectives."""
+    together = found[found["collective"].isin(_ENDS_TOGETHER)] if len(found) else found
+    ends: dict[int, dict[Hashable, int]] = {rank: {} for rank in ranks}
+    for source in (together, found):  # the others only where nothing better is shared
+        for rank, of_rank in source.groupby("rank", sort=False):
+            if not ends[int(str(rank))]:
+                ends[int(str(rank))] = dict(zip(of_rank["pairing"], of_rank["end"].astype("int64"), strict=True))
+    clocks = Clocks({}, {}, {})
+    known: dict[Hashable, list[int]] = {}
+    waiting = list(ranks)
+    while waiting:
+        shared = {rank: _usable(ends[rank], known) for rank in waiting}
+        rank = max(waiting, key=lambda r: len(shared[r]))
+        if not shared[rank]:
+            rank, known = waiting[0], {}
+            clocks.offset[rank], clocks.spread[rank], clocks.component[rank] = 0, None, rank
+        else:
+            differences = np.array([round(np.median(known[key])) - ends[rank][key] for key in shared[rank]])
+            clocks.offset[rank], clocks.spread[rank] = _densest_third(differences)
+            clocks.component[rank] = next(reversed(clocks.component.values()))
+        waiting.remove(rank)
+        for key, end in ends[rank].items():
+            known.setdefault(key, []).append(end + clocks.offset[rank])
+    return clocks
+
+
+def _usable(ends: dict[Hashable, int], known: dict[Hashable, list[int]]) -> list[Hashable]:
+    """The pairings from which a rank can be aligned: the numbered ones, or else enough that right ones stand out."""
+    shared = [key for key in ends if key in known]
+    numbered: list[Hashable] = [key for key in shared if isinstance(key, tuple) and key[2] == "number"]
+    return numbered or (shared if len(shared) >= _LEAST_PAIRS else [])
+
+
+def _densest_third(values: Ints) -> tuple[int, int | None]:
+    """The median of the shortest interval that holds a third of the values, and half its length.
+
+    Half its length is None for fewer than six values: two of them always fit.
+    """
+    ordered = np.sort(values)
+    many = min(len(ordered), max(2, -(-len(ordered) // 3)))
+    widths = ordered[many - 1 :] - ordered[: len(ordered) - many + 1]
+    first = int(np.argmin(widths))
+    middle = round(float(np.median(ordered[first : first + many])))
+    return middle, int(widths[first]) // 2 if len(ordered) > 5 else None
+
+
+@dataclass
+class _Cluster:
+    """Activities taken for one collective so far."""
+
+    rows: list[int] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
+    last_start: int = 0
+    first_end: int = 0
+    shortest: int = 0
+
+    def add(self, row: int, rank: int, start: int, end: int) -> None:
+        first = not self.rows
+        self.rows.append(row)
+        self.ranks.add(rank)
+        self.last_start = start if first else max(self.last_start, start)
+        self.first_end = end if first else min(self.first_end, end)
+        self.shortest = end - start if first else min(self.shortest, end - start)
+
+
+def match(found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
+    """The activities that are part of a collective on at least two ranks.
+
+    Returns the rows of `all_collectives` with `match`, a number of the collective from 0 in order of time,
+    `matched_by`, and `start_ns` and `end_ns`, aligned.
+    """
+    if len(found) == 0:
+        return found.assign(match=0, matched_by="", start_ns=0, end_ns=0)
+    offset = found["rank"].map(clocks.offset).astype("int64")
+    table = found.assign(start_ns=found["start"] + offset, end_ns=found["end"] + offset, matched_by="")
+    by_order = table["annotation"].notna().to_numpy()
+    numbered = table["sequence"].notna().to_numpy() | by_order
+    groups: list[tuple[str, list[int]]] = [
+        ("order" if by_order[rows[0]] else "sequence", list(rows))
+        for rows in table[numbered].groupby("pairing", sort=False).groups.values()
+    ]
+    component = table["rank"].map(clocks.component)
+    for _, rows in table[~numbered].groupby([component, "collective", "group_key"], dropna=False, sort=False):
+        groups += [("time", rows_) for rows_ in _by_time(rows, _ALLOWED_SPREADS * clocks.worst_spread)]
+    several = [(how, rows) for how, rows in groups if len(rows) > 1]
+    several.sort(key=lambda g: (int(table["end_ns"].loc[g[1]].min()), g[1]))
+    parts = [table.loc[rows].assign(match=number, matched_by=how) for number, (how, rows) in enumerate(several)]
+    return pd.concat(parts, ignore_index=True) if parts else table.iloc[:0].assign(match=0)
+
+
+def _by_time(rows: pd.DataFrame, allowed: int) -> Iterator[list[int]]:
+    """Clusters of activities of one kind that have an instant in common and end together, at most one of a rank."""
+    open_: list[_Cluster] = []
+    every: list[_Cluster] = []
+    order: NDArray[np.intp] = np.lexsort((rows["rank"], rows["end_ns"]))
+    columns = (rows.index.to_numpy(), *(rows[c].to_numpy() for c in ("rank", "start_ns", "end_ns")))
+    for row, rank, start, end in zip(*(column[order].tolist() for column in columns), strict=True):
+        open_ = [c for c in open_ if end - c.first_end <= max(c.shortest // 2, allowed)]
+        fitting = [
+            c
+            for c in open_
+            if rank not in c.ranks
+            and max(start, c.last_start) < c.first_end + allowed
+            and end - c.first_end <= max(min(c.shortest, end - start) // 2, allowed)
+        ]
+        if not fitting:
+            open_.append(_Cluster())
+            every.append(open_[-1])
+        cluster = min(fitting, key=lambda c: end - c.first_end) if fitting else open_[-1]
+        cluster.add(row, rank, start, end)
+    return (cluster.rows for cluster in every)

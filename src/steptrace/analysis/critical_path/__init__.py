@@ -1,0 +1,1 @@
+"""What each step waited for, part by part."""

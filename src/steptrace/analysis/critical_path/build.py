@@ -1,0 +1,302 @@
+"""Builds the graph of a step: first its instants, then what each of them had to wait for."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from steptrace import intervals
+from steptrace.analysis.critical_path.graph import (
+    HOST,
+    LAUNCH,
+    LOADER,
+    QUEUE,
+    SYNC,
+    Model,
+    StepGraph,
+    Window,
+    model_of,
+    windows_of,
+)
+from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import take
+from steptrace.trace.model import Trace
+
+#: Of sources that happened at one instant the later in this list is binding: GPU work before launches before the host.
+_CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
+#: In which order nodes of one instant stand: ends, the host, starts (and ends without length), the end of the step.
+_ENDS, _HOST_NODE, _STARTS, _LAST = range(4)
+
+
+def step_graphs(trace: Trace) -> Iterator[StepGraph]:
+    """The graph of each step of a trace, or of the whole trace if it has no steps."""
+    model = model_of(trace)
+    return (_Builder(model, window).build() for window in windows_of(model))
+
+
+class _Edges:
+    """Edges as they are found. `at` is when the source really happened, be it before the step."""
+
+    def __init__(self) -> None:
+        self._parts: list[dict[str, Ints]] = []
+
+    def add(self, source: Ints, target: Ints, at: Ints, **about: Ints | int) -> None:
+        columns: dict[str, Ints | int] = {"least": 0, "thread": -1, "kernel": -1, "wait": 0, "kind": HOST, **about}
+        columns |= {"source": source, "target": target, "at": at}
+        shape = np.broadcast_shapes(*(np.shape(values) for values in columns.values()))
+        self._parts.append(
+            {name: np.broadcast_to(np.asarray(values, dtype=np.int64), shape) for name, values in columns.items()}
+        )
+
+    def columns(self) -> dict[str, Ints]:
+        """All edges, column by column."""
+        return {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
+
+
+class _Builder:
+    """Builds the graph of one step: first the nodes, then the edges between them."""
+
+    def __init__(self, model: Model, window: Window) -> None:
+        self.model, self.window = model, window
+        self.edges = _Edges()
+        self.rows = self._work()
+        self.starting = self.rows[model.start[self.rows] >= window.start]
+        self.placed = self._placed_by_host()
+        self.placed_thread = np.where(model.thread[self.placed] >= 0, model.thread[self.placed], window.thread)
+        self.syncs = self._sync_rows()
+        self.bursts = self._bursts()
+        self._make_nodes()
+
+    def build(self) -> StepGraph:
+        """The finished graph."""
+        self._chain_hosts()
+        self._wait_for_work()
+        self._run_work()
+        self._end()
+        edges = self.edges.columns()
+        rank = np.empty(len(self.time), dtype=np.int64)
+        rank[self.order] = np.arange(len(rank))
+        source, target = rank[edges["source"]], rank[edges["target"]]
+        time = self.time[self.order]
+        # Where work without length ends in the very instant in which the host goes on, the host does not wait for it.
+        kept = np.flatnonzero(source < target)
+        kept = kept[np.lexsort((source[kept], edges["priority"][kept], edges["at"][kept], target[kept]))]
+        source, target = source[kept], target[kept]
+        edges = {name: values[kept] for name, values in edges.items()}
+        last = np.append(target[1:] != target[:-1], True)
+        binding = np.full(len(time), -1, dtype=np.int64)
+        binding[target[last]] = np.flatnonzero(last)
+        between = time[target] - time[source]
+        weight = np.where(last, between, np.minimum(between, edges["least"]))
+        about = {name: edges[name] for name in ("kind", "thread", "kernel")}
+        return StepGraph(
+            self.window.step, time, source, target, weight, **about, wait=edges["wait"] > 0, binding=binding
+        )
+
+    def _work(self) -> Ints:
+        """The activities that can matter: launched by the time its host was done, and ended in the step."""
+        model, window = self.model, self.window
+        ended = (model.end > window.start) & (model.end <= window.end)
+        return np.flatnonzero(ended & (model.of.launched_ns < window.launch_end))
+
+    def _placed_by_host(self) -> Ints:
+        """Those that the host is taken to have launched at their start."""
+        model, rows = self.model, self.starting
+        before = model.of.stream[rows]
+        ended = take(model.end, before)
+        follows = (before >= 0) & (model.start[rows] - ended < KERNEL_WAIT_BELOW_NS)
+        follows &= (ended <= self.window.start) | np.isin(before, self.rows)
+        placed: Ints = rows[(model.of.launch[rows] < 0) & ~follows]
+        return placed
+
+    def _sync_rows(self) -> Ints:
+        """The synchronisations on threads that train or launch, in order of thread and time."""
+        syncs, window = self.model.trace.syncs, self.window
+        begin, thread = syncs["ts"].to_numpy(), syncs["thread"].to_numpy()
+        back = begin + syncs["dur"].to_numpy()
+        launching = np.append(self.model.thread[self.rows], self.placed_thread)
+        used = self.model.training[thread] | (thread == window.thread) | np.isin(thread, launching)
+        return np.flatnonzero(used & (back > window.start) & (begin < self._limit(thread)))
+
+    def _limit(self, thread: Ints) -> Ints:
+        """Until when each thread takes part in the step."""
+        return np.where(thread == self.window.thread, self.window.host_end, self.window.end)
+
+    def _bursts(self) -> Ints:
+        """Rows `(thread, start, end)`: when another training thread worked for the step's own."""
+        window, found = self.window, []
+        own = _within(self.model.activity.get(window.thread, intervals.empty()), window.start, window.host_end)
+        edges = np.unique(own)
+        for thread, spans in self.model.activity.items():
+            if thread == window.thread or not self.model.training[thread]:
+                continue
+            busy = intervals.union(_within(spans, window.start, window.host_end))
+            gap = np.searchsorted(edges, busy[:, 0], side="right")
+            inside = np.searchsorted(edges, busy[:, 1], side="left") <= gap
+            _, first = np.unique(gap[inside], return_index=True)
+            for burst in np.split(busy[inside], first[1:]):
+                found.extend([(thread, burst[0, 0], burst[-1, 1])] if len(burst) else [])
+        return np.array(found, dtype=np.int64).reshape(-1, 3)
+
+    def _make_nodes(self) -> None:
+        """All nodes, host instants first: `time`, and `order`, the order in which edges lead forward."""
+        model, window, rows = self.model, self.window, self.starting
+        self._length = window.end - window.start + 1
+        syncs = model.trace.syncs.iloc[self.syncs]
+        thread = syncs["thread"].to_numpy()
+        begin = np.maximum(syncs["ts"].to_numpy(), window.start)
+        back = (syncs["ts"] + syncs["dur"]).to_numpy()
+        self.sync_end = np.minimum(back, self._limit(thread))
+        self.returns = back <= self._limit(thread)
+        launched = rows[model.of.launched_ns[rows] >= window.start]
+        self.placed_at = np.minimum(model.start[self.placed], self._limit(self.placed_thread))
+        own = intervals.clip(model.loader, window.start, window.host_end).reshape(-1)
+        own = np.concatenate([[window.start, window.host_end], own, self.bursts[:, 1]])
+        points = [
+            (np.full(len(own), window.thread), own),
+            (model.thread[launched], model.of.launched_ns[launched]),
+            (self.placed_thread, self.placed_at),
+            (thread, begin),
+            (thread, self.sync_end),
+            (self.bursts[:, 0], self.bursts[:, 1]),
+            (self.bursts[:, 0], self.bursts[:, 2]),
+        ]
+        self.host = np.unique(np.concatenate([self._key(threads, times) for threads, times in points]))
+        self.host_thread, self.host_time = np.divmod(self.host, self._length)
+        self.host_time += window.start
+        hosts, starts, ends = len(self.host), len(rows), len(self.rows)
+        self.time = np.concatenate([self.host_time, model.start[rows], model.end[self.rows], [window.end]])
+        brief = model.start[self.rows] == model.end[self.rows]
+        phase = np.repeat([_HOST_NODE, _STARTS, _ENDS, _LAST], [hosts, starts, ends, 1])
+        phase[hosts + starts : -1][brief] = _STARTS
+        other = np.where(self.host_thread == window.thread, -1, self.host_thread)
+        within = np.concatenate([2 * other, 2 * rows, 2 * self.rows + 1, [0]])
+        self.order = np.lexsort((within, phase, self.time))
+
+    def _key(self, thread: Ints, time: Ints) -> Ints:
+        result: Ints = thread * self._length + (time - self.window.start)
+        return result
+
+    def _host_node(self, thread: Ints | int, time: Ints) -> Ints:
+        """The node of an instant on a host thread; before the step it is the step's start."""
+        wanted = self._key(np.asarray(thread), time)
+        start = np.searchsorted(self.host, self._key(np.array(self.window.thread), np.array(self.window.start)))
+        return np.where(time < self.window.start, start, np.searchsorted(self.host, wanted)).astype(np.int64)
+
+    def _start_node(self, rows: Ints) -> Ints:
+        return (len(self.host) + np.searchsorted(self.starting, rows)).astype(np.int64)
+
+    def _end_node(self, rows: Ints) -> Ints:
+        """The node of each activity's end; before the step it is the step's start."""
+        node = len(self.host) + len(self.starting) + np.searchsorted(self.rows, rows)
+        early = self.model.end[rows] <= self.window.start
+        return np.where(early, self._host_node(self.window.thread, np.array([self.window.start - 1])), node)
+
+    def _chain_hosts(self) -> None:
+        """Each host thread goes on after its previous instant, and threads that work for the step's hand over."""
+        thread, time = self.host_thread, self.host_time
+        node = np.arange(len(time))
+        after = np.flatnonzero(thread[1:] == thread[:-1]) + 1
+        kind = np.full(len(node), HOST, dtype=np.int64)
+        own = after[thread[after] == self.window.thread]
+        kind[own[intervals.measure_within(self.model.loader, time[own - 1], time[own]) > 0]] = LOADER
+        syncs = self.model.trace.syncs.iloc[self.syncs]
+        for number in np.unique(syncs["thread"]):
+            rows = syncs[(syncs["thread"] == number).to_numpy()]
+            waiting = intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
+            here = after[thread[after] == number]
+            kind[here[intervals.measure_within(waiting, time[here - 1], time[here]) > 0]] = SYNC
+        about: dict[str, Ints | int] = {"kind": kind[after], "thread": thread[after], "priority": _CHAIN}
+        self.edges.add(after - 1, after, time[after - 1], **about)
+        burst_thread, begin, end = self.bursts.T
+        own_node = np.flatnonzero(thread == self.window.thread)
+        entry = self._host_node(burst_thread, begin)
+        self.edges.add(
+            self._host_node(self.window.thread, begin), entry, begin, priority=_HANDOVER, thread=burst_thread
+        )
+        place = np.searchsorted(time[own_node], end, side="right")
+        back = place < len(own_node)
+        self.edges.add(
+            self._host_node(burst_thread, end)[back],
+            own_node[place[back]],
+            end[back],
+            priority=_HANDOVER,
+            thread=self.window.thread,
+        )
+        # A thread that nothing is known to have started runs by itself from the step's start.
+        alone = np.setdiff1d(node[np.append(True, thread[1:] != thread[:-1])], entry)
+        alone = alone[thread[alone] != self.window.thread]
+        begun = np.full(len(alone), self.window.start)
+        self.edges.add(self._host_node(self.window.thread, begun), alone, begun, priority=_CHAIN, thread=thread[alone])
+
+    def _wait_for_work(self) -> None:
+        """A synchronisation returns after the work it waits for."""
+        sync, kernel = self.model.of.waits.T
+        known = np.isin(sync, self.syncs[self.returns]) & np.isin(kernel, self.rows)
+        sync, kernel = sync[known], kernel[known]
+        thread = self.model.trace.syncs["thread"].to_numpy()[sync]
+        back = self.sync_end[np.searchsorted(self.syncs, sync)]
+        about: dict[str, Ints | int] = {
+            "priority": _STREAM,
+            "kind": SYNC,
+            "thread": thread,
+            "kernel": kernel,
+            "wait": 1,
+        }
+        self.edges.add(self._end_node(kernel), self._host_node(thread, back), self.model.end[kernel], **about)
+
+    def _run_work(self) -> None:
+        """GPU work starts after its launch and the work before it, and runs as long as it ran."""
+        model, rows, of = self.model, self.starting, self.model.of
+        self.edges.add(
+            self._start_node(rows),
+            self._end_node(rows),
+            model.start[rows],
+            priority=0,
+            kind=model.kind[rows],
+            kernel=rows,
+        )
+        begun = np.setdiff1d(self.rows, rows)
+        source = self._host_node(self.window.thread, np.full(len(begun), self.window.start))
+        self.edges.add(
+            source, self._end_node(begun), model.start[begun], priority=0, kind=model.kind[begun], kernel=begun
+        )
+        launched = rows[of.launch[rows] >= 0]
+        about: dict[str, Ints | int] = {
+            "kind": LAUNCH,
+            "thread": model.thread[launched],
+            "kernel": launched,
+            "priority": _LAUNCHED,
+        }
+        source = self._host_node(model.thread[launched], of.launched_ns[launched])
+        self.edges.add(source, self._start_node(launched), of.launched_ns[launched], least=of.launch_ns, **about)
+        about = {"kind": LAUNCH, "thread": self.placed_thread, "kernel": self.placed, "priority": _LAUNCHED}
+        source = self._host_node(self.placed_thread, self.placed_at)
+        self.edges.add(source, self._start_node(self.placed), self.placed_at, **about)
+        for priority, before in ((_STREAM, of.stream), (_GRAPH, of.graph), (_EVENT, of.event)):
+            source_row = before[rows]
+            usable = source_row >= 0
+            usable &= np.isin(source_row, self.rows) | (take(model.end, source_row) <= self.window.start)
+            target, source_row = rows[usable], source_row[usable]
+            about = {"kind": QUEUE, "kernel": target, "priority": priority, "least": of.queue_ns}
+            self.edges.add(self._end_node(source_row), self._start_node(target), model.end[source_row], **about)
+
+    def _end(self) -> None:
+        """The step ends once its thread is done and so is the work launched in it."""
+        window, model = self.window, self.model
+        last = len(self.time) - 1
+        host_end = np.array([window.host_end])
+        self.edges.add(
+            self._host_node(window.thread, host_end), np.array([last]), host_end, priority=_CHAIN, thread=window.thread
+        )
+        launched = model.of.launched_ns[self.rows]
+        mine = self.rows[np.where(launched >= 0, launched, model.start[self.rows]) >= window.start]
+        self.edges.add(
+            self._end_node(mine), np.full(len(mine), last), model.end[mine], priority=_STREAM, kind=QUEUE, kernel=mine
+        )
+
+
+def _within(spans: Spans, start: int, end: int) -> Spans:
+    """Those of some spans, in order of start, that lie in a window."""
+    inside = spans[np.searchsorted(spans[:, 0], start, side="left") : np.searchsorted(spans[:, 0], end, side="left")]
+    return inside[inside[:, 1] <= end]

@@ -1,0 +1,1 @@
+"""Why the GPU, or a stream of it, had nothing to do."""

@@ -1,0 +1,110 @@
+"""Which calls into the GPU's runtime the host was in while the GPU had nothing to do for want of a launch.
+
+The gaps are those of `idle_gaps` with the cause `host`, and the time before the GPU's first work and after its last.
+With steps, that time counts from the first step's start to the last one's end, as in
+`steptrace.analysis.overview.parts`; without, from the trace's first event to its last, and counts for nothing but to be
+named.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.analysis.common.busy import activity
+from steptrace.trace.model import Trace
+
+#: A single call of at least this length is no launching: a launch with all that leads to it takes less.
+LONG_CALL_NS: Final = 250_000
+#: So many of the longest gaps are told of, and of each so many of the calls.
+MOST_GAPS, MOST_CALLS = 5, 3
+
+
+@dataclass(frozen=True)
+class Call:
+    """The calls of one name within a gap: how many, and their time in it."""
+
+    name: str
+    count: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class HostGap:
+    """One gap: `where` it lies, the operator and label whose launch ended it, and the runtime calls in it."""
+
+    where: Literal["before", "between", "after"]
+    ts: int
+    dur: int
+    op: str | None
+    label: str | None
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True)
+class HostGaps:
+    """`gap_ns` is the length of all gaps that count, `long_call_ns` what of it single long calls filled.
+
+    `gaps` are the longest of all.
+    """
+
+    gap_ns: int
+    long_call_ns: int
+    gaps: tuple[HostGap, ...]
+
+
+def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
+    """The gaps for which nothing but the host is to blame, from the table `idle_gaps`."""
+    start, end = _window(trace)
+    first, last = activity(trace, device).span
+    between = gaps[(gaps["cause"] == "host").to_numpy()]
+    ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
+    stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)
+    length = np.maximum(stop - ts, 0)
+    calls = _calls(trace)
+    long = calls[(calls["dur"] >= LONG_CALL_NS).to_numpy()]
+    filled = intervals.measure_within(intervals.union(intervals.spans(long["ts"], long["end"])), ts, stop)
+    counted = slice(None) if len(trace.steps) else slice(len(between))
+    longest = [int(k) for k in np.argsort(-length, kind="stable")[:MOST_GAPS] if length[k]]
+    return HostGaps(
+        gap_ns=int(length[counted].sum()),
+        long_call_ns=int(filled[counted].sum()),
+        gaps=tuple(_gap(between, k, int(ts[k]), int(stop[k]), calls) for k in longest),
+    )
+
+
+def _gap(between: pd.DataFrame, k: int, ts: int, stop: int, calls: pd.DataFrame) -> HostGap:
+    """The k-th gap; behind those between the GPU's work come the one before it and the one after it."""
+    if k >= len(between):
+        return HostGap("before" if k == len(between) else "after", ts, stop - ts, None, None, _by_name(calls, ts, stop))
+    row = between.iloc[k]
+    return HostGap("between", ts, stop - ts, _text(row["op"]), _text(row["label"]), _by_name(calls, ts, stop))
+
+
+def _window(trace: Trace) -> tuple[int, int]:
+    steps = trace.steps
+    if len(steps) == 0:
+        return trace.window
+    return int(steps["ts"].iloc[0]), int((steps["ts"] + steps["dur"]).max())
+
+
+def _calls(trace: Trace) -> pd.DataFrame:
+    """The calls of training threads."""
+    rows = trace.launches[["ts", "dur", "name", "thread"]]
+    training = trace.threads["training"].to_numpy(dtype=bool)
+    own = training[rows["thread"].to_numpy()] if len(training) else np.zeros(len(rows), dtype=bool)
+    return rows[own].assign(end=lambda table: table["ts"] + table["dur"])
+
+
+def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[Call, ...]:
+    inside = (calls["end"].clip(upper=end) - calls["ts"].clip(lower=start)).clip(lower=0)
+    rows = calls.assign(ns=inside)[(inside > 0).to_numpy()]
+    by_name = rows.groupby(rows["name"].astype(str))["ns"].agg(["size", "sum"])
+    by_name = by_name.sort_values("sum", ascending=False, kind="stable").head(MOST_CALLS)
+    return tuple(Call(str(name), int(row["size"]), int(row["sum"])) for name, row in by_name.iterrows())
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

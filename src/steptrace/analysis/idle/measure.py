@@ -1,0 +1,187 @@
+"""Why a GPU was idle: per stream, comparable with Holistic Trace Analysis, and per device, by cause."""
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.annotations import annotation_of_kernels
+from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.launches import waits_for_event
+from steptrace.analysis.common.tables_gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import references, row_numbers, take, texts
+from steptrace.trace.model import Trace
+
+#: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
+#: code compares microseconds.
+KERNEL_WAIT_BELOW_NS = 30_000
+
+#: The causes of device idle time, in the order in which they are looked for.
+CAUSES = ("sync", "loader", "host", "dependency", "unknown")
+
+#: Labels of PyTorch around a wait for the data loader.
+LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
+
+
+def idle_by_stream(trace: Trace) -> pd.DataFrame:
+    """The gaps before each activity of a stream, by category, summed per device and stream.
+
+    A gap is `host_wait` if the activity was launched after the previous one ended, else `kernel_wait` if it is shorter
+    than 30 us, else `other`. An activity whose launch the trace lacks is never `host_wait`. Returns one row per stream:
+    `device`, `stream`, `host_wait_ns`, `kernel_wait_ns`, `other_ns`.
+    """
+    kernels = trace.kernels
+    order = np.lexsort((kernels["ts"] + kernels["dur"], kernels["ts"], kernels["stream"], kernels["device"]))
+    rows = kernels.iloc[order].reset_index(drop=True)
+    reach = (rows["ts"] + rows["dur"]).groupby([rows["device"], rows["stream"]]).cummax()
+    previous = reach.groupby([rows["device"], rows["stream"]]).shift().fillna(-1).to_numpy(dtype=np.int64)
+    ts = rows["ts"].to_numpy()
+    gap = np.where(previous < 0, 0, np.maximum(ts - previous, 0))
+    launched = _launch_times(trace, row_numbers(rows["launch"]), at="ts")
+    host = launched > previous
+    category = np.where(host, 0, np.where(gap < KERNEL_WAIT_BELOW_NS, 1, 2))
+    sums = pd.DataFrame(
+        {
+            "device": rows["device"],
+            "stream": rows["stream"],
+            **{
+                name: np.where(category == i, gap, 0)
+                for i, name in enumerate(("host_wait_ns", "kernel_wait_ns", "other_ns"))
+            },
+        }
+    )
+    return schema.validate(sums.groupby(["device", "stream"], as_index=False).sum(), IDLE_BY_STREAM)
+
+
+def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
+    """Idle ns of a GPU between its first and last activity, by cause; the causes add up to its idle time exactly."""
+    gaps = idle_gaps(trace, device)
+    return {cause: int(gaps.loc[gaps["cause"] == cause, "dur"].sum()) for cause in CAUSES}
+
+
+def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
+    """Each gap in a GPU's work, with its one cause and what ended it (table `idle_gaps`).
+
+    The causes, in the order in which they are looked for:
+
+    - `sync`: a training thread was blocked in a synchronisation when the GPU ran dry, or for at least half of the gap.
+      The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too. A gap
+      that ends with work launched before the wait began is not its: the host held nothing up.
+    - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. This also
+      wins over a sync that only came before it: without that sync the GPU would have waited for the data all the same.
+    - `host`: the work that ends the gap was not launched when the gap began: the host was launching, or in Python.
+    - `dependency`: that work was queued, and either began within 30 us, as work behind other work does, or a stream had
+      been told to wait for an event just before it was launched.
+    - `unknown`: none of these, or the launch of the work is not in the trace, nor any sign that it was queued.
+    """
+    busy = activity(trace, device).busy
+    gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
+    start, end = gaps[:, 0], gaps[:, 1]
+    loader_ns = intervals.measure_within(loader_spans(trace), start, end)
+    in_loader = 2 * loader_ns >= end - start
+    row = _first_work(trace, device, end)
+    launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
+    launched = _launch_times(trace, launch, at="end")
+    in_sync, waited_through = _held_by_sync(trace, gaps, _launch_times(trace, launch, at="ts"))
+    late = launched > start
+    # What begins while the host waits all along was queued before, though the trace lacks its launch.
+    queued = np.where(launch >= 0, ~late, waited_through)
+    dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
+    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
+    cause = np.select(conditions, CAUSES[:4], default="unknown")
+    table = pd.DataFrame({"ts": start, "dur": end - start, "cause": pd.Series(cause, dtype=object)})
+    return schema.validate(pd.concat([table, _endings(trace, row, start)], axis=1), IDLE_GAPS)
+
+
+def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
+    """The gaps of `idle_gaps` by cause and by the operator whose work ended them, the most idle time first."""
+    groups = gaps.groupby(["cause", "op", "label"], dropna=False, sort=True)["dur"]
+    table = groups.agg(gaps="size", idle_ns="sum", longest_ns="max").reset_index()
+    table = table.sort_values(["idle_ns", "cause"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    texts = {name: table[name].astype(object).where(table[name].notna(), None) for name in ("op", "label")}
+    return schema.validate(table.assign(**texts), IDLE_ENDINGS)
+
+
+def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
+    """What ended each gap: the activity `row`, the call that launched it, and where in the program that stands."""
+    kernels = trace.kernels.iloc[row]
+    launch = row_numbers(kernels["launch"])
+    launched = _launch_times(trace, launch, at="ts")
+    op = take(row_numbers(trace.launches["op"]), launch)
+    label = annotation_of_kernels(trace)[row]
+    short = {name: short_name(name) for name in set(kernels["name"])}
+    return pd.DataFrame(
+        {
+            "kernel": row,
+            "name": pd.Series([short[name] for name in kernels["name"]], dtype=object),
+            "stream": kernels["stream"].to_numpy(),
+            "launch": references(launch),
+            "launched_after_ns": pd.arrays.IntegerArray(np.where(launch < 0, 0, launched - start), launch < 0),
+            "op": texts(trace.ops["name"], op),
+            "label": texts(trace.annotations["name"], label),
+            "step": references(row_numbers(kernels["step"])),
+        }
+    )
+
+
+def loader_spans(trace: Trace) -> Spans:
+    """When a training thread was waiting in the data loader's `__next__`."""
+    labels = trace.annotations
+    waits = np.array([bool(LOADER_LABEL.match(name)) for name in labels["name"].cat.categories], dtype=bool)
+    rows = labels[_pick(waits, labels["name"].cat.codes.to_numpy()) & _on_training(trace, labels)]
+    return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
+
+
+def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which gaps a sync of a training thread held open, and which lie within syncs of one such thread from end to end.
+
+    `launched` is when the work that ends each gap was launched, -1 where that is not known.
+    """
+    start, end = gaps[:, 0], gaps[:, 1]
+    held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
+    for _, rows in trace.syncs[_on_training(trace, trace.syncs)].groupby("thread", sort=True):
+        begin, over = rows["ts"].to_numpy(), (rows["ts"] + rows["dur"]).to_numpy()
+        # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
+        # launch is not known, the host can have made it after a wait that was over, not within one.
+        late = np.where(
+            launched >= 0, np.searchsorted(begin, launched, side="right"), np.searchsorted(over, end, side="right")
+        )
+        until = np.append(begin, np.iinfo(np.int64).max)[late]
+        waits = intervals.union(intervals.spans(begin, over))
+        held |= (start < until) & (intervals.measure_within(waits, start, start + 1) > 0)
+        stop = np.clip(until, start, end)
+        held |= 2 * intervals.measure_within(waits, start, stop) >= end - start
+        through |= intervals.measure_within(waits, start, end) == end - start
+    return held, through
+
+
+def _on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:
+    return _pick(trace.threads["training"].to_numpy(dtype=bool), rows["thread"].to_numpy())
+
+
+def _pick(flags: NDArray[np.bool_], index: NDArray[np.integer]) -> NDArray[np.bool_]:
+    return flags[index] if len(flags) else np.zeros(len(index), dtype=bool)
+
+
+def _launch_times(trace: Trace, launch: Ints, *, at: str) -> Ints:
+    """Start (`ts`) or end (`end`) of each launch, -1 where there is none."""
+    times = trace.launches["ts"].to_numpy()
+    if at == "end":
+        times = times + trace.launches["dur"].to_numpy()
+    if len(times) == 0:
+        return np.full(len(launch), -1, dtype=np.int64)
+    return np.where(launch >= 0, times[np.maximum(launch, 0)], -1)
+
+
+def _first_work(trace: Trace, device: int, starts: Ints) -> Ints:
+    """Row of the activity of the device that begins at each of `starts`; of several the one launched first."""
+    kernels = trace.kernels
+    rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
+    launched = _launch_times(trace, row_numbers(kernels["launch"])[rows], at="ts")
+    launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
+    rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]
+    return rows[np.searchsorted(kernels["ts"].to_numpy()[rows], starts, side="left")]

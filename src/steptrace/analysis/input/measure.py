@@ -1,0 +1,159 @@
+"""Does a step wait for its data? Time in the loader's `__next__`, and the part of it that counts.
+
+PyTorch labels every `__next__` of a DataLoader, whatever the data set is. A loop that feeds itself otherwise, but sets
+the labels of ours (`data` with `copy data` inside), is judged by the first without the second. Waiting while the GPU
+still works costs nothing, so with a GPU only the part with the GPU idle counts against a step; without one all of it.
+
+Thresholds are the TensorFlow Profiler's: input-bound moderately from 5 % of the step time on, highly from 20 %.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.busy import activity
+from steptrace.analysis.idle.measure import LOADER_LABEL
+from steptrace.analysis.input.tables import INPUT_WAITS
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import references
+from steptrace.trace.model import Trace
+
+#: From these shares of the step time on, waiting for data is moderate or high.
+MODERATE_SHARE: Final = 0.05
+HIGH_SHARE: Final = 0.20
+
+Verdict = Literal["none", "moderate", "high"]
+
+_DATA, _COPY = "data", "copy data"
+
+
+@dataclass(frozen=True)
+class InputWait:
+    """The waits of all steps together, in ns; None where the trace cannot say.
+
+    `source` is what tells of them: the `loader`'s own label, the `section` of a loop, or None. `steps` is None for a
+    trace without steps, whose whole length counts. `counted_ns` is what counts against the steps and `share` its part
+    of `window_ns`: with a GPU from the first step's start to the end of the last one's work, else the steps on the
+    host.
+    """
+
+    source: Literal["loader", "section"] | None
+    steps: int | None
+    window_ns: int
+    waits: int | None
+    wait_ns: int | None
+    gpu_idle_wait_ns: int | None
+    counted_ns: int | None
+
+    @property
+    def share(self) -> float | None:
+        """What counts, as a share of the window."""
+        return None if self.counted_ns is None or not self.window_ns else self.counted_ns / self.window_ns
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """`none`, `moderate` or `high`."""
+        return verdict_on(self.share)
+
+
+def verdict_on(share: float | None) -> Verdict | None:
+    """How input-bound a step is that waits for data for a share (0 to 1) of its time; None for an unknown share."""
+    if share is None:
+        return None
+    return "high" if share >= HIGH_SHARE else "moderate" if share >= MODERATE_SHARE else "none"
+
+
+def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
+    """The waits of each step (table `input_waits`); without any trace of a loader the table is empty.
+
+    A step is the host's `ProfilerStep#N` here, since the host is what waits. Waits outside the steps do not count.
+    """
+    found = _waits(trace)
+    if found is None:
+        return schema.empty(INPUT_WAITS)
+    _, begun, waiting = found
+    start, end = _bounds(trace)
+    whole = len(trace.steps) == 0
+    idle_wait: Any = pd.array([pd.NA] * len(start), dtype="Int64")
+    if device is not None:
+        idle = intervals.subtract(waiting, activity(trace, device).busy)
+        idle_wait = intervals.measure_within(idle, start, end)
+    table = pd.DataFrame(
+        {
+            "step": references(np.array([-1]) if whole else np.arange(len(start))),
+            "index": references(np.array([-1])) if whole else trace.steps["index"].to_numpy(),
+            "host_ns": end - start,
+            "waits": np.searchsorted(begun, end, side="left") - np.searchsorted(begun, start, side="left"),
+            "wait_ns": intervals.measure_within(waiting, start, end),
+            "gpu_idle_wait_ns": idle_wait,
+        }
+    )
+    return schema.validate(table, INPUT_WAITS)
+
+
+def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> InputWait:
+    """The waits of all steps: the sums of `input_waits`' table."""
+    found = _waits(trace)
+    steps, window_ns = len(trace.steps) or None, _window_ns(trace, device)
+    if found is None:
+        return InputWait(None, steps, window_ns, None, None, None, None)
+    wait_ns = int(table["wait_ns"].sum())
+    idle_ns = None if device is None else int(table["gpu_idle_wait_ns"].sum())
+    return InputWait(
+        source=found[0],
+        steps=steps,
+        window_ns=window_ns,
+        waits=int(table["waits"].sum()),
+        wait_ns=wait_ns,
+        gpu_idle_wait_ns=idle_ns,
+        counted_ns=wait_ns if idle_ns is None else idle_ns,
+    )
+
+
+def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | None:
+    """What tells of waits, when each begins (sorted), and the union of them; None where nothing does."""
+    loader = _labelled(trace, lambda name: bool(LOADER_LABEL.match(name)))
+    if len(loader):
+        return "loader", np.sort(loader[:, 0]), intervals.union(loader)
+    data, copy = (_labelled(trace, lambda name, label=label: name == label) for label in (_DATA, _COPY))
+    if len(data) == 0 or len(copy) == 0:
+        return None
+    return "section", np.sort(data[:, 0]), intervals.subtract(intervals.union(data), intervals.union(copy))
+
+
+def _labelled(trace: Trace, wanted: Any) -> Spans:
+    """The spans on training threads whose label is wanted; of one inside another only the outer."""
+    labels = trace.annotations
+    by_name = np.array([wanted(name) for name in labels["name"].cat.categories], dtype=bool)
+    chosen = _pick(by_name, labels["name"].cat.codes.to_numpy())
+    chosen &= _pick(trace.threads["training"].to_numpy(dtype=bool), labels["thread"].to_numpy())
+    rows = labels[chosen].sort_values(["thread", "ts", "dur"], ascending=[True, True, False], kind="stable")
+    # By time and not by the labels' nesting, which means nothing where one crosses the boundary of a step.
+    end = rows["ts"] + rows["dur"]
+    reach = end.groupby(rows["thread"]).cummax().groupby(rows["thread"]).shift(fill_value=-1)
+    return intervals.spans(rows["ts"][end > reach], end[end > reach])
+
+
+def _pick(flags: NDArray[np.bool_], index: NDArray[np.integer]) -> NDArray[np.bool_]:
+    return flags[index] if len(flags) else np.zeros(len(index), dtype=bool)
+
+
+def _bounds(trace: Trace) -> tuple[Ints, Ints]:
+    """Start and end of each step on the host; of the trace if it has no steps."""
+    steps = trace.steps
+    if len(steps) == 0:
+        return np.array([trace.window[0]]), np.array([trace.window[1]])
+    start = steps["ts"].to_numpy()
+    return start, start + steps["host_dur"].to_numpy()
+
+
+def _window_ns(trace: Trace, device: int | None) -> int:
+    steps = trace.steps
+    start, end = _bounds(trace)
+    if len(steps) == 0 or device is None:
+        return int((end - start).sum())
+    return int((steps["ts"] + steps["dur"]).max() - steps["ts"].min())

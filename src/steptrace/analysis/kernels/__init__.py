@@ -1,0 +1,1 @@
+"""Kernels by name, number format, operator and sequence."""

@@ -1,0 +1,150 @@
+"""Sequences of GPU work that return: under every call of an operator or label, which activities it launched, in order.
+
+A sequence that comes often and takes long is a candidate for fusing, for a graph or for `torch.compile`: `span_ns` less
+`kernel_ns` is what its gaps cost.
+
+Of calls of one name inside each other only the outermost counts. Work of an operator is what was launched inside it on
+its thread. A label owns, besides, what other training threads launched meanwhile: the backward pass runs in a thread of
+its own. The marks of steps are no labels here. Holistic Trace Analysis counts the operators of the smallest depth only,
+and nothing of other threads.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace import schema as tables
+from steptrace.analysis.common import tables_paths as schema
+from steptrace.analysis.common.call_tree import inside_same, kernel_nodes
+from steptrace.analysis.common.kernel_names import short_name
+from steptrace.intervals import Ints
+from steptrace.trace import names as naming
+from steptrace.trace.columns import take
+from steptrace.trace.model import Trace
+
+#: A sequence has at least two activities.
+MINIMUM_LENGTH = 2
+#: As many sequences summary.json holds, and of each as many entries.
+MOST, MOST_ENTRIES = 20, 30
+
+
+def kernel_sequences(
+    trace: Trace, tree: pd.DataFrame, *, name: str | None = None, minimum_length: int = MINIMUM_LENGTH
+) -> pd.DataFrame:
+    """The sequences under every operator and label: the table `sequences`, the most GPU time first.
+
+    Args:
+        trace: the trace.
+        tree: its `call_tree`.
+        name: only operators and labels whose name holds this text. Without it, a call of which one caller launched
+            exactly the same work is left out: the caller stands for both.
+        minimum_length: the fewest activities a sequence has.
+    """
+    calls = _calls(trace, tree, name)
+    node, order = _work_by_call(trace, tree)
+    at_node = np.searchsorted(node, calls["row"].to_numpy())
+    after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
+    launched = np.sort(_launched(trace, tree, node, order))
+    by_launch = order[np.argsort(_launched(trace, tree, node, order), kind="stable")]
+    is_label = (calls["kind"] == "annotation").to_numpy() & calls["training"].to_numpy()
+    start = calls["ts"].to_numpy()
+    first = np.where(is_label, np.searchsorted(launched, start), at_node)
+    stop = np.where(is_label, np.searchsorted(launched, start + calls["host_ns"].to_numpy()), after_node)
+    enough = np.flatnonzero((stop - first >= minimum_length) & (stop > first))
+    if name is None:
+        enough = enough[_widest(calls["thread"].to_numpy()[enough], first[enough], stop[enough], is_label[enough])]
+    found: dict[tuple[Any, ...], Ints] = {}
+    kernels = trace.kernels
+    codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
+    begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
+    columns = (calls["kind"], calls["name"], calls["host_ns"])
+    for call in enough:
+        rows = np.sort((by_launch if is_label[call] else order)[first[call] : stop[call]])  # kernels stand by start
+        key = (columns[0].iloc[call], columns[1].iloc[call], codes[rows].tobytes())
+        took = [1, (end[rows] - begin[rows]).sum(), end[rows].max() - begin[rows[0]], columns[2].iloc[call]]
+        found[key] = found.get(key, np.zeros(4, dtype=np.int64)) + np.array(took, dtype=np.int64)
+    return _table(found, kernels["name"].cat.categories)
+
+
+def summary(sequences: pd.DataFrame) -> list[dict[str, Any]]:
+    """The part of summary.json: of the sequences that came more than once those with the most GPU time.
+
+    Their activities stand under short names, neighbours of one name as one entry; `left_out` counts the entries beyond
+    the first.
+    """
+    records = []
+    for row in sequences[(sequences["count"] > 1).to_numpy()].head(MOST).to_dict("records"):
+        entries = _folded([short_name(name) for name in row.pop("kernels").split("\n")])
+        shown = {"kernels": entries[:MOST_ENTRIES], "left_out": max(len(entries) - MOST_ENTRIES, 0)}
+        records.append({str(name): value for name, value in row.items()} | shown)
+    return records
+
+
+def _folded(names: list[str]) -> list[dict[str, Any]]:
+    """Neighbours of one name as one entry: `{"name", "times"}`."""
+    folded: list[dict[str, Any]] = []
+    for name in names:
+        if folded and folded[-1]["name"] == name:
+            folded[-1]["times"] += 1
+        else:
+            folded.append({"name": name, "times": 1})
+    return folded
+
+
+def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
+    """The outermost calls of each operator and label; `row` is their row of the tree."""
+    steps = [category for category in tree["name"].cat.categories if naming.step_index(str(category)) is not None]
+    wanted = tree["kind"].isin(["op", "annotation"]).to_numpy() & ~tree["name"].isin(steps).to_numpy()
+    if name is not None:
+        holds = np.array([name in str(category) for category in tree["name"].cat.categories], dtype=bool)
+        wanted = wanted & holds[tree["name"].cat.codes.to_numpy()]
+    kind, code = (tree[column].cat.codes.to_numpy().astype(np.int64) for column in ("kind", "name"))
+    key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code, -1)
+    outermost = wanted & ~inside_same(key, tree["size"].to_numpy())
+    calls = tree.loc[outermost, ["kind", "name", "thread", "size", "ts", "host_ns"]]
+    calls.insert(0, "row", np.flatnonzero(outermost))
+    training = trace.threads["training"].to_numpy(dtype=bool)
+    calls["training"] = training[calls["thread"].to_numpy()]
+    result: pd.DataFrame = calls.reset_index(drop=True)
+    return result
+
+
+def _work_by_call(trace: Trace, tree: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Rows of the tree that launched work, in order, and for each the activity."""
+    node = kernel_nodes(trace, tree)
+    known = np.flatnonzero(node >= 0)
+    order = known[np.argsort(node[known], kind="stable")]
+    return node[order], order
+
+
+def _launched(trace: Trace, tree: pd.DataFrame, node: Ints, order: Ints) -> Ints:
+    """When a training thread launched each of `order`; work of other threads comes after everything."""
+    thread = take(tree["thread"].to_numpy(), node)
+    training = trace.threads["training"].to_numpy(dtype=bool)[thread] if len(thread) else np.zeros(0, dtype=bool)
+    result: Ints = np.where(training, tree["ts"].to_numpy()[node], np.iinfo(np.int64).max)
+    return result if len(order) else np.empty(0, dtype=np.int64)
+
+
+def _widest(thread: Ints, first: Ints, stop: Ints, is_label: Any) -> Any:
+    """Of calls inside each other with the same work, the outermost: the first, since the tree names it first."""
+    keys = pd.DataFrame({"thread": thread, "first": first, "stop": stop, "label": is_label})
+    return ~keys.duplicated().to_numpy()
+
+
+def _table(found: dict[tuple[Any, ...], Ints], names: pd.Index) -> pd.DataFrame:
+    rows = [
+        {
+            "kind": str(kind),
+            "name": str(name),
+            "length": len(sequence) // 4,
+            **dict(zip(("count", "kernel_ns", "span_ns", "host_ns"), map(int, sums), strict=True)),
+            "kernels": "\n".join(str(names[code]) for code in np.frombuffer(sequence, dtype=np.int32)),
+        }
+        for (kind, name, sequence), sums in found.items()
+    ]
+    if not rows:
+        return tables.empty(schema.SEQUENCES)
+    table: pd.DataFrame = tables.validate(pd.DataFrame(rows), schema.SEQUENCES)
+    order = ["kernel_ns", "kind", "name", "kernels"]
+    return table.sort_values(order, ascending=[False, True, True, True], kind="stable", ignore_index=True)

@@ -1,0 +1,1 @@
+"""How work reached the GPU: launches, queues, copies."""

@@ -1,0 +1,87 @@
+"""How fast copies and sets moved bytes, per kind: the direction, and whether the host's side was pinned or pageable."""
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.series import quantile, steps_of, time_held
+from steptrace.analysis.common.tables_launch import COPIES, COPY_RATES
+from steptrace.trace.model import Trace
+
+_NS_PER_S = 1e9
+
+
+def copy_rates(trace: Trace) -> pd.DataFrame:
+    """The rate of every kind of copy on every GPU as a series (table `copy_rates`).
+
+    A copy's rate is its bytes over its length, the whole time it runs; the rates of those that run at once add up. One
+    that says no bytes, or took no time, has none.
+    """
+    parts = []
+    for (device, kind), rows in _copies(trace).groupby(["device", "kind"], sort=True):
+        sized = rows[rows["sized"]]
+        if len(sized) == 0:
+            continue
+        rate = sized["bytes"].to_numpy(dtype=np.float64) / sized["dur"].to_numpy() * _NS_PER_S
+        times = np.concatenate([sized["ts"], sized["ts"] + sized["dur"]])
+        instants, running = steps_of(times, np.repeat(np.array([1, -1], dtype=np.int64), len(sized)))
+        _, total = steps_of(times, np.concatenate([rate, -rate]))
+        # What is added and taken away again leaves rounding errors: none may stay once nothing runs.
+        total = np.where(running == 0, 0.0, np.maximum(total, 0.0))
+        parts.append(
+            pd.DataFrame(
+                {"device": device, "kind": kind, "ts": instants, "running": running, "bytes_per_second": total}
+            )
+        )
+    table = pd.concat(parts, ignore_index=True) if parts else schema.empty(COPY_RATES)
+    return schema.validate(table, COPY_RATES)
+
+
+def copies(trace: Trace, rates: pd.DataFrame) -> pd.DataFrame:
+    """The kinds of copies with their bytes, time and rates, the most time first (table `copies`)."""
+    series = dict(iter(rates.groupby(["device", "kind"])))
+    rows = []
+    for key, group in _copies(trace).groupby(["device", "kind"], sort=True):
+        known = group.loc[group["bytes"].notna(), "bytes"]
+        row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
+        # The time is known of all of them, whether or not they say their bytes.
+        row["ns"] = intervals.measure(intervals.union(intervals.spans(group["ts"], group["ts"] + group["dur"])))
+        sizes = (int(known.sum()), float(known.median())) if len(known) else (None, None)
+        row |= dict(zip(("bytes", "median_bytes"), sizes, strict=True))
+        rows.append(row | _rates(series.get(key)))
+    table = pd.DataFrame(rows) if rows else schema.empty(COPIES)
+    measured = [column.name for column in COPIES.columns if column.dtype == "float64"]
+    table = table.astype({"bytes": "Int64", **dict.fromkeys(measured, "float64")})
+    table = table.sort_values(["ns", "kind"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    return schema.validate(table, COPIES)
+
+
+def _rates(series: pd.DataFrame | None) -> dict[str, float | None]:
+    if series is None:
+        return dict.fromkeys(f"{name}_bytes_per_second" for name in ("mean", "median", "max"))
+    running = series["running"].to_numpy() > 0
+    held = time_held(series["ts"].to_numpy())[running]
+    rate = series["bytes_per_second"].to_numpy()[running]
+    return {
+        "mean_bytes_per_second": float((rate * held).sum() / held.sum()),
+        "median_bytes_per_second": quantile(rate, held, 0.5),
+        "max_bytes_per_second": float(rate.max()),
+    }
+
+
+def _copies(trace: Trace) -> pd.DataFrame:
+    """The copies and sets by GPU and kind; a set's name says no more than that it is one."""
+    kernels = trace.kernels
+    rows = kernels[(kernels["kind"] == "memory").to_numpy()]
+    name = rows["name"].astype(object).to_numpy()
+    is_set = (rows["category"] == "memset").to_numpy()
+    return pd.DataFrame(
+        {
+            "device": rows["device"].to_numpy(),
+            "kind": pd.Series(np.where(is_set, "Memset", name), dtype=object),
+            "ts": rows["ts"].to_numpy(),
+            "dur": rows["dur"].to_numpy(),
+            "bytes": rows["bytes"].array,
+            "sized": (rows["bytes"].notna() & (rows["dur"] > 0)).to_numpy(),
+        }
+    )

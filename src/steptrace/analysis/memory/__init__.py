@@ -1,0 +1,1 @@
+"""Memory at the peak and over the window."""

@@ -1,0 +1,306 @@
+"""What the allocators gave out: the curve of each device, its peak, and what was live there.
+
+A block lives from its allocation to its release. Its category follows from the parts of the step (data, forward, loss,
+backward, optimizer) in which these two happen:
+
+* released in the very part that allocated it: `temporary`;
+* otherwise by the part that allocated it: data `inputs`; forward and loss `activations` (kept for the backward pass);
+  backward `gradients`; optimizer `optimizer_state`; outside of all parts `unknown`;
+* allocated before the trace: `parameters`, `gradients` and `optimizer_state` as far as the run's own books say how many
+  bytes each of them holds between two steps, the rest `unknown`.
+
+What activation checkpointing computes again in the backward pass is therefore `temporary`. The parts are our loop's
+labels; in a trace without them the loader's and the optimizer's labels of PyTorch, the span of the backward operators
+between two such cuts, and forward for the rest.
+
+Only PyTorch's allocators tell: memory that a library takes by itself, or that a loader worker shares, is not seen.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.series import steps_of
+from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
+from steptrace.intervals import Ints
+from steptrace.trace.columns import has_ancestor, nearest, references, row_numbers, texts
+from steptrace.trace.model import Trace
+from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
+
+#: In the order in which they are shown.
+CATEGORIES: Final = (
+    "parameters",
+    "gradients",
+    "optimizer_state",
+    "activations",
+    "inputs",
+    "temporary",
+    "unknown",
+)
+#: Bytes that are held between two steps, by category.
+Held = Mapping[str, int]
+
+_OF_PHASE: Final = {
+    "data": "inputs",
+    "forward": "activations",
+    "loss": "activations",
+    "backward": "gradients",
+    "optimizer": "optimizer_state",
+}
+_DEVICE: Final = ["device_type", "device"]
+_NONE: Final = np.iinfo(np.int64).min
+HOST: Final = 0
+
+
+def memory_blocks(trace: Trace) -> pd.DataFrame:
+    """Every block of memory with its life and category (table `memory_blocks`), by device and time of allocation.
+
+    A block whose release alone is recorded was there before the trace. Where an address is given out again without a
+    release in between, that one was lost, and the first block ends there.
+    """
+    events = trace.memory[(trace.memory["address"].notna() & (trace.memory["bytes"] != 0)).to_numpy()]
+    kind, device = events["device_type"].to_numpy(), row_numbers(events["device"])
+    address, ts, size = row_numbers(events["address"]), events["ts"].to_numpy(), events["bytes"].to_numpy()
+    order = np.lexsort((np.arange(len(events)), address, device, kind))
+    places = np.stack([kind, device, address], axis=1)[order]
+    same = np.append(False, (places[1:] == places[:-1]).all(axis=1))[: len(order)]  # as the event before
+    gives = size[order] > 0
+    first = np.flatnonzero(gives)
+    follows = np.append(same[1:], False)[first]
+    ends = np.where(follows, np.append(ts[order][1:], _NONE)[first], _NONE)
+    lone = np.flatnonzero(~gives & ~same)
+    rows = np.concatenate([order[first], order[lone]])
+    begin = np.concatenate([ts[order[first]], np.full(len(lone), _NONE)])
+    until = np.concatenate([ends, ts[order[lone]]])
+    op = np.concatenate([_operators(trace, events.iloc[order[first]]), np.full(len(lone), -1)])
+    phase, category = _categories(trace, begin, until)
+    known = begin != _NONE
+    table = pd.DataFrame(
+        {
+            "device_type": kind[rows],
+            "device": events["device"].array[rows],
+            "address": address[rows],
+            "bytes": np.abs(size[rows]),
+            "ts": _nullable(begin),
+            "until": _nullable(until),
+            "thread": references(np.where(known, events["thread"].to_numpy()[rows], -1)),
+            "op": references(op),
+            "phase": phase,
+            "category": category,
+        }
+    )
+    table = table.sort_values([*_DEVICE, "ts", "address"], kind="stable", na_position="first").reset_index(drop=True)
+    return schema.validate(table, MEMORY_BLOCKS)
+
+
+def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The peak of each device and its curve (tables `memory_devices` and `memory_curve`), the highest peak first.
+
+    Bytes that are there since before the trace come from the allocator's counter on a GPU. The host's counter begins
+    with the profiler, so there they come from `held`; without it the curve holds what the trace saw allocated, alone.
+
+    Args:
+        trace: the trace.
+        blocks: its `memory_blocks`.
+        held: by device type what the run's books say is held between two steps.
+    """
+    peaks, curves = [], []
+    events = trace.memory
+    keys: list[Any] = list(blocks[_DEVICE].drop_duplicates().itertuples(index=False))
+    for kind, device in keys:
+        of_device, group = _on(events, kind, device), _on(blocks, kind, device)
+        instants, level = _level(group, trace.window[0])
+        before, agrees = _before(of_device, instants, level, held.get(kind))
+        level = level + (before or 0)
+        reserved = _reserved(of_device, instants, on_host=kind == HOST)
+        peak = int(np.argmax(level))
+        identity = {"device_type": kind, "device": device}
+        curves.append(pd.DataFrame({**identity, "ts": instants, "allocated": level, "reserved": reserved}))
+        peaks.append(
+            {
+                **identity,
+                "before": int(before or 0) + int(group.loc[group["ts"].isna(), "bytes"].sum()),
+                "complete": before is not None,
+                "agrees": agrees,
+                "peak_ts": int(instants[peak]),
+                "peak_allocated": int(level[peak]),
+                "peak_reserved": None if pd.isna(reserved).all() else int(pd.Series(reserved).max()),
+            }
+        )
+    if not peaks:
+        return schema.empty(MEMORY_DEVICES), schema.empty(MEMORY_CURVE)
+    devices = pd.DataFrame(peaks).astype({"device": "Int64", "peak_reserved": "Int64", "agrees": "float64"})
+    devices = devices.sort_values("peak_allocated", ascending=False, kind="stable").reset_index(drop=True)
+    curve = pd.concat([part.astype({"device": "Int64"}) for part in curves], ignore_index=True)
+    return schema.validate(devices, MEMORY_DEVICES), schema.validate(curve, MEMORY_CURVE)
+
+
+def memory_at_peak(
+    trace: Trace, blocks: pd.DataFrame, devices: pd.DataFrame, held: Mapping[int, Held], lines: SourceLines
+) -> pd.DataFrame:
+    """What was live at each device's peak by origin, the most bytes first (table `memory_at_peak`)."""
+    parts = []
+    peaks: list[Any] = list(devices.itertuples())
+    for row in peaks:
+        alive = _alive(_on(blocks, row.device_type, row.device), row.peak_ts)
+        origins = _origins(trace, alive, lines)
+        rest = row.peak_allocated - int(alive["bytes"].sum())
+        books = pd.DataFrame(_in_books(rest, held.get(row.device_type)), columns=["category", "bytes"])
+        part = pd.concat([frame for frame in (books, origins) if len(frame)] or [origins], ignore_index=True)
+        part = part.reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
+        part = part.sort_values("bytes", ascending=False, kind="stable")
+        parts.append(part.assign(device_type=row.device_type, device=row.device))
+    table = pd.concat(parts, ignore_index=True) if parts else schema.empty(MEMORY_AT_PEAK)
+    table = table.astype({"device": "Int64", "line": "Int64", "blocks": "Int64", "bytes": "int64"})
+    return schema.validate(table, MEMORY_AT_PEAK)
+
+
+def _nullable(times: Ints) -> "pd.arrays.IntegerArray":
+    return pd.arrays.IntegerArray(np.where(times == _NONE, 0, times), times == _NONE)
+
+
+def _on(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
+    """The rows of a table that are about one device."""
+    same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
+    found: pd.DataFrame = table[(table["device_type"] == kind).to_numpy() & same]
+    return found
+
+
+def _operators(trace: Trace, events: pd.DataFrame) -> Ints:
+    """Row of the innermost operator around each event, -1 for none."""
+    ops = trace.ops
+    starts, ends = ops["ts"].to_numpy(), (ops["ts"] + ops["dur"]).to_numpy()
+    threads = ops["thread"].to_numpy()
+    return intervals.enclosing(threads, starts, ends, events["thread"].to_numpy(), events["ts"].to_numpy())
+
+
+def _categories(trace: Trace, begin: Ints, until: Ints) -> tuple[list[str | None], list[str]]:
+    """The part of the step that each block was allocated in, and its category."""
+    edges, names = _parts(trace)
+    born = np.searchsorted(edges, begin, side="right") - 1
+    died = np.where(until == _NONE, -1, np.searchsorted(edges, until, side="right") - 1)
+    phase = [None if at == _NONE else names[part] for at, part in zip(begin, born, strict=True)]
+    short = (born == died) & (begin != _NONE)
+    category = [
+        "temporary" if brief else _OF_PHASE.get(name or "", "unknown") for brief, name in zip(short, phase, strict=True)
+    ]
+    return phase, category
+
+
+def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
+    """The instants at which a part of a step begins or ends, and what lasts from each to the next (None: no part)."""
+    spans, rest = _labelled(trace), None
+    if not any(name == "forward" for *_, name in spans):
+        spans, rest = _inferred(trace), "forward"
+    edges, names = [_NONE], [rest]
+    for start, end, name in sorted(spans):
+        start = max(start, edges[-1])
+        if end > start:
+            edges += [start, end]
+            names += [name, rest]
+    return np.array(edges, dtype=np.int64), names
+
+
+def _labelled(trace: Trace) -> list[tuple[int, int, str]]:
+    """The outermost of our loop's labels on training threads: start, end, name."""
+    labels = trace.annotations
+    if len(labels) == 0:
+        return []
+    wanted = labels["name"].isin(list(_OF_PHASE)).to_numpy()
+    wanted = wanted & trace.threads["training"].to_numpy(dtype=bool)[labels["thread"].to_numpy()]
+    chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
+    ends = chosen["ts"] + chosen["dur"]
+    return [(int(a), int(b), str(name)) for a, b, name in zip(chosen["ts"], ends, chosen["name"], strict=True)]
+
+
+def _inferred(trace: Trace) -> list[tuple[int, int, str]]:
+    """The same from PyTorch's own labels and the backward operators; what is left over is forward."""
+    labels, ops = trace.annotations, trace.ops
+    begins = {"enumerate(DataLoader)": "data", "Optimizer.": "optimizer"}
+    spans = [
+        (int(ts), int(ts + dur), phase)
+        for ts, dur, name in zip(labels["ts"], labels["dur"], labels["name"], strict=True)
+        for start, phase in begins.items()
+        if str(name).startswith(start)
+    ]
+    backward = ops[ops["backward"].to_numpy(dtype=bool)]
+    cuts = np.array(sorted({*(start for start, *_ in spans), *trace.steps["ts"]}), dtype=np.int64)
+    piece = np.searchsorted(cuts, backward["ts"].to_numpy(), side="right")
+    whole = pd.DataFrame({"piece": piece, "start": backward["ts"], "end": backward["ts"] + backward["dur"]})
+    hulls = whole.groupby("piece").agg(start=("start", "min"), end=("end", "max"))
+    spans += [(int(a), int(b), "backward") for a, b in zip(hulls["start"], hulls["end"], strict=True)]
+    return spans
+
+
+def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
+    """The trace's start and the instants at which the live blocks of a device change; their bytes from each on."""
+    begin, end = row_numbers(blocks["ts"].fillna(_NONE)), row_numbers(blocks["until"].fillna(_NONE))
+    size = blocks["bytes"].to_numpy()
+    times = np.concatenate([[start], begin[begin != _NONE], end[end != _NONE]])
+    instants, change = steps_of(times, np.concatenate([[0], size[begin != _NONE], -size[end != _NONE]]))
+    return instants, change + int(size[begin == _NONE].sum())
+
+
+def _before(events: pd.DataFrame, instants: Ints, level: Ints, held: Held | None) -> tuple[int | None, float | None]:
+    """Bytes held since before the trace beside the known blocks, None if unknown; and how often the counter agrees."""
+    if int(events["device_type"].iloc[0]) == HOST:
+        return (None, None) if held is None else (sum(held.values()), None)
+    counted = events[events["allocated"].notna().to_numpy()]
+    # Of several events at one instant only the last one's counter stands for it.
+    counted = counted[~counted["ts"].duplicated(keep="last").to_numpy()]
+    if len(counted) == 0:
+        return None, None
+    place = np.searchsorted(instants, counted["ts"].to_numpy(), side="right") - 1
+    difference = row_numbers(counted["allocated"]) - level[np.maximum(place, 0)]
+    values, counts = np.unique(difference, return_counts=True)
+    usual = int(np.argmax(counts))
+    return max(int(values[usual]), 0), float(counts[usual] / len(counted))
+
+
+def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arrays.IntegerArray":
+    """Bytes reserved from each instant on; null on the host, whose allocator keeps nothing back."""
+    known = events[events["reserved"].notna().to_numpy()]
+    if on_host or len(known) == 0:
+        return references(np.full(len(instants), -1, dtype=np.int64))  # type: ignore[no-any-return]
+    place = np.searchsorted(known["ts"].to_numpy(), instants, side="right") - 1
+    return references(row_numbers(known["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
+
+
+def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:
+    """The blocks that live at an instant; one that is released there does not."""
+    begin, end = row_numbers(blocks["ts"].fillna(_NONE)), row_numbers(blocks["until"].fillna(_NONE))
+    found: pd.DataFrame = blocks[(begin <= at) & ((end == _NONE) | (end > at))]
+    return found
+
+
+def _origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFrame:
+    """The live blocks grouped by category and place in the program; the operator is the outermost one."""
+    columns = ["category", *SITE_COLUMNS]
+    known = alive[alive["ts"].notna().to_numpy()].reset_index(drop=True)
+    events = pd.DataFrame({name: known[name].astype("int64") for name in ("ts", "thread")}).assign(op=known["op"])
+    sites = sites_of(trace, events, lines)
+    op = row_numbers(known["op"])
+    parent = row_numbers(trace.ops["parent"])
+    root = nearest(parent, parent < 0)
+    if len(root):
+        sites["op"] = texts(trace.ops["name"], np.where(op >= 0, root[np.maximum(op, 0)], -1)).to_numpy()
+    rows = pd.concat([known[["category", "bytes"]], sites.assign(phase=known["phase"])], axis=1)
+    before = alive.loc[alive["ts"].isna(), ["category", "bytes"]]
+    rows = pd.concat([frame for frame in (rows, before) if len(frame)] or [rows], ignore_index=True)
+    rows = rows.reindex(columns=[*columns, "bytes"])
+    groups = rows.groupby(columns, dropna=False, sort=False)["bytes"].agg(["size", "sum"]).reset_index()
+    return groups.rename(columns={"size": "blocks", "sum": "bytes"})
+
+
+def _in_books(rest: int, held: Held | None) -> list[dict[str, object]]:
+    """Bytes from before the trace by category; what the books do not explain is unknown."""
+    rows: list[dict[str, object]] = []
+    for category, size in (held or {}).items():
+        taken = min(int(size), rest)
+        if taken > 0:
+            rows.append({"category": category, "bytes": taken})
+            rest -= taken
+    return [*rows, {"category": "unknown", "bytes": rest}] if rest > 0 else rows

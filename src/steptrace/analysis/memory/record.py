@@ -1,0 +1,113 @@
+"""`memory`: the peak of each device's memory, what was live there, and how much room is left."""
+
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace.analysis.common.analysis import Analysis, plain, records
+from steptrace.analysis.memory import measure as memory
+from steptrace.errors import RecordError
+from steptrace.intervals import Ints
+from steptrace.memory_record import RunMemory, read_memory
+
+#: How many origins, and how many points of a curve, summary.json holds; the tables have all.
+MOST: Final = 25
+POINTS: Final = 400
+_KINDS: Final = {0: "cpu", 1: "cuda"}
+
+
+def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
+    """`memory_blocks`, `memory_curve`, `memory_devices` and `memory_at_peak`; none for a trace without such events."""
+    if len(analysis.trace.memory) == 0:
+        return {}
+    held = _held(_books(analysis))
+    blocks = memory.memory_blocks(analysis.trace)
+    devices, curve = memory.memory_devices(analysis.trace, blocks, held)
+    at_peak = memory.memory_at_peak(analysis.trace, blocks, devices, held, analysis.lines)
+    return {"memory_blocks": blocks, "memory_curve": curve, "memory_devices": devices, "memory_at_peak": at_peak}
+
+
+def record(analysis: Analysis) -> dict[str, Any]:
+    """One entry a device, the highest peak first; null where the profiler recorded no allocations."""
+    if "memory_devices" not in analysis.tables or len(analysis.tables["memory_devices"]) == 0:
+        return {"memory": None}
+    books = _books(analysis)
+    return {"memory": [_device(analysis, row, books) for row in records(analysis.tables["memory_devices"])]}
+
+
+def thinned(values: Ints, most: int) -> Ints:
+    """At most `most` positions of a series, of each stretch the first, the lowest, the highest and the last."""
+    if len(values) <= most:
+        return np.arange(len(values), dtype=np.int64)
+    edges = np.linspace(0, len(values), most // 4 + 1).astype(np.int64)
+    kept = [
+        {a, b - 1, a + int(values[a:b].argmin()), a + int(values[a:b].argmax())}
+        for a, b in pairwise(edges.tolist())
+        if b > a
+    ]
+    return np.array(sorted(set().union(*kept)), dtype=np.int64)
+
+
+def _device(analysis: Analysis, row: dict[str, Any], books: RunMemory | None) -> dict[str, Any]:
+    kind, device = _KINDS.get(row["device_type"], str(row["device_type"])), row["device"]
+    of_run = books if books is not None and books.device == kind else None
+    at_peak = _rows(analysis.tables["memory_at_peak"], row)
+    sums = at_peak.groupby("category")["bytes"].sum()
+    capacity, source = _capacity(analysis, row, of_run)
+    taken = row["peak_reserved"] if row["peak_reserved"] is not None else row["peak_allocated"]
+    return {
+        "device_type": kind,
+        "device": device,
+        "peak_allocated_bytes": row["peak_allocated"],
+        "peak_reserved_bytes": row["peak_reserved"],
+        "peak_ts": row["peak_ts"],
+        "before_bytes": row["before"],
+        "complete": row["complete"],
+        "counter_agrees": row["agrees"],
+        "capacity_bytes": capacity,
+        "capacity_source": source,
+        "headroom_bytes": capacity - taken if capacity is not None and row["complete"] else None,
+        "fragmentation": None if of_run is None else of_run.fragmentation,
+        "by_category": {name: int(sums.get(name, 0)) for name in memory.CATEGORIES},
+        "at_peak": records(at_peak.drop(columns=["device_type", "device"]).head(MOST)),
+        "curve": _curve(_rows(analysis.tables["memory_curve"], row)),
+    }
+
+
+def _curve(curve: pd.DataFrame) -> list[list[int | None]]:
+    kept = curve.iloc[thinned(curve["allocated"].to_numpy(dtype=np.int64), POINTS)]
+    columns = [kept[name].astype(object) for name in ("ts", "allocated", "reserved")]
+    return [[plain(value) for value in point] for point in zip(*columns, strict=True)]
+
+
+def _rows(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
+    device = table["device"].isna() if row["device"] is None else (table["device"] == row["device"]).fillna(value=False)
+    found: pd.DataFrame = table[((table["device_type"] == row["device_type"]) & device).to_numpy(dtype=bool)]
+    return found
+
+
+def _capacity(analysis: Analysis, row: dict[str, Any], books: RunMemory | None) -> tuple[int | None, str | None]:
+    """Bytes that were to be had, and who says so: the run's books, or the GPU's properties in the trace."""
+    if books is not None:
+        return books.capacity_bytes, books.capacity_source
+    if row["device_type"] == memory.HOST:
+        return None, None
+    known = next((d for d in analysis.trace.meta.devices if d.get("id") == row["device"]), {})
+    total = known.get("totalGlobalMem")
+    return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
+
+
+def _books(analysis: Analysis) -> RunMemory | None:
+    """What the run wrote beside its trace; a file of that name that is none of ours says nothing."""
+    try:
+        return read_memory(analysis.path.parent)
+    except RecordError:
+        return None
+
+
+def _held(books: RunMemory | None) -> dict[int, dict[str, int]]:
+    if books is None:
+        return {}
+    return {kind: books.held for kind, name in _KINDS.items() if name == books.device}

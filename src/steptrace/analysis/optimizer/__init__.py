@@ -1,0 +1,1 @@
+"""How the optimizer updates the parameters."""

@@ -1,0 +1,91 @@
+"""What optimizers do in a step: parameter by parameter, or on many tensors at once; gradients set to zero, or dropped.
+
+PyTorch puts a label around every `Optimizer.step` and `Optimizer.zero_grad`. What an operator inside it is called tells
+how the update is made (`_foreach_`, `_fused_`, or neither); TorchTidy (torch.profiler._pattern_matcher) looks for the
+Python frames `_single_tensor_...` and for `zero_` instead.
+"""
+
+import re
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.annotations import annotation_times
+from steptrace.analysis.optimizer.tables import OPTIMIZER_CALLS
+from steptrace.intervals import Ints
+from steptrace.trace.columns import nearest, row_numbers, take
+from steptrace.trace.model import Trace
+
+_LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)$")
+_FRAME: Final = re.compile(r": _single_tensor_\w+$")
+
+
+def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
+    """The labelled calls of optimizers, by label (table `optimizer_calls`); empty where there are none."""
+    labels = trace.annotations
+    found = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
+    if not found:
+        return schema.empty(OPTIMIZER_CALLS)
+    names = labels["name"].astype(object)
+    parent = row_numbers(labels["parent"])
+    holder = nearest(parent, names.isin(list(found)).to_numpy(dtype=bool))
+    operators = _operators(trace, holder, names)
+    frames = _frames(trace, holder, names)
+    times = annotation_times(trace, device).set_index("label").to_dict("index")
+    above = take(holder, parent)
+    inside_own = (above >= 0) & (names.to_numpy()[np.maximum(above, 0)] == names.to_numpy())
+    calls = names[~inside_own].value_counts()
+    rows = []
+    for name, match in sorted(found.items()):
+        own = operators[operators["label"] == name]
+        common = own["name"].value_counts()
+        rows.append(
+            {
+                "label": name,
+                "method": match[1],
+                "optimizer": match[2],
+                "count": int(calls.get(name, 0)),
+                "host_ns": times[name]["host_ns"],
+                "operators": len(own),
+                "foreach": int(own["name"].str.contains("_foreach_", regex=False).sum()),
+                "fused": int(own["name"].str.contains("fused", case=False, regex=False).sum()),
+                "zeroing": int(own["name"].isin(["aten::zero_", "aten::_foreach_zero_"]).sum()),
+                "most_common": None if common.empty else min(common.index[common == common.max()]),
+                "most_common_count": 0 if common.empty else int(common.max()),
+                "single_tensor": int(frames.get(name, 0)),
+                "kernels": times[name]["kernels"],
+                "device_ns": times[name]["device_ns"],
+            }
+        )
+    table = pd.DataFrame(rows, columns=OPTIMIZER_CALLS.names).astype({"kernels": "Int64", "device_ns": "Int64"})
+    return schema.validate(table, OPTIMIZER_CALLS)
+
+
+def _operators(trace: Trace, holder: Ints, names: "pd.Series[Any]") -> pd.DataFrame:
+    """The operators called directly under each label: `name` and the `label` that holds them."""
+    label = take(holder, row_numbers(trace.ops["annotation"]))
+    caller = row_numbers(trace.ops["parent"])
+    # An operator of the label's own calls others inside it; one around the label (a custom optimizer's) does not.
+    direct = (label >= 0) & (take(label, caller) != label)
+    rows = np.flatnonzero(direct)
+    return pd.DataFrame(
+        {
+            "name": trace.ops["name"].iloc[rows].astype(str).to_numpy(dtype=object),
+            "label": names.to_numpy()[label[rows]],
+        },
+        dtype=object,
+    )
+
+
+def _frames(trace: Trace, holder: Ints, names: "pd.Series[Any]") -> "pd.Series[int]":
+    """How many frames of a single-tensor update stand under each label."""
+    categories = trace.frames["name"].cat.categories
+    wanted = [name for name in categories if _FRAME.search(str(name))]
+    frames = trace.frames[trace.frames["name"].isin(wanted).to_numpy()]
+    labels = trace.annotations
+    start = labels["ts"].to_numpy()
+    nesting = (labels["thread"].to_numpy(), start, start + labels["dur"].to_numpy())
+    around = take(holder, intervals.enclosing(*nesting, frames["thread"].to_numpy(), frames["ts"].to_numpy()))
+    return pd.Series(names.to_numpy()[around[around >= 0]], dtype=object).value_counts()

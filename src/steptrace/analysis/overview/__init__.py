@@ -1,0 +1,1 @@
+"""The first look at a trace: steps, their parts, what takes the time."""

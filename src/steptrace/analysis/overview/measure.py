@@ -1,0 +1,114 @@
+"""The first look at a trace: how long a step takes, where that time goes, and what takes it.
+
+The parts are those of `steptrace.analysis.overview.parts` under the names of the first page: each instant of the window
+counts once, so that they add up to it exactly. A trace without steps is one window, its GPU's span, and has no step
+time.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pandas as pd
+
+from steptrace import schema
+from steptrace.analysis.common.busy import gpu_time
+from steptrace.analysis.common.steps import own_operator_names
+from steptrace.analysis.common.tables_gpu import TOP_OPERATORS
+from steptrace.analysis.idle.measure import CAUSES, idle_by_cause
+from steptrace.analysis.overview.parts import step_parts
+from steptrace.trace.model import Trace
+
+#: The parts with a GPU, by their names in `steptrace.analysis.overview.parts`.
+PART_NAMES: Final = {
+    "compute": "compute",
+    "exposed_memory": "memory",
+    "exposed_comm": "comm",
+    "idle_loader": "input",
+    "idle_sync": "sync",
+    "idle_host": "host",
+    "idle_dependency": "dependency",
+    "idle_unknown": "unknown",
+}
+
+
+@dataclass(frozen=True)
+class Overview:
+    """`step_ns` is the mean of the steps' time, None without steps; `parts_ns` add up to `window_ns`.
+
+    `device_compute_share` is the share of the window in which the GPU computed, None without a GPU.
+    """
+
+    kind: Literal["gpu", "host"]
+    steps: int
+    window_ns: int
+    step_ns: float | None
+    parts_ns: dict[str, int]
+    device_compute_share: float | None
+
+
+def overview(trace: Trace, device: int | None) -> Overview | None:
+    """Where the time of a trace's steps went; None for a trace with neither steps nor GPU work."""
+    divided = step_parts(trace, device)
+    if divided is None:
+        return None if device is None else _whole_trace(trace, device)
+    parts = divided.parts_ns
+    if divided.kind == "gpu":
+        parts = {new: parts[old] for old, new in PART_NAMES.items()}
+    window = divided.window_ns
+    return Overview(
+        kind=divided.kind,
+        steps=divided.steps,
+        window_ns=window,
+        step_ns=window / divided.steps,
+        parts_ns=parts,
+        device_compute_share=parts["compute"] / window if divided.kind == "gpu" and window else None,
+    )
+
+
+def _whole_trace(trace: Trace, device: int) -> Overview:
+    gpu = gpu_time(trace, device)
+    causes = idle_by_cause(trace, device)
+    parts = {"compute": gpu.compute_ns, "exposed_memory": gpu.exposed_memory_ns, "exposed_comm": gpu.exposed_comm_ns}
+    parts |= {f"idle_{cause}": causes[cause] for cause in CAUSES}
+    return Overview(
+        kind="gpu",
+        steps=0,
+        window_ns=gpu.span_ns,
+        step_ns=None,
+        parts_ns={new: parts[old] for old, new in PART_NAMES.items()},
+        device_compute_share=gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
+    )
+
+
+def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) -> pd.DataFrame:
+    """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
+
+    Args:
+        call_names: the table `call_names`.
+        by_operator: the GPU time by innermost operator (`call_tree.device_time_by` on `op`), None without a GPU. All of
+            it gets a row, communication under the operator that launched it, work without one under null: so shares
+            are of all GPU time. Operators without GPU work follow. Wrappers of the autograd engine are none of these.
+    """
+    ops = call_names[(call_names["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
+    own = own_operator_names(ops.index)
+    if by_operator is None:
+        names, device = [*ops.index[own]], pd.array([pd.NA] * int(own.sum()), dtype="Int64")
+    else:
+        launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
+        others = [name for name in ops.index[own] if name not in set(launching)]
+        names = [*launching, *others]
+        device = pd.array([*by_operator["device_ns"], *([0] * len(others))], dtype="Int64")
+    found = ops.reindex(names)
+    table = pd.DataFrame(
+        {
+            "name": pd.Series(names, dtype=object),
+            "calls": found["calls"].astype("Int64").array,
+            "host_self_ns": found["host_self_ns"].astype("Int64").array,
+            "device_self_ns": device,
+        }
+    )
+    by = table["device_self_ns"].fillna(0)
+    by = by if by.sum() else table["host_self_ns"].fillna(0)
+    table["share"] = by.astype("float64") / max(int(by.sum()), 1)
+    table = table.sort_values(["share", "host_self_ns", "name"], ascending=[False, False, True], kind="stable")
+    return schema.validate(table.reset_index(drop=True), TOP_OPERATORS)

@@ -1,0 +1,84 @@
+"""A step's time in parts that exclude each other and add up to it, to the nanosecond.
+
+With a GPU, all steps are one window: from the first one's start on the host to the end of the last one's work. Steps
+overlap where the host runs ahead of the GPU; a window holds every instant once, and divided by the number of steps it
+is what a step takes. At each instant the GPU computes, or runs communication or copies that no computation hides, or is
+idle, with one cause. Without a GPU, the window is the host's steps one after the other, in the parts as the training
+loop labels them, of labels inside each other the outer one.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from steptrace import intervals
+from steptrace.analysis.common.busy import activity
+from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
+from steptrace.trace.columns import has_ancestor, row_numbers
+from steptrace.trace.model import Trace
+
+#: The labels of the training loop, one after the other in a step.
+HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
+GPU_PARTS: Final = ("compute", "exposed_memory", "exposed_comm", *(f"idle_{cause}" for cause in CAUSES))
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """The parts of all steps together, in ns; they add up to `window_ns`. `kind` says which parts these are."""
+
+    kind: Literal["gpu", "host"]
+    steps: int
+    window_ns: int
+    parts_ns: dict[str, int]
+
+
+def step_parts(trace: Trace, device: int | None) -> StepParts | None:
+    """The parts of a trace's steps; None without steps."""
+    if len(trace.steps) == 0:
+        return None
+    return _host_parts(trace) if device is None else _gpu_parts(trace, device)
+
+
+def _gpu_parts(trace: Trace, device: int) -> StepParts:
+    steps = trace.steps
+    start, end = int(steps["ts"].iloc[0]), int((steps["ts"] + steps["dur"]).max())
+    gpu = activity(trace, device)
+    parts = {
+        name: intervals.measure(intervals.clip(spans, start, end))
+        for name, spans in (
+            ("compute", gpu.compute),
+            ("exposed_memory", gpu.exposed_memory),
+            ("exposed_comm", gpu.exposed_comm),
+        )
+    }
+    gaps = idle_gaps(trace, device)
+    inside = intervals.measure_within(
+        intervals.spans([start], [end]), gaps["ts"].to_numpy(), (gaps["ts"] + gaps["dur"]).to_numpy()
+    )
+    cause = gaps["cause"].to_numpy(dtype=object)
+    idle = {name: int(inside[cause == name].sum()) for name in CAUSES}
+    # Before the GPU's first work and after its last nothing but the host can be the cause.
+    first, last = gpu.span
+    edges = intervals.union(intervals.spans([start, max(last, start)], [min(first, end), end]))
+    waiting = intervals.measure(intervals.intersect(loader_spans(trace), edges))
+    idle["loader"] += waiting
+    idle["host"] += intervals.measure(edges) - waiting
+    parts |= {f"idle_{name}": idle[name] for name in CAUSES}
+    return StepParts("gpu", len(steps), end - start, parts)
+
+
+def _host_parts(trace: Trace) -> StepParts:
+    labels, steps = trace.annotations, trace.steps
+    wanted = labels["name"].isin(HOST_PARTS).to_numpy() & labels["step"].notna().to_numpy()
+    wanted &= trace.threads["training"].to_numpy(dtype=bool)[labels["thread"].to_numpy()]
+    # Somebody else's loop may well compute its loss inside a part called forward: the outer one has that time.
+    chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
+    window = intervals.union(intervals.spans(steps["ts"], steps["ts"] + steps["host_dur"]))
+    taken, parts = intervals.empty(), {}
+    for name in HOST_PARTS:
+        own = chosen[(chosen["name"] == name).to_numpy()]
+        spans = intervals.intersect(intervals.union(intervals.spans(own["ts"], own["ts"] + own["dur"])), window)
+        # Two threads may be in different parts at once.
+        parts[name] = intervals.measure(intervals.subtract(spans, taken))
+        taken = intervals.union(taken, spans)
+    window_ns = intervals.measure(window)
+    return StepParts("host", len(trace.steps), window_ns, {**parts, "other": window_ns - sum(parts.values())})

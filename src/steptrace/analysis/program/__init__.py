@@ -1,0 +1,1 @@
+"""Where in the program time goes: labels, lines, flame graphs."""

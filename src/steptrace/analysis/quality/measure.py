@@ -1,0 +1,156 @@
+"""What can be wrong with a trace: what it lacks, what it lost, and clocks that contradict each other."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.tables_gpu import QUALITY_CHECKS
+from steptrace.intervals import Ints
+from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.model import Trace
+
+#: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
+LAUNCH_COVERAGE = 0.95
+
+#: From this share of launches without work on, or from this many at the trace's end, GPU records were lost.
+LOST_SHARE, LOST_AT_END = 0.01, 3
+
+#: Clocks of host and GPU are matched to about a microsecond, and old traces hold whole ones.
+CLOCK_TOLERANCE_NS = 2_000
+
+#: Calls that always put one kernel or set on a GPU. A copy of nothing leaves no record, a captured launch neither.
+_LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?:Cooperative)?Kernel(?:Ex|ExC)?$")
+_CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
+
+
+@dataclass(frozen=True)
+class _Check:
+    check: str
+    found: int
+    of: int
+    warns: bool
+    says: str
+
+
+def quality_checks(trace: Trace) -> pd.DataFrame:
+    """Every check of a trace with what it found (table `quality_checks`); those of GPU work only if there is any."""
+    checks = [_steps_marked(trace), _gpu_work(trace)]
+    if len(trace.kernels):
+        checks += [_linked(trace), _lost(trace), _clocks(trace), _overlaps(trace), _devices(trace)]
+    if len(trace.steps):
+        checks += [_numbering(trace), _follow(trace)]
+        if len(trace.kernels):
+            checks.append(_steps_with_work(trace))
+    return schema.validate(pd.DataFrame(checks), QUALITY_CHECKS)
+
+
+def _steps_marked(trace: Trace) -> _Check:
+    steps = len(trace.steps)
+    says = "no step annotation (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
+    return _Check("steps marked", int(steps == 0), 1, steps == 0, f"{steps} steps" if steps else says)
+
+
+def _gpu_work(trace: Trace) -> _Check:
+    count = len(trace.kernels)
+    says = {
+        0: "no GPU activity: GPU figures were not measured",
+        1: "one GPU activity only: nothing lies between activities, so idle time was not measured",
+    }.get(count, f"{count} GPU activities")
+    return _Check("GPU work recorded", int(count < 2), 1, count < 2, says)
+
+
+def _linked(trace: Trace) -> _Check:
+    missing, of = int(trace.kernels["launch"].isna().sum()), len(trace.kernels)
+    says = f"{missing} of {of} GPU activities have no launch in the trace"
+    return _Check("GPU work linked to its launch", missing, of, 1 - missing / of < LAUNCH_COVERAGE, says)
+
+
+def _lost(trace: Trace) -> _Check:
+    """Launches whose kernel is not there: the profiler's buffers overran, or recording ended before the GPU did."""
+    launches = _of_launches(trace)
+    owns = np.zeros(len(trace.launches), dtype=bool)
+    linked = row_numbers(trace.kernels["launch"])
+    owns[linked[linked >= 0]] = True
+    rows = np.flatnonzero(launches)
+    order = rows[np.argsort(trace.launches["ts"].to_numpy()[rows], kind="stable")]
+    lost = ~owns[order]
+    at_end = len(lost) - int(np.flatnonzero(~lost)[-1]) - 1 if (~lost).any() else len(lost)
+    count, of = int(lost.sum()), len(order)
+    warns = count > LOST_SHARE * of or at_end >= LOST_AT_END
+    tail = f", the last {at_end} launches among them: the GPU's record ends too early" if at_end >= LOST_AT_END else ""
+    says = f"{count} of {of} kernel launches have no GPU activity in the trace{tail}"
+    return _Check("launches with their GPU work", count, of, warns, says)
+
+
+def _of_launches(trace: Trace) -> NDArray[np.bool_]:
+    names = trace.launches["name"].cat.categories
+    if any(_CAPTURE.match(name) for name in set(trace.launches["name"])):
+        return np.zeros(len(trace.launches), dtype=bool)  # what is captured does not run
+    wanted = np.array([bool(_LAUNCHES_WORK.match(name)) for name in names], dtype=bool)
+    codes = trace.launches["name"].cat.codes.to_numpy()
+    return wanted[codes] if len(wanted) else np.zeros(len(codes), dtype=bool)
+
+
+def _clocks(trace: Trace) -> _Check:
+    launch = row_numbers(trace.kernels["launch"])
+    linked = launch >= 0
+    early: Ints = take(trace.launches["ts"].to_numpy(), launch)[linked] - trace.kernels["ts"].to_numpy()[linked]
+    wrong = early > CLOCK_TOLERANCE_NS
+    found, of = int(wrong.sum()), int(linked.sum())
+    worst = f", by up to {int(early.max()) / 1000:,.0f} us" if found else ""
+    says = f"{found} of {of} GPU activities start before the call that launched them{worst}: the clocks disagree"
+    return _Check("GPU work after its launch", found, of, found > 0, says)
+
+
+def _overlaps(trace: Trace) -> _Check:
+    """Work of one stream runs one after the other; where it overlaps, lengths or starts are wrong."""
+    kernels = trace.kernels
+    order = np.lexsort((kernels["ts"], kernels["stream"], kernels["device"]))
+    rows = kernels[["device", "stream", "ts", "dur"]].iloc[order]
+    keys = [rows["device"], rows["stream"]]
+    reach = (rows["ts"] + rows["dur"]).groupby(keys).cummax().groupby(keys).shift()
+    over = (reach - rows["ts"]).fillna(0)
+    found, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(rows)
+    says = f"{found} of {of} GPU activities start while an earlier one of their stream still runs"
+    return _Check("one activity of a stream at a time", found, of, found > LOST_SHARE * of, says)
+
+
+def _devices(trace: Trace) -> _Check:
+    devices = trace.devices
+    says = f"GPU work on {len(devices)} devices: figures are of device {devices[0]}"
+    return _Check("one GPU", len(devices) - 1, 1, len(devices) > 1, says)
+
+
+def _numbering(trace: Trace) -> _Check:
+    index = trace.steps["index"].to_numpy()
+    jumps = int((np.diff(index) != 1).sum())
+    says = f"steps are not numbered one after the other: {', '.join(map(str, index))}"
+    return _Check(
+        "steps numbered without a gap", jumps, len(index), jumps > 0, says if jumps else f"{len(index)} steps"
+    )
+
+
+def _follow(trace: Trace) -> _Check:
+    """A step lasts until its last work on the GPU, which the host need not wait for before it begins the next."""
+    start = trace.steps["ts"].to_numpy()
+    end = start + trace.steps["dur"].to_numpy()
+    early = int((start[1:] < np.maximum.accumulate(end)[:-1]).sum())
+    lengths, window = int((end - start).sum()), int(end.max() - start.min())
+    twice = lengths - intervals.measure(intervals.union(intervals.spans(start, end)))
+    says = (
+        f"{early} of {len(start)} steps begin while GPU work of an earlier one is still to finish: their lengths add "
+        f"up to {lengths / 1e6:,.1f} ms in a window of {window / 1e6:,.1f} ms, {twice / 1e6:,.1f} ms of it counted "
+        f"twice; the rate is the window over their number, {window / len(start) / 1e6:,.1f} ms a step"
+    )
+    return _Check("steps one after the other", early, len(start), warns=False, says=says if early else "they do")
+
+
+def _steps_with_work(trace: Trace) -> _Check:
+    steps = np.arange(len(trace.steps))
+    idle = len(np.setdiff1d(steps, trace.kernels["step"].dropna().astype("int64")))
+    says = f"{idle} of {len(steps)} steps launched no GPU work"
+    return _Check("steps with GPU work", idle, len(steps), idle > 0, says)

@@ -1,0 +1,1 @@
+"""Host synchronisations: their cost, their line, and a step without them."""

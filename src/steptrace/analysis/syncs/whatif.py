@@ -1,0 +1,159 @@
+"""What a synchronisation costs at most, and what a step would take without it.
+
+- **Ceiling**: removing the wait brings everything after it forward, by the time the host was blocked at most, and by
+  the idle time at most that can close up: that of the busiest stream from the sync's start to the end of the next sync,
+  of another site, before which all work launched so far is done. From there on nothing differs but the clock. Exposed
+  idle is no such bound, either way: a short wait can stand before a long time in Python, and a host that gets ahead
+  hides launches beyond the next GPU work.
+- **Saved**: the steps' time by `replay` with the waits, less that without. Without removing anything the replay must
+  come within 1 % of the measured time, or the model does not fit the trace and nothing is said.
+"""
+
+from collections.abc import Hashable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.analysis.syncs.replay import measured, replay
+from steptrace.analysis.syncs.replay_model import Queues, queues_of
+from steptrace.trace.columns import row_numbers
+from steptrace.trace.model import Trace
+from steptrace.trace.source import SITE_COLUMNS
+
+#: The largest difference of replayed to measured time, as a share, at which the model counts as fitting.
+FIT_TOLERANCE: Final = 0.01
+#: So many sites, those with the highest ceilings, are replayed one by one.
+MOST_REPLAYED: Final = 20
+#: What tells one site of `sync_sites` from another.
+SITE_KEY: Final = (*SITE_COLUMNS, "kind")
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """How the replay of a trace compares with it. Times are those of all steps (0: of the whole trace) together, in ns.
+
+    `unexplained_ns` is the part of the GPU's waiting that the replay takes over without knowing its cause.
+    """
+
+    steps: int
+    measured_ns: int
+    replayed_ns: int
+    unexplained_ns: int
+
+    @property
+    def error(self) -> float:
+        """Replayed over measured time, less 1."""
+        return self.replayed_ns / self.measured_ns - 1 if self.measured_ns else 0.0
+
+    @property
+    def misfit(self) -> str | None:
+        """Why nothing can be said by replay; None if the model fits."""
+        if self.measured_ns == 0:
+            return "the trace has no time to replay"
+        if abs(self.error) > FIT_TOLERANCE:
+            return f"the replay is off by {self.error:+.1%} of the measured time before anything is removed"
+        return None
+
+
+def fit(queues: Queues) -> WhatIf:
+    """Replay a trace as it was."""
+    return WhatIf(queues.steps, measured(queues), replay(queues), queues.unexplained_ns)
+
+
+def saved_ns(queues: Queues, gone: AbstractSet[int], fitted: WhatIf) -> int:
+    """By how much all steps together are shorter, in ns, with the syncs `gone` (rows of `syncs`) out of the program."""
+    return max(fitted.replayed_ns - replay(queues, gone), 0) if gone else 0
+
+
+def rows_by_site(costs: pd.DataFrame) -> dict[tuple[Hashable, ...], set[int]]:
+    """The rows of the counted syncs of `sync_costs`, by site and kind; unknown parts of a site are None."""
+    found: dict[tuple[Hashable, ...], set[int]] = {}
+    keys = site_keys(costs)
+    for row in np.flatnonzero(costs["counted"].to_numpy(dtype=bool)):
+        found.setdefault(keys[row], set()).add(int(row))
+    return found
+
+
+def site_keys(table: pd.DataFrame) -> list[tuple[Hashable, ...]]:
+    """The site and kind of each row of `sync_costs` or `sync_sites`; unknown parts are None."""
+    plain = table[list(SITE_KEY)].astype(object)
+    return list(plain.where(plain.notna(), None).itertuples(index=False, name=None))
+
+
+def sync_prices(trace: Trace, costs: pd.DataFrame, sites: pd.DataFrame) -> pd.DataFrame:
+    """`sync_sites` with `ceiling_ns` and `saved_ns`, over all steps, were the site's syncs gone and no others.
+
+    `saved_ns` is null where the model does not fit the trace. Of many sites the least promising have null too, unless
+    their ceiling is 0.
+    """
+    rows = rows_by_site(costs)
+    keys = site_keys(sites)
+    ceiling = np.array([ceiling_ns(trace, costs, rows[key]) for key in keys], dtype=np.int64)
+    queues = queues_of(trace)
+    fitted = fit(queues)
+    promising = set(np.argsort(-ceiling, kind="stable")[:MOST_REPLAYED].tolist())
+    saved: list[int | None] = []
+    for place, key in enumerate(keys):
+        known = fitted.misfit is None and (place in promising or ceiling[place] == 0)
+        saved.append(saved_ns(queues, rows[key] if ceiling[place] else set(), fitted) if known else None)
+    return sites.assign(ceiling_ns=ceiling, saved_ns=pd.array(saved, dtype="Int64"))
+
+
+def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:
+    """What all steps together can be shorter at most, in ns, were the syncs `gone` (rows of `syncs`) not there."""
+    if not gone:
+        return 0
+    removed = costs.index.isin(list(gone))
+    start = costs["ts"].to_numpy()
+    end = start + costs["dur"].to_numpy()
+    fence = np.sort(end[~removed & _all_done(trace, start, end)])
+    place = np.searchsorted(fence, end[removed], side="left")
+    until = np.append(fence, _end(trace))[place]
+    windows = intervals.union(intervals.spans(start[removed], until))
+    closing = windows[:, 1] - windows[:, 0]
+    for _, work in trace.kernels.groupby(["device", "stream"]):
+        busy = intervals.union(intervals.spans(work["ts"], work["ts"] + work["dur"]))
+        closing = np.minimum(closing, windows[:, 1] - windows[:, 0] - intervals.measure_within(busy, *windows.T))
+    return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
+
+
+def _end(trace: Trace) -> int:
+    """The end of the last step's work; of the whole trace without steps."""
+    steps = trace.steps
+    return int((steps["ts"] + steps["dur"]).max()) if len(steps) else trace.window[1]
+
+
+def _all_done(trace: Trace, start: intervals.Ints, end: intervals.Ints) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Whether all GPU work launched before each sync was done when it returned."""
+    kernels = trace.kernels[trace.kernels["launch"].notna().to_numpy()]
+    launched = trace.launches["ts"].to_numpy()[row_numbers(kernels["launch"])]
+    order = np.argsort(launched, kind="stable")
+    reach = np.maximum.accumulate((kernels["ts"] + kernels["dur"]).to_numpy()[order])
+    place = np.searchsorted(launched[order], start, side="right")
+    done = np.append(0, reach)[place]
+    return np.asarray(done <= end, dtype=bool)
+
+
+def whatif_record(trace: Trace, costs: pd.DataFrame) -> Mapping[str, Any]:
+    """The key `whatif` of summary.json: how well the replay fits, and what is saved were all counted syncs gone.
+
+    Times are of all steps together (`steps` 0: of the whole trace), in ns. All syncs gone can save more than the sum
+    over the sites: one site gone often moves its wait to the next.
+    """
+    queues = queues_of(trace)
+    fitted = fit(queues)
+    every = set(np.flatnonzero(costs["counted"].to_numpy(dtype=bool)).tolist())
+    return {
+        "steps": fitted.steps,
+        "measured_ns": fitted.measured_ns,
+        "replayed_ns": fitted.replayed_ns,
+        "error": fitted.error,
+        "unexplained_ns": fitted.unexplained_ns,
+        "reason": fitted.misfit,
+        "all_saved_ns": None if fitted.misfit else saved_ns(queues, every, fitted),
+        "all_ceiling_ns": ceiling_ns(trace, costs, every),
+    }

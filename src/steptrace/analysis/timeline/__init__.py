@@ -1,0 +1,1 @@
+"""One step as a picture shows it."""

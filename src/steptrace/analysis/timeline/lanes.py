@@ -1,0 +1,244 @@
+"""What stands in each lane of the picture of a step: threads, runtime calls, waits, idle gaps, streams.
+
+`steptrace.analysis.timeline.measure` makes boxes of it, and says what the lanes are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from steptrace.analysis.common.call_tree import depths
+from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.idle.measure import LOADER_LABEL
+from steptrace.intervals import Ints
+from steptrace.trace import names as naming
+from steptrace.trace.columns import Mask, by_name, nearest, row_numbers, take
+from steptrace.trace.median_step import median_step
+from steptrace.trace.model import Trace
+
+#: How many threads and streams get boxes; a rank of a training has few that work.
+MOST_THREADS, MOST_STREAMS = 5, 8
+#: Levels of labels, and of operators without and with a GPU: where there is one, its lanes say the rest.
+_LABEL_LEVELS, _OP_LEVELS, _OP_LEVELS_WITH_GPU = 2, 2, 1
+
+_ENGINE = "autograd::engine::evaluate_function"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The time that the picture shows, in ns since the trace's first event.
+
+    `step` is the row of the step, None where all of the trace is shown; `host_end` is when the host left the step,
+    whose work on the GPU can go on until `end`.
+    """
+
+    step: int | None
+    start: int
+    end: int
+    host_end: int | None
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane with its events: one row an event, `level`, `kind`, `name`, `start`, `end`, cut off at the edges."""
+
+    kind: str
+    name: str
+    events: pd.DataFrame
+    shown: bool = True
+
+
+def shown_time(trace: Trace) -> Shown:
+    """The median step by time, or the whole trace."""
+    row = median_step(trace)
+    if row is None:
+        return Shown(None, trace.window[0], max(trace.window[1], trace.window[0] + 1), None)
+    step = trace.steps.iloc[row]
+    start = int(step["ts"])
+    return Shown(row, start, start + max(int(step["dur"]), 1), start + int(step["host_dur"]))
+
+
+def lanes_of(trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.DataFrame | None) -> list[Lane]:
+    """The lanes from top to bottom, without empty ones; the arguments are those of `timeline`."""
+    time = shown_time(trace)
+    lanes = _threads(trace, time, _OP_LEVELS if device is None else _OP_LEVELS_WITH_GPU)
+    lanes += [_calls(trace, time), _syncs(costs, time)]
+    if gaps is not None:
+        lanes.append(_idle(gaps, time))
+    if device is not None:
+        lanes += _streams(trace, device, time)
+    return [lane for lane in lanes if len(lane.events)]
+
+
+def _within(ts: Ints, end: Ints, time: Shown) -> Mask:
+    """Whether each event has time in common with the time shown, or is a point in it."""
+    inside: Mask = (ts < time.end) & ((end > time.start) | (ts >= time.start))
+    return inside
+
+
+def _events(rows: pd.DataFrame, level: Ints, kind: Sequence[str], name: Sequence[str], time: Shown) -> pd.DataFrame:
+    """Events of a lane, from rows of a table of the trace with `ts` and `dur` that lie within the time shown."""
+    ts = rows["ts"].to_numpy(dtype=np.int64)
+    columns = {
+        "level": np.asarray(level, dtype=np.int64),
+        "kind": pd.Series(list(kind), dtype=object),
+        "name": pd.Series(list(name), dtype=object),
+        "start": np.maximum(ts, time.start),
+        "end": np.minimum(ts + rows["dur"].to_numpy(dtype=np.int64), time.end),
+    }
+    return pd.DataFrame(columns)
+
+
+def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Ints:
+    ts = table["ts"].to_numpy(dtype=np.int64)
+    inside = _within(ts, ts + table["dur"].to_numpy(dtype=np.int64), time)
+    found: Ints = np.flatnonzero(inside if wanted is None else inside & wanted).astype(np.int64)
+    return found
+
+
+def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
+    """The host threads with labels or operators in the time shown."""
+    labels, label_level = _labels(trace, time)
+    ops, op_level = _operators(trace, time, op_levels)
+    thread_of = {"label": trace.annotations["thread"].to_numpy()[labels], "op": trace.ops["thread"].to_numpy()[ops]}
+    is_op = np.repeat([False, True], [len(labels), len(ops)])
+    thread = np.concatenate([thread_of["label"], thread_of["op"]])
+    rows = pd.concat([trace.annotations.iloc[labels][["ts", "dur"]], trace.ops.iloc[ops][["ts", "dur"]]])
+    label_names = [str(name) for name in trace.annotations["name"].iloc[labels]]
+    op_names = [str(name) for name in trace.ops["name"].iloc[ops]]
+    kinds = [_kind(name, "section") for name in label_names] + [_kind(name, "op") for name in op_names]
+    level = np.concatenate([label_level, op_level])
+    events = _events(rows, level, kinds, [*label_names, *op_names], time)
+    lanes = []
+    for place, number in enumerate(_order(trace, time, thread, events)):
+        own = thread == number
+        part, ops_here = events[own].copy(), is_op[own]
+        # Operators stand below as many levels of labels as this thread has.
+        above = int(part["level"][~ops_here].max()) + 1 if (~ops_here).any() else 0
+        part["level"] += np.where(ops_here, above, 0)
+        lanes.append(Lane("host", _thread_name(trace, time, number), part, place < MOST_THREADS))
+    return lanes
+
+
+def _kind(name: str, usual: str) -> str:
+    if LOADER_LABEL.match(name):
+        return "loader"
+    return "comm" if naming.is_collective_op(name) or name.startswith("gloo:") else usual
+
+
+def _labels(trace: Trace, time: Shown) -> tuple[Ints, Ints]:
+    """Rows of the labels shown and how many of them stand around each; the marks of steps are the picture itself."""
+    table = trace.annotations
+    codes, names = table["name"].cat.codes.to_numpy(), table["name"].cat.categories
+    own = by_name(codes, names, lambda name: naming.step_index(name) is None)
+    level = _depths_among(row_numbers(table["parent"]), own)
+    rows = _chosen(table, time, own & (level < _LABEL_LEVELS))
+    return rows, level[rows]
+
+
+def _operators(trace: Trace, time: Shown, levels: int) -> tuple[Ints, Ints]:
+    """Rows of the operators shown and their level. The autograd engine's wrapper hides the node that it runs."""
+    table = trace.ops
+    codes, names = table["name"].cat.codes.to_numpy(), table["name"].cat.categories
+    own = by_name(codes, names, lambda name: not name.startswith(_ENGINE))
+    level = _depths_among(row_numbers(table["parent"]), own)
+    rows = _chosen(table, time, own & (level < levels))
+    return rows, level[rows]
+
+
+def _depths_among(parent: Ints, wanted: Mask) -> Ints:
+    """How many wanted events stand around each event of a nesting."""
+    holder = nearest(parent, wanted)
+    return depths(take(holder, parent))
+
+
+def _order(trace: Trace, time: Shown, thread: Ints, events: pd.DataFrame) -> list[int]:
+    """The threads in the order of their lanes."""
+    length = (events["end"] - events["start"]).to_numpy()
+    total = np.bincount(thread, weights=length, minlength=len(trace.threads))
+    training = trace.threads["training"].to_numpy(dtype=bool)
+    marks = -1 if time.step is None else int(trace.steps["thread"].iloc[time.step])
+    present = [int(number) for number in np.unique(thread)]
+    return sorted(present, key=lambda number: (number != marks, not training[number], -total[number], number))
+
+
+def _thread_name(trace: Trace, time: Shown, number: int) -> str:
+    """What the thread does, as far as the trace tells, and its id."""
+    row = trace.threads.iloc[number]
+    given = row["name"] if isinstance(row["name"], str) else "thread"
+    role = f"host, {given}"
+    if time.step is not None and int(trace.steps["thread"].iloc[time.step]) == number:
+        role = "host, training thread"
+    elif row["training"] and bool(trace.ops["backward"].to_numpy()[trace.ops["thread"].to_numpy() == number].any()):
+        role = "host, autograd thread"
+    elif _runs(trace, number, "_pin_memory_loop"):
+        role = "host, pin-memory thread"
+    return role if row["tid"] in role else f"{role} ({row['tid']})"
+
+
+def _runs(trace: Trace, number: int, function: str) -> bool:
+    """Whether a Python function of this name runs on the thread."""
+    frames = trace.frames[trace.frames["thread"].to_numpy() == number]
+    return any(function in str(name) for name in frames["name"].unique())
+
+
+def _calls(trace: Trace, time: Shown) -> Lane:
+    """Calls into the runtime: a level for each of the threads that do training work, the other threads below."""
+    table = trace.launches
+    rows = _chosen(table, time)
+    launching = np.zeros(len(table), dtype=bool)
+    launch = row_numbers(trace.kernels["launch"])
+    launching[launch[launch >= 0]] = True
+    thread = table["thread"].to_numpy()[rows]
+    training = trace.threads["training"].to_numpy(dtype=bool)
+    present = sorted({int(number) for number in thread}, key=lambda number: (not training[number], number))
+    level = {number: min(place, 2) for place, number in enumerate(present)}
+    kinds = np.where(launching[rows], "launch", "call").tolist()
+    names = [str(name) for name in table["name"].iloc[rows]]
+    levels = np.array([level[int(number)] for number in thread], dtype=np.int64)
+    return Lane("calls", "calls into the GPU's runtime", _events(table.iloc[rows], levels, kinds, names, time))
+
+
+def _syncs(costs: pd.DataFrame, time: Shown) -> Lane:
+    """The counted synchronisations, named by their site."""
+    rows = _chosen(costs, time, costs["counted"].to_numpy(dtype=bool))
+    found = costs.iloc[rows]
+    names = [_site(*site) for site in zip(found["file"], found["line"], found["op"], found["kind"], strict=True)]
+    level = np.zeros(len(rows), dtype=np.int64)
+    return Lane("syncs", "syncs", _events(found, level, ["sync"] * len(rows), names, time))
+
+
+def _site(file: object, line: object, op: object, kind: object) -> str:
+    what = op if isinstance(op, str) else str(kind)
+    if not isinstance(file, str):
+        return what
+    return f"{Path(file).name}:{line} {what}" if isinstance(line, int | np.integer) else f"{Path(file).name} {what}"
+
+
+def _idle(gaps: pd.DataFrame, time: Shown) -> Lane:
+    """The gaps of the GPU, named by what ended them."""
+    found = gaps.iloc[_chosen(gaps, time)]
+    ended = [
+        op if isinstance(op, str) else name for op, name in zip(found["op"], found["name"].astype(str), strict=True)
+    ]
+    level = np.zeros(len(found), dtype=np.int64)
+    return Lane("idle", "GPU idle", _events(found, level, [f"idle_{cause}" for cause in found["cause"]], ended, time))
+
+
+def _streams(trace: Trace, device: int, time: Shown) -> list[Lane]:
+    """The GPU's streams by number; of many the busiest have boxes."""
+    table = trace.kernels
+    rows = table.iloc[_chosen(table, time, (table["device"] == device).to_numpy())]
+    short = {name: short_name(str(name)) for name in rows["name"].unique()}
+    level = np.zeros(len(rows), dtype=np.int64)
+    events = _events(rows, level, rows["kind"].astype(str).tolist(), [short[name] for name in rows["name"]], time)
+    stream = rows["stream"].to_numpy()
+    total = (events["end"] - events["start"]).groupby(stream).sum().sort_index().sort_values(kind="stable")
+    busiest = set(total.index[-MOST_STREAMS:])
+    return [
+        Lane("stream", f"GPU {device}, stream {number}", events[stream == number], number in busiest)
+        for number in np.unique(stream)
+    ]

@@ -1,0 +1,132 @@
+"""One step as a picture shows it: lanes of host threads, runtime calls, waits, idle gaps and streams, boxes in them.
+
+The step is the median one of the trace; without steps all of the trace is shown. What ran in that time is in the
+picture, whichever step launched it, cut off at its edges.
+
+Lanes, from top to bottom: host threads (the one that marks the steps first, then those that run its backward pass, then
+the others by their time), with labels above operators; calls into the GPU's runtime, a level a thread; counted
+synchronisations, named by their site; idle gaps of the analysed GPU by cause; its streams.
+
+A picture has some thousand columns of pixels and a step can have a hundred thousand events. So events of one kind, on
+one level, each shorter than `window / RESOLUTION` and nearer to each other than that, are one box that says how many
+they are and how long together; a box ends where the next cell of `CELL` such lengths begins, so that a row of boxes
+shows where the events are dense. Longer events stay alone. Should the boxes still be more than `MOST_BOXES`, the
+length below which they merge is doubled until they are not.
+"""
+
+import numpy as np
+import pandas as pd
+
+from steptrace.analysis.timeline import tables as schema
+from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
+from steptrace.schema import validate
+from steptrace.trace.model import Trace
+
+#: Events shorter than this part of the time shown cannot be told apart in a picture.
+RESOLUTION = 1000
+MOST_BOXES = 1000
+CELL = 8
+_LONGEST_NAME = 100
+
+
+def timeline(
+    trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.DataFrame | None
+) -> dict[str, pd.DataFrame]:
+    """The tables `timeline_lanes` and `timeline`; both are empty where nothing happened.
+
+    Args:
+        trace: the trace.
+        device: the GPU whose streams and gaps are shown, None for a trace without GPU work.
+        costs: the table of `metrics.syncs.sync_costs`.
+        gaps: the table of `metrics.idle.idle_gaps`, None without a GPU.
+    """
+    lanes = lanes_of(trace, device, costs, gaps)
+    table = pd.DataFrame(
+        {
+            "lane": np.arange(len(lanes)),
+            "kind": pd.Series([lane.kind for lane in lanes], dtype=object),
+            "name": pd.Series([lane.name for lane in lanes], dtype=object),
+            "events": np.array([len(lane.events) for lane in lanes], dtype=np.int64),
+            "shown": np.array([lane.shown for lane in lanes], dtype=bool),
+        }
+    )
+    drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes) if lane.shown]
+    boxes = _boxes(drawn, shown_time(trace))
+    return {"timeline_lanes": validate(table, schema.TIMELINE_LANES), "timeline": validate(boxes, schema.TIMELINE)}
+
+
+def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
+    """The boxes of events: the columns of the table `timeline`, start and end in the events' time.
+
+    Two neighbours of one lane, level and kind share a box if both are shorter than `shorter_than`, the gap between the
+    second and the short ones before it is, too, and both start in the same cell of `CELL * shorter_than`.
+    """
+    keys = ["lane", "level", "kind"]
+    group = events.groupby(keys, sort=True).ngroup().to_numpy()
+    order = np.lexsort((-events["end"].to_numpy(), events["start"].to_numpy(), group))
+    events, group = events.iloc[order].reset_index(drop=True), group[order]
+    start, end = events["start"].to_numpy(), events["end"].to_numpy()
+    small = end - start < shorter_than
+    reach = events["end"].where(small, -1).groupby(group).cummax().to_numpy()
+    apart = np.ones(len(events), dtype=bool)
+    apart[1:] = (group[1:] != group[:-1]) | ~small[1:] | ~small[:-1] | (start[1:] - reach[:-1] >= shorter_than)
+    cell = start // (CELL * shorter_than)
+    apart[1:] |= cell[1:] != cell[:-1]
+    box = np.cumsum(apart) - 1
+    first = np.flatnonzero(apart)
+    longest = (events["end"] - events["start"]).groupby(box).idxmax().to_numpy()
+    last = events["end"].groupby(box).max().to_numpy(dtype=np.int64)
+    return pd.DataFrame(
+        {
+            **{key: events[key].to_numpy()[first] for key in keys},
+            "name": events["name"].to_numpy(dtype=object)[longest],
+            "start_ns": start[first],
+            "dur_ns": last - start[first],
+            "events": np.bincount(box, minlength=len(first)).astype(np.int64),
+            "time_ns": (events["end"] - events["start"]).groupby(box).sum().to_numpy(dtype=np.int64),
+        }
+    )
+
+
+def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
+    if not lanes:
+        nothing = pd.DataFrame({name: pd.Series(dtype="int64") for name in schema.TIMELINE.names})
+        return nothing.astype({"kind": object, "name": object})
+    events = pd.concat(lanes, ignore_index=True)
+    shorter_than = max((time.end - time.start) // RESOLUTION, 1)
+    boxes = merge(events, shorter_than)
+    while len(boxes) > MOST_BOXES and shorter_than <= time.end - time.start:
+        shorter_than *= 2
+        boxes = merge(events, shorter_than)
+    boxes["start_ns"] -= time.start
+    return boxes.sort_values(["lane", "level", "start_ns", "dur_ns", "kind"], kind="stable").reset_index(drop=True)
+
+
+def summary(trace: Trace, tables: dict[str, pd.DataFrame]) -> dict[str, object] | None:
+    """The part of summary.json, or None where nothing happened.
+
+    It is all that a page needs, and some 20 to 50 kB, so that a page can be made from summary.json alone, where the
+    tables have not been kept. Boxes stand as columns, lane by lane; `what` is the row of `names` and `kinds`.
+    """
+    lanes, boxes = tables["timeline_lanes"], tables["timeline"]
+    if len(boxes) == 0:
+        return None
+    time = shown_time(trace)
+    what, pairs = pd.factorize(pd.MultiIndex.from_frame(boxes[["kind", "name"]]))
+    columns = ("start_ns", "dur_ns", "level", "events", "time_ns")
+    entries = []
+    for lane in lanes[lanes["shown"].to_numpy()].itertuples():
+        own = (boxes["lane"] == lane.lane).to_numpy()
+        values = {column: boxes[column].to_numpy()[own].tolist() for column in columns}
+        entries.append({"kind": lane.kind, "name": lane.name, **values, "what": what[own].tolist()})
+    return {
+        "step": None if time.step is None else int(trace.steps["index"].iloc[time.step]),
+        "from_ns": time.start,
+        "span_ns": time.end - time.start,
+        "host_ns": None if time.host_end is None else time.host_end - time.start,
+        "events": int(lanes["events"].sum()),
+        "left_out": [str(name) for name in lanes.loc[~lanes["shown"], "name"]],
+        "kinds": [str(kind) for kind, _ in pairs],
+        "names": [str(name)[:_LONGEST_NAME] for _, name in pairs],
+        "lanes": entries,
+    }

@@ -1,0 +1,190 @@
+"""All-reduces of a rank, on the host as gloo carries them out and on a GPU, and two ranks side by side."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import AUTOGRAD, MAIN, TraceBuilder
+from steptrace.analysis.communication.all_reduce import all_reduce
+from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.analysis.communication.ranks import by_rank, matched_collectives, straggler
+
+RUNLOOP = (900, 901)
+US = 1000
+
+
+def gloo(builder, ts, dur, *, tid=RUNLOOP[0], elements=256, kind="float", name="gloo:all_reduce"):
+    args = {"External id": builder.number(), "Input Dims": [[elements]], "Input type": [kind]}
+    builder.add("user_annotation", name, ts, dur, tid=tid, args=args)
+
+
+def cpu_step(builder, index, ts, reduces):
+    """A step of 1 ms: operators for 300 us, a call of a collective, and all-reduces (start, length, thread)."""
+    builder.step(index, ts, 1_000 * US)
+    builder.op("aten::mm", ts + 100 * US, 200 * US)
+    builder.op("c10d::allreduce_", ts + 310 * US, 50 * US)
+    builder.op("aten::add_", ts + 700 * US, 100 * US)
+    for start, dur, tid in reduces:
+        gloo(builder, ts + start * US, dur * US, tid=tid)
+
+
+def two_steps():
+    builder = TraceBuilder(distributedInfo={"backend": "gloo", "rank": 0, "world_size": 2})
+    # Two at once, the second under the add; one in the second step, hidden by the product.
+    cpu_step(builder, 0, 0, [(250, 300, RUNLOOP[0]), (400, 350, RUNLOOP[1])])
+    cpu_step(builder, 1, 1_000 * US, [(120, 100, RUNLOOP[1])])
+    return builder
+
+
+def test_the_host_s_collectives_with_what_operators_hide():
+    trace = two_steps().trace()
+    found = host_collectives(trace)
+    assert found["collective"].tolist() == ["all_reduce"] * 3
+    assert found["dur_ns"].tolist() == [300 * US, 350 * US, 100 * US]
+    # The call of the collective hides nothing: only the end of mm (50 us) and the add (50 us), and all of the third.
+    assert found["exposed_ns"].tolist() == [250 * US, 300 * US, 0]
+    assert found["bytes"].tolist() == [1024] * 3
+    assert found["step"].tolist() == [0, 0, 1]
+
+
+def test_instants_count_once_and_steps_add_up():
+    found, by_step = all_reduce(two_steps().trace(), None)
+    assert (found.source, found.count, found.bytes, found.steps) == ("host", 3, 3072, 2)
+    assert found.measured_ns == 500 * US + 100 * US
+    assert found.exposed_ns == 500 * US - 50 * US - 50 * US
+    assert found.overlap == pytest.approx(1 - 400 / 600)
+    assert by_step["index"].tolist() == [0, 1]
+    assert by_step["count"].tolist() == [2, 1]
+    assert by_step["measured_ns"].tolist() == [500 * US, 100 * US]
+    assert by_step["exposed_ns"].tolist() == [400 * US, 0]
+
+
+def test_without_recorded_operators_nothing_is_known_of_what_they_hid():
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000 * US)
+    gloo(builder, 100 * US, 300 * US)
+    builder.op("aten::empty", 1_500 * US, US)  # after the step
+    trace = builder.trace()
+    assert host_collectives(trace)["exposed_ns"].isna().all()
+    found, by_step = all_reduce(trace, None)
+    assert (found.measured_ns, found.exposed_ns, found.overlap) == (300 * US, None, None)
+    assert by_step["exposed_ns"].isna().all()
+
+
+def test_what_other_threads_compute_hides_nothing():
+    builder = TraceBuilder()
+    cpu_step(builder, 0, 0, [(500, 100, RUNLOOP[0])])
+    builder.op("aten::mm", 500 * US, 100 * US, tid=AUTOGRAD)
+    found, _ = all_reduce(builder.trace(), None)
+    assert found.exposed_ns == 100 * US
+
+
+def test_other_collectives_and_labels_are_no_all_reduces():
+    builder = TraceBuilder()
+    cpu_step(builder, 0, 0, [])
+    gloo(builder, 500 * US, 10 * US, name="gloo:broadcast")
+    builder.label("all_reduce of mine", 600 * US, 10 * US)
+    trace = builder.trace()
+    assert host_collectives(trace)["collective"].tolist() == ["broadcast"]
+    found, by_step = all_reduce(trace, None)
+    assert found is None
+    assert len(by_step) == 0
+
+
+@pytest.mark.parametrize(("kind", "size"), [("c10::BFloat16", 512), ("double", 2048), ("something", None)])
+def test_bytes_by_the_element_s_type(kind, size):
+    builder = TraceBuilder()
+    cpu_step(builder, 0, 0, [])
+    gloo(builder, 500 * US, 10 * US, kind=kind)
+    found, _ = all_reduce(builder.trace(), None)
+    assert found.bytes == size
+
+
+def test_bytes_of_a_file_that_has_to_be_repaired(tmp_path):
+    builder = TraceBuilder()
+    cpu_step(builder, 0, 0, [(500, 10, RUNLOOP[0])])
+    builder.add("cpu_op", "aten::mul", 900 * US, US, args={"scale": "S"})
+    (tmp_path / "trace.json").write_bytes(builder.text().replace(b'"S"', b"nan"))
+    from steptrace.trace.link import read_trace
+
+    found, _ = all_reduce(read_trace(tmp_path / "trace.json"), None)
+    assert found.bytes == 1024
+
+
+def test_a_gpu_s_all_reduces_by_the_kernels():
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000 * US)
+    described = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 256, "Out msg nelems": 256}
+    builder.kernel(10 * US, 100 * US, 200 * US, name="gemm")
+    builder.kernel(20 * US, 250 * US, 150 * US, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20, **described)
+    trace = builder.trace()
+    found, _ = all_reduce(trace, trace.devices[0])
+    assert (found.source, found.count, found.bytes) == ("gpu", 1, 1024)
+    assert (found.measured_ns, found.exposed_ns) == (150 * US, 100 * US)
+
+
+def test_what_the_host_reduces_for_a_gpu_is_hidden_by_kernels_alone():
+    builder = TraceBuilder()
+    cpu_step(builder, 0, 0, [(100, 300, RUNLOOP[0])])  # beside an operator for 200 us
+    builder.kernel(50 * US, 350 * US, 200 * US, name="gemm")
+    trace = builder.trace()
+    found, _ = all_reduce(trace, trace.devices[0])
+    assert (found.source, found.measured_ns, found.exposed_ns) == ("host", 300 * US, 250 * US)
+
+
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 15)), min_size=1, max_size=6), spans)
+def test_against_a_count_of_every_instant(reduces, ops):
+    builder = TraceBuilder()
+    builder.step(0, 0, 100 * US)
+    builder.op("aten::empty", 99 * US, 0)
+    for start, dur in ops:
+        builder.op("aten::mm", start * US, dur * US)
+    for number, (start, dur) in enumerate(reduces):
+        gloo(builder, start * US, dur * US, tid=RUNLOOP[0] + number)
+    found, _ = all_reduce(builder.trace(), None)
+    instants = {t for start, dur in reduces for t in range(start, start + dur)}
+    computing = {t for start, dur in ops for t in range(start, start + dur)}
+    assert found.measured_ns == len(instants) * US
+    assert found.exposed_ns == len(instants - computing) * US
+
+
+def rank_trace(rank, starts, *, base=10**18):
+    """A rank whose all-reduces start at the given times, in us, and end together with those of the other rank."""
+    builder = TraceBuilder(distributedInfo={"backend": "gloo", "rank": rank, "world_size": 2}, baseTimeNanoseconds=base)
+    for step in range(4):
+        at = step * 1_000
+        builder.step(step, at * US, 1_000 * US)
+        builder.op("aten::mm", (at + 1) * US, 50 * US, tid=MAIN)
+        for number, start in enumerate(starts):
+            # Which of the two threads takes one is chance, and differs between the ranks.
+            tid = RUNLOOP[(number + rank + step) % 2]
+            gloo(builder, (at + start) * US, (500 + number - start) * US, tid=tid, elements=256 << number)
+    return builder.trace()
+
+
+def test_two_ranks_on_cpus_are_matched_by_order_and_size():
+    traces = by_rank([rank_trace(0, [100, 110]), rank_trace(1, [400, 410])])
+    matched, waits = matched_collectives(traces)
+    assert matched["match"].nunique() == 8
+    assert set(matched["matched_by"]) == {"order"}
+    assert matched["kernel"].isna().all()
+    assert matched["annotation"].notna().all()
+    by_collective = matched.merge(matched, on="match", suffixes=("", "_other")).query("rank < rank_other")
+    assert len(by_collective) == 8
+    waits = waits.set_index("rank")
+    assert waits.loc[0, "wait_ns"] == 4 * 310 * US  # from 100 to 400, and meanwhile from 110 to 410
+    assert waits.loc[1, "wait_ns"] == 0
+    found = straggler(waits.reset_index())
+    assert found is not None
+    assert found.rank == 1
+
+
+def test_of_two_ranks_one_that_is_last_by_chance_is_no_straggler():
+    traces = [rank_trace(0, [100, 400]), rank_trace(1, [300, 230])]  # 200 us wait for rank 1, 170 us for rank 0
+    _, waits = matched_collectives(by_rank(traces))
+    assert waits["caused_ns"].tolist() == [4 * 170 * US, 4 * 200 * US]
+    assert straggler(waits) is None

@@ -1,0 +1,174 @@
+"""The call tree against a naive stack, and the GPU work that hangs on it."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
+from steptrace.analysis.common import call_tree as ct
+
+_EVENT = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 1))
+
+
+def _naive(thread: list[int], start: list[int], end: list[int]) -> tuple[list[int], list[int]]:
+    parents, ends = [], []
+    for row in range(len(start)):
+        open_ = [i for i in range(row) if thread[i] == thread[row] and ends[i] > start[row]]
+        parent = open_[-1] if open_ else -1
+        parents.append(parent)
+        ends.append(min(end[row], ends[parent]) if parent >= 0 else end[row])
+    return parents, ends
+
+
+@given(st.lists(_EVENT, max_size=14))
+def test_nesting_equals_a_naive_stack(events: list[tuple[int, int, int]]) -> None:
+    rows = sorted((thread, start, -(start + length)) for start, length, thread in events)
+    thread, start, end = (
+        np.array([row[i] * sign for row in rows], dtype=np.int64) for i, sign in ((0, 1), (1, 1), (2, -1))
+    )
+    parent, cut = ct.nest(thread, start, end)
+    assert (parent.tolist(), cut.tolist()) == _naive(thread.tolist(), start.tolist(), end.tolist())
+    naive_depth: list[int] = []
+    for above in parent:
+        naive_depth.append(naive_depth[above] + 1 if above >= 0 else 0)
+    depth = ct.depths(parent)
+    assert depth.tolist() == naive_depth
+    descendants: dict[int, int] = defaultdict(int)
+    for row in range(len(parent)):
+        above = row
+        while above >= 0:
+            descendants[above] += 1
+            above = int(parent[above])
+    assert (ct.subtree_ends(depth) - np.arange(len(parent))).tolist() == [descendants[i] for i in range(len(parent))]
+
+
+@given(
+    st.lists(st.tuples(_EVENT, st.sampled_from(["op", "label", "frame", "kernel"]), st.sampled_from("ab")), max_size=14)
+)
+@settings(max_examples=60, deadline=None)
+def test_times_add_up_and_names_count_the_outer_of_the_same_name(events: list[Any]) -> None:
+    builder = TraceBuilder()
+    builder.op("aten::first", 0, 1)
+    for (start, length, thread), kind, name in events:
+        tid = MAIN + thread
+        if kind == "kernel":
+            builder.gpu("gemm", 50, start, builder.call("cudaLaunchKernel", start, length, tid=tid))
+        else:
+            getattr(builder, kind)(name, start, length, tid=tid)
+    trace = builder.trace()
+    tree = ct.call_tree(trace)
+    covered = {
+        (t, ns)
+        for t, ts, dur in zip(tree["thread"], tree["ts"], tree["host_ns"], strict=True)
+        for ns in range(ts, ts + dur)
+    }
+    assert tree["host_self_ns"].min() >= 0
+    assert tree["host_self_ns"].sum() == len(covered)
+    names = ct.call_names(tree)
+    for row in names.itertuples():
+        same = tree[(tree["kind"] == row.kind) & (tree["name"] == row.name)]
+        ranges = [set(range(i, i + size)) for i, size in zip(same.index, same["size"], strict=True)]
+        outer = [i for i, at in enumerate(same.index) if not any(at in r and r is not ranges[i] for r in ranges)]
+        assert row.calls == len(same)
+        assert row.host_ns == same["host_ns"].iloc[outer].sum()
+        assert row.host_self_ns == same["host_self_ns"].sum()
+        if len(trace.kernels):
+            assert row.device_ns == same["device_ns"].iloc[outer].sum()
+
+
+def test_where_spans_are_equal_frames_hold_labels_hold_operators() -> None:
+    builder = TraceBuilder()
+    builder.op("op", 0, 100)
+    builder.label("label", 0, 100)
+    builder.frame("frame", 0, 100)
+    tree = ct.call_tree(builder.trace())
+    assert tree["name"].tolist() == ["frame", "label", "op"]
+    assert tree["depth"].tolist() == [0, 1, 2]
+    assert tree["host_self_ns"].tolist() == [0, 0, 100]
+
+
+def test_gpu_time_hangs_on_every_event_around_its_launch() -> None:
+    builder = TraceBuilder()
+    builder.frame("model.py(3): forward", 0, 10_000)
+    builder.op("aten::linear", 1_000, 8_000)
+    builder.op("aten::addmm", 2_000, 4_000)
+    builder.kernel(3_000, 20_000, 700)  # in both
+    builder.kernel(7_000, 30_000, 50)  # in linear alone
+    graph = builder.call("cudaGraphLaunch", 9_200, 100)  # in neither: one call, two activities
+    builder.gpu("a", 40_000, 3, graph)
+    builder.gpu("b", 40_010, 4, graph)
+    builder.gpu("lost", 50_000, 1_000, None)
+    tree = ct.call_tree(builder.trace()).set_index("name")
+    assert tree.loc["model.py(3): forward", ["kernels", "device_ns", "device_self_ns"]].tolist() == [4, 757, 7]
+    assert tree.loc["aten::linear", ["kernels", "device_ns", "device_self_ns"]].tolist() == [2, 750, 50]
+    assert tree.loc["aten::addmm", ["kernels", "device_ns", "device_self_ns"]].tolist() == [1, 700, 700]
+    assert tree.loc["cudaGraphLaunch", ["kernels", "device_ns"]].tolist() == [2, 7]
+
+
+def test_a_driver_call_inside_a_runtime_call_gives_its_time_to_the_operator() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 1_000)
+    builder.call("cudaLaunchKernel", 100, 500)
+    inner = builder.call("cuLaunchKernel", 200, 300, category="cuda_driver")
+    builder.gpu("gemm", 2_000, 90, inner)
+    tree = ct.call_tree(builder.trace()).set_index("name")
+    assert tree.loc["aten::mm", "device_self_ns"] == 90
+    assert tree.loc["cudaLaunchKernel", ["device_ns", "device_self_ns"]].tolist() == [90, 0]
+
+
+def test_without_gpu_work_device_times_are_unknown_not_zero() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 1_000)
+    tree = ct.call_tree(builder.trace())
+    assert tree[["kernels", "device_ns", "device_self_ns"]].isna().all(axis=None)
+    assert ct.call_names(tree)["device_ns"].isna().all()
+
+
+def test_backward_work_is_found_under_its_forward_operator_and_line() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 100_000)
+    builder.frame("user/model.py(7): forward", 1_000, 20_000)
+    builder.op("aten::mm", 2_000, 5_000, **{"Sequence number": 5})
+    builder.kernel(3_000, 4_000, 100)
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    numbered = {"Sequence number": 5, "Fwd thread id": 1}
+    builder.op(node, 40_000, 9_000, tid=AUTOGRAD, **numbered)
+    builder.op("MmBackward0", 41_000, 7_000, tid=AUTOGRAD, **numbered)
+    builder.op("aten::mm", 42_000, 5_000, tid=AUTOGRAD)
+    builder.kernel(43_000, 50_000, 300, tid=AUTOGRAD)
+    trace = builder.trace()
+    tree = ct.call_tree(trace)
+    outer = tree[tree["name"] == node].iloc[0]
+    assert tree.loc[outer["forward"], "ts"] == 2_000
+    origins = ct.kernel_origins(trace, tree)
+    assert origins["phase"].tolist() == [None, "backward"]
+    assert origins["op"].tolist() == ["aten::mm", "aten::mm"]
+    by_line = ct.device_time_by(trace, origins, ["file", "line"])
+    assert by_line.to_dict("records") == [
+        {"file": "user/model.py", "line": 7, "kernels": 2, "device_ns": 400, "backward_ns": 300, "share": 1.0}
+    ]
+
+
+def test_a_deep_stack_costs_no_recursion() -> None:
+    depth = 5_000
+    parent, cut = ct.nest(
+        np.zeros(depth, dtype=np.int64), np.arange(depth), np.arange(2 * depth, depth, -1, dtype=np.int64)
+    )
+    assert ct.depths(parent).tolist() == list(range(depth))
+    assert ct.subtree_ends(ct.depths(parent)).tolist() == [depth] * depth
+    assert cut[-1] == depth + 1
+
+
+def test_activities_without_a_launch_are_a_group_of_their_own() -> None:
+    builder = TraceBuilder()
+    training_step(builder)
+    builder.gpu("lost", 900_000, 25_000, None)
+    trace = builder.trace()
+    table = ct.device_time_by(trace, ct.kernel_origins(trace, ct.call_tree(trace)), ["op"])
+    assert table["kernels"].sum() == len(trace.kernels)
+    assert table["share"].sum() == pytest.approx(1.0)
+    assert table.loc[table["op"].isna(), "device_ns"].tolist() == [25_000 + 100_000]

@@ -1,0 +1,501 @@
+"""Critical paths: hand-made steps with a known path, and random ones against a slow graph searched by networkx."""
+
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
+from steptrace.analysis.critical_path import measure as cp
+from steptrace.analysis.critical_path.build import step_graphs
+from steptrace.analysis.critical_path.graph import CLASSES
+from steptrace.trace.model import Trace
+
+_NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def _path(builder: TraceBuilder) -> list[tuple[str, int]]:
+    table = cp.critical_paths(builder.trace())["critical_path"]
+    return list(zip(table["class"], table["dur"], strict=True))
+
+
+def _left(builder: TraceBuilder) -> dict[str, int]:
+    table = cp.critical_paths(builder.trace())["critical_steps"]
+    return dict(zip(table["class"], table["left_ns"], strict=True))
+
+
+def test_a_wait_without_cuda_sync_records_is_the_work_waited_for() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 100_000)
+    builder.kernel(10_000, 14_000, 50_000)
+    builder.call("cudaDeviceSynchronize", 20_000, 47_000)
+    assert _path(builder) == [
+        ("host", 10_000),
+        ("launch", 4_000),
+        ("compute", 50_000),
+        ("sync", 3_000),
+        ("host", 33_000),
+    ]
+    left = _left(builder)
+    assert left["compute"] == 20_000 + 33_000  # the host gets to its wait and has nothing to wait for
+    assert left["sync"] == 14_000 + 50_000  # the host is done at 53 us, before the work
+    assert left["host"] == 4_000 + 50_000 + 3_000
+    assert left["queue"] == 100_000
+
+
+def test_a_wait_for_nothing_is_the_syncs_own() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 50_000)
+    builder.kernel(1_000, 5_000, 1_000)
+    builder.call("cudaStreamSynchronize", 20_000, 4_000)
+    assert _path(builder) == [("host", 20_000), ("sync", 4_000), ("host", 26_000)]
+
+
+def test_queued_work_follows_work_and_the_step_ends_with_it() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 10_000)
+    builder.kernel(1_000, 3_000, 20_000)
+    builder.kernel(4_000, 24_000, 5_000, name="ncclDevKernel_AllGather(x)")
+    builder.kernel(6_000, 29_500, 7_000, name=D2D)
+    assert _path(builder) == [
+        ("host", 1_000),
+        ("launch", 2_000),
+        ("compute", 20_000),
+        ("queue", 1_000),
+        ("comm", 5_000),
+        ("queue", 500),
+        ("memory", 7_000),
+    ]
+
+
+def test_a_copy_to_the_host_waits_for_itself_and_what_was_queued_before_it() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 60_000)
+    builder.kernel(1_000, 3_000, 30_000)
+    builder.kernel(2_000, 4_000, 50_000, stream=9)  # longer, but on another stream
+    builder.item(5_000, 30_000, 33_500)
+    assert _path(builder)[2:6] == [("compute", 30_000), ("queue", 500), ("memory", 1_000), ("sync", 2_500)]
+
+
+def test_a_stream_still_busy_was_not_the_one_waited_for() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 90_000)
+    builder.kernel(1_000, 3_000, 10_000)
+    builder.kernel(2_000, 4_000, 70_000, stream=9)
+    builder.call("cudaStreamSynchronize", 5_000, 9_000)
+    assert [part for part in _path(builder) if part[0] in ("compute", "sync")] == [("compute", 10_000), ("sync", 1_000)]
+
+
+def test_an_event_may_lie_in_the_middle_of_a_stream() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 90_000)
+    builder.kernel(1_000, 3_000, 10_000)
+    builder.kernel(2_000, 13_000, 70_000)
+    builder.call("cudaEventSynchronize", 5_000, 9_000)
+    assert [part for part in _path(builder) if part[0] in ("compute", "sync")] == [("compute", 10_000), ("sync", 1_000)]
+
+
+def test_a_stream_told_to_wait_follows_the_other_stream() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 30_000)
+    builder.kernel(1_000, 3_000, 40_000)
+    builder.call("cudaEventRecord", 3_000, 100)
+    builder.call("cudaStreamWaitEvent", 4_000, 100)
+    builder.kernel(5_000, 44_000, 10_000, name="ncclDevKernel_AllReduce(x)", stream=9)
+    assert _path(builder)[2:] == [("compute", 40_000), ("queue", 1_000), ("comm", 10_000)]
+
+
+def test_work_of_a_graph_follows_the_graphs_other_work() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 10_000)
+    graph = builder.call("cudaGraphLaunch", 1_000, 500)
+    builder.gpu("a", 3_000, 20_000, graph, stream=7)
+    builder.gpu("b", 23_000, 30_000, graph, stream=8)
+    builder.gpu("c", 23_100, 1_000, graph, stream=7)
+    assert _path(builder) == [("host", 1_000), ("launch", 2_000), ("compute", 20_000), ("compute", 30_000)]
+
+
+def test_the_loader_and_what_it_costs() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 50_000)
+    builder.label(_NEXT, 5_000, 20_000)
+    builder.kernel(30_000, 32_000, 1_000)
+    assert _path(builder) == [("host", 5_000), ("loader", 20_000), ("host", 25_000)]
+    assert _left(builder)["loader"] == 30_000
+
+
+def test_a_sync_of_the_autograd_thread_holds_up_the_step() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 100_000)
+    builder.op("aten::mm", 1_000, 5_000)
+    builder.op("aten::add", 90_000, 5_000)
+    builder.op("autograd::engine::evaluate_function: X", 20_000, 50_000, tid=AUTOGRAD)
+    builder.kernel(25_000, 30_000, 30_000, tid=AUTOGRAD)
+    builder.call("cudaStreamSynchronize", 28_000, 34_000, tid=AUTOGRAD)
+    table = cp.critical_paths(builder.trace())["critical_path"]
+    parts = list(zip(table["class"], table["dur"], strict=True))
+    assert parts == [
+        ("host", 20_000),
+        ("host", 5_000),
+        ("launch", 5_000),
+        ("compute", 30_000),
+        ("sync", 2_000),
+        ("host", 8_000),
+        ("host", 30_000),
+    ]
+    assert table["thread"].fillna(-1).tolist() == [0, 1, 1, -1, 1, 1, 0]
+
+
+def test_a_sync_of_a_thread_beside_the_step_holds_up_nothing() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 100_000)
+    builder.kernel(1_000, 3_000, 40_000)
+    builder.call("cudaStreamSynchronize", 2_000, 42_000, tid=LOADER)
+    assert _path(builder) == [("host", 100_000)]
+
+
+def test_work_of_the_step_before_counts_as_far_as_it_runs_into_the_step() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 10_000)
+    builder.kernel(1_000, 3_000, 30_000)
+    builder.step(1, 10_000, 10_000)
+    builder.kernel(12_000, 33_500, 5_000)
+    tables = cp.critical_paths(builder.trace())
+    second = tables["critical_path"][tables["critical_path"]["step"] == 1]
+    assert list(zip(second["class"], second["dur"], strict=True)) == [
+        ("compute", 23_000),
+        ("queue", 500),
+        ("compute", 5_000),
+    ]
+
+
+def test_work_without_a_launch_follows_its_stream_or_stands_where_the_host_was() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 200_000)
+    builder.op("aten::mm", 0, 10)
+    builder.gpu("lost", 50_000, 10_000, None)
+    builder.gpu("lost", 61_000, 100_000, None)  # 1 us later: queued
+    builder.call("cudaDeviceSynchronize", 70_000, 92_000)
+    assert _path(builder) == [
+        ("host", 50_000),
+        ("compute", 10_000),
+        ("queue", 1_000),
+        ("compute", 100_000),
+        ("sync", 1_000),
+        ("host", 38_000),
+    ]
+
+
+def test_work_that_starts_before_its_launch_stands_where_the_host_was() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 50_000)
+    builder.kernel(10_000, 9_000, 60_000)
+    assert _path(builder) == [("host", 9_000), ("compute", 60_000)]
+
+
+def test_a_trace_without_steps_or_gpu_is_one_path_of_the_host() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 7_000)
+    builder.op("aten::mm", 8_000, 7_000)
+    assert _path(builder) == [("host", 15_000)]
+    tables = cp.critical_paths(builder.trace())
+    assert tables["critical_path"]["step"].isna().all()
+    summary = cp.summary(tables, gpu=False)
+    assert summary is not None
+    by_class = {row["class"]: row["share"] for row in summary["classes"]}
+    assert by_class == dict.fromkeys(CLASSES, None) | {"host": 1.0, "loader": 0.0}
+
+
+def test_summary_adds_up_over_steps() -> None:
+    builder = TraceBuilder()
+    for step in range(3):
+        builder.step(step, step * 100_000, 100_000)
+        builder.kernel(step * 100_000 + 10_000, step * 100_000 + 14_000, 50_000 + step * step * 7_500)
+        builder.call("cudaDeviceSynchronize", step * 100_000 + 20_000, 75_000)
+    summary = cp.summary(cp.critical_paths(builder.trace()), gpu=True)
+    assert summary is not None
+    assert (summary["steps"], summary["span_ns"]) == (3, 100_000)
+    compute = summary["classes"][CLASSES.index("compute")]
+    # Means: 50, 57.5 and 80 us are 62.5 on average, as the share of the mean step says too.
+    assert compute["path_ns"] == 62_500
+    assert compute["share"] == pytest.approx(62.5 / 100)
+    assert sum(row["share"] for row in summary["classes"]) == pytest.approx(1.0)
+
+
+# ---- Brute force -----------------------------------------------------------------------------------------------------
+
+_KERNEL = st.tuples(
+    st.integers(1, 40),  # launch, us
+    st.integers(0, 20),  # how much later it starts at the earliest
+    st.integers(1, 15),  # length
+    st.integers(7, 9),  # stream
+    st.sampled_from(["gemm", "ncclDevKernel_AllGather(x)", D2D]),
+    st.booleans(),  # whether its launch is recorded
+    st.booleans(),  # whether an event was waited for just before
+)
+_SYNC = st.tuples(
+    st.integers(1, 45),
+    st.integers(1, 30),
+    st.sampled_from(["cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"]),
+)
+
+
+def _made(kernels: list[Any], syncs: list[Any], length: int) -> TraceBuilder:
+    """A step of one thread in units of 1 us, in which calls follow each other and streams keep their order."""
+    builder = TraceBuilder()
+    builder.step(0, 0, length * 1000)
+    free: dict[int, int] = {}
+    host = 0
+    calls = [(start, "kernel", rest) for start, *rest in kernels] + [(start, "sync", rest) for start, *rest in syncs]
+    for wanted, what, rest in sorted(calls, key=str):
+        at = max(host, wanted * 1000)
+        if what == "sync":
+            builder.call(rest[1], at, rest[0] * 1000)
+            host = at + rest[0] * 1000
+            continue
+        later, dur, stream, name, recorded, waits = rest
+        if waits:
+            builder.call("cudaStreamWaitEvent", at, 100)
+            at += 100
+        start = max(at + later * 1000, free.get(stream, 0))
+        correlation = builder.call("cudaLaunchKernel", at, 500) if recorded else None
+        builder.gpu(name, start, dur * 1000, correlation, stream=stream)
+        free[stream] = start + dur * 1000 + 100
+        host = at + 500
+    return builder
+
+
+class _Slow:
+    """The same graph for a single-threaded step, edge by edge and quadratic."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.t0 = int(trace.steps["ts"].iloc[0])
+        self.t1 = self.t0 + int(trace.steps["dur"].iloc[0])
+        self.h1 = self.t0 + int(trace.steps["host_dur"].iloc[0])
+        calls = trace.launches.to_dict("records")
+        self.k = trace.kernels.assign(end=trace.kernels["ts"] + trace.kernels["dur"]).to_dict("records")
+        self.syncs = [s | {"end": s["ts"] + s["dur"]} for s in trace.syncs.to_dict("records")]
+        for row, k in enumerate(self.k):
+            k["row"], k["queue"] = row, (k["device"], k["stream"])
+            k["call"] = None
+            if k["launch"] is not None and k["launch"] == k["launch"] and calls[int(k["launch"])]["ts"] <= k["ts"]:
+                k["call"] = calls[int(k["launch"])]["ts"]
+            around = [s for s in self.syncs if s["ts"] <= k["ts"] < s["end"]]
+            k["asked"] = k["call"] if k["call"] is not None else around[0]["ts"] - 1 if around else k["ts"]
+            before = [p for p in self.k[:row] if p["queue"] == k["queue"] and p["end"] <= k["ts"]]
+            k["before"] = max(before, key=lambda p: (p["end"], p["row"]), default=None)
+            k["event"] = None
+            if k["call"] is not None:
+                asked = [c["ts"] for c in calls[: int(k["launch"])] if c["name"] == "cudaStreamWaitEvent"]
+                launched = [c["ts"] for c in calls[: int(k["launch"])] if c["name"] == "cudaLaunchKernel"]
+                if asked and asked[-1] > max(launched, default=-1):
+                    others = [p for p in self.k[:row] if p["queue"] != k["queue"] and p["end"] <= k["ts"]]
+                    others = [p for p in others if p["asked"] < asked[-1]]
+                    k["event"] = max(others, key=lambda p: (p["end"], p["row"]), default=None)
+        bound = [k for k in self.k if k["call"] is not None and k["event"] is None]
+        bound = [k for k in bound if k["call"] > (k["before"]["end"] if k["before"] else -1)]
+        gaps = [k["ts"] - k["call"] for k in bound if k["ts"] - k["call"] < 30_000]
+        queued = [
+            k
+            for k in self.k
+            if k["before"]
+            and not (
+                k["call"] is not None
+                and k["event"] is None
+                and k["call"] > k["before"]["end"]
+                and k["ts"] - k["call"] < 30_000
+            )
+        ]
+        rest = [k["ts"] - k["before"]["end"] for k in queued if k["ts"] - k["before"]["end"] < 30_000]
+        self.launch_ns = int(median(gaps)) if gaps else 0
+        self.queue_ns = int(median(rest)) if rest else 0
+
+    def waited(self, sync: dict[str, Any]) -> list[dict[str, Any]]:
+        begun = [k for k in self.k if k["asked"] < sync["ts"]]
+        if "Event" in sync["kind"]:
+            return sorted((k for k in begun if k["end"] <= sync["end"]), key=lambda k: k["end"])[-1:]
+        lasts = [
+            max((k for k in begun if k["queue"] == q), key=lambda k: k["end"]) for q in {k["queue"] for k in begun}
+        ]
+        lasts = sorted((k for k in lasts if k["end"] <= sync["end"]), key=lambda k: (k["end"], k["row"]))
+        return lasts if "Device" in sync["kind"] else lasts[-1:]
+
+    def graph(self) -> nx.DiGraph:
+        """Edges with `at`, `priority`, `least`, `kind`, then `weight`."""
+        inside = [k for k in self.k if self.t0 < k["end"] <= self.t1 and (k["call"] is None or k["call"] < self.h1)]
+        rows = {k["row"] for k in inside}
+        points = {self.t0, self.h1}
+        edges: list[tuple[Any, Any, dict[str, Any]]] = []
+        for k in inside:
+            node, row = ("start", k["row"]), k["row"]
+            edges.append(
+                (node, ("end", row), {"at": k["ts"], "priority": 0, "least": 0, "kind": k["kind"], "wait": False})
+            )
+            edges.append(
+                (("end", row), "last", {"at": k["end"], "priority": 5, "least": 0, "kind": "queue", "wait": False})
+            )
+            follows = k["before"] is not None and k["before"]["row"] in rows and k["ts"] - k["before"]["end"] < 30_000
+            if k["call"] is not None:
+                points.add(k["call"])
+                edges.append(
+                    (
+                        ("host", k["call"]),
+                        node,
+                        {"at": k["call"], "priority": 2, "least": self.launch_ns, "kind": "launch", "wait": False},
+                    )
+                )
+            elif not follows:
+                at = min(k["ts"], self.h1)
+                points.add(at)
+                edges.append(
+                    (("host", at), node, {"at": at, "priority": 2, "least": 0, "kind": "launch", "wait": False})
+                )
+            for name, priority in (("before", 5), ("event", 3)):
+                if k[name] is not None and k[name]["row"] in rows:
+                    edges.append(
+                        (
+                            ("end", k[name]["row"]),
+                            node,
+                            {
+                                "at": k[name]["end"],
+                                "priority": priority,
+                                "least": self.queue_ns,
+                                "kind": "queue",
+                                "wait": False,
+                            },
+                        )
+                    )
+        for sync in self.syncs:
+            if sync["ts"] >= self.h1:
+                continue
+            points |= {sync["ts"], min(sync["end"], self.h1)}
+            if sync["end"] <= self.h1:
+                about = {"priority": 5, "least": 0, "kind": "sync", "wait": True}
+                back = ("host", sync["end"])
+                waited = [k for k in self.waited(sync) if k["row"] in rows]
+                edges.extend((("end", k["row"]), back, {"at": k["end"], **about}) for k in waited)
+        ordered = sorted(points)
+        for a, b in pairwise(ordered):
+            kind = "sync" if any(s["ts"] < b and a < s["end"] for s in self.syncs) else "host"
+            edges.append((("host", a), ("host", b), {"at": a, "priority": 0, "least": 0, "kind": kind, "wait": False}))
+        edges.append(
+            (("host", self.h1), "last", {"at": self.h1, "priority": 0, "least": 0, "kind": "host", "wait": False})
+        )
+        graph = nx.DiGraph()
+        for source, target, about in edges:
+            if graph.has_edge(source, target) and graph.edges[source, target]["priority"] >= about["priority"]:
+                continue
+            graph.add_edge(source, target, **about)
+        for node in graph:
+            latest = sorted(graph.in_edges(node, data=True), key=lambda e: (e[2]["at"], e[2]["priority"], e[0][1]))
+            binding = latest[-1] if latest else None
+            for source, _, about in graph.in_edges(node, data=True):
+                between = self.when(node) - self.when(source)
+                about["weight"] = between if about is binding[2] else min(between, about["least"])
+                about["binding"] = about is binding[2]
+        return graph
+
+    def when(self, node: Any) -> int:
+        if node == "last":
+            return self.t1
+        what, value = node
+        return value if what == "host" else self.k[value]["ts" if what == "start" else "end"]
+
+
+@given(st.lists(_KERNEL, max_size=7), st.lists(_SYNC, max_size=3), st.integers(20, 90))
+@settings(max_examples=60, deadline=None)
+def test_paths_and_what_if_equal_the_longest_paths_of_a_slow_graph(
+    kernels: list[Any], syncs: list[Any], length: int
+) -> None:
+    trace = _made(kernels, syncs, length).trace()
+    slow = _Slow(trace)
+    graph = slow.graph()
+    tables = cp.critical_paths(trace)
+    steps = tables["critical_steps"].set_index("class")
+    assert nx.dag_longest_path_length(graph) == slow.t1 - slow.t0 == steps["path_ns"].sum()
+    spent = dict.fromkeys(CLASSES, 0)
+    node: Any = "last"
+    while node != ("host", slow.t0):
+        source, _, about = next(edge for edge in graph.in_edges(node, data=True) if edge[2]["binding"])
+        spent[about["kind"]] += about["weight"]
+        node = source
+    assert steps["path_ns"].to_dict() == spent
+    for kind in CLASSES:
+        changed = nx.DiGraph()
+        changed.add_nodes_from(graph)
+        for source, target, about in graph.edges(data=True):
+            if not (kind == "sync" and about["wait"]):
+                changed.add_edge(source, target, weight=0 if about["kind"] == kind else about["weight"])
+        reached: dict[Any, int] = {}
+        for node in nx.topological_sort(changed):
+            reached[node] = max((reached[s] + e["weight"] for s, _, e in changed.in_edges(node, data=True)), default=0)
+        assert steps.loc[kind, "left_ns"] == reached["last"], kind
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 30),
+            st.integers(0, 30),
+            st.integers(0, 9),
+            st.integers(7, 8),
+            st.integers(0, 3),
+            st.integers(0, 2),
+        ),
+        max_size=10,
+    ),
+    st.lists(
+        st.tuples(
+            st.integers(0, 40),
+            st.integers(0, 20),
+            st.integers(0, 2),
+            st.sampled_from(
+                ["aten::mm", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", _NEXT]
+            ),
+        ),
+        max_size=8,
+    ),
+    st.lists(st.integers(1, 25), max_size=3),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: list[Any], lengths: list[int]) -> None:
+    """Broken clocks, zero lengths, several threads, graphs, overlapping calls: the parts tile the step all the same."""
+    builder = TraceBuilder()
+    builder.op("aten::first", 0, 3)
+    ts = 0
+    for index, length in enumerate(lengths):
+        builder.step(index, ts, length)
+        ts += length
+    graphs = [builder.call("cudaGraphLaunch", at, 1) for at in (0, 12)]
+    for launch, start, length, stream, how, thread in activities:
+        correlation = (
+            None
+            if how == 0
+            else graphs[how - 1]
+            if how < 3
+            else builder.call("cudaLaunchKernel", launch, 1, tid=MAIN + thread)
+        )
+        builder.gpu("gemm", start, length, correlation, stream=stream)
+    for at, length, thread, name in host:
+        add = builder.op if name.startswith("aten") else builder.label if name == _NEXT else builder.call
+        add(name, at, length, tid=MAIN + thread)
+    trace = builder.trace()
+    for graph in step_graphs(trace):
+        assert (graph.source < graph.target).all()
+        assert (graph.weight >= 0).all()
+        assert (graph.binding[1:] >= 0).all()
+        assert graph.longest() == graph.span_ns
+        assert all(0 <= cp.left_without(graph, kind) <= graph.span_ns for kind in range(len(CLASSES)))
+    tables = cp.critical_paths(trace)
+    for step, parts in tables["critical_path"].groupby("step", dropna=False):
+        ends = (parts["ts"] + parts["dur"]).tolist()
+        assert parts["ts"].tolist()[1:] == ends[:-1]
+        if len(lengths):
+            row = trace.steps.loc[step]
+            assert (parts["ts"].iloc[0], ends[-1]) == (row["ts"], row["ts"] + row["dur"])
+    spans = tables["critical_steps"].groupby("step", dropna=False)
+    assert (spans["path_ns"].sum() == spans["span_ns"].first()).all()

@@ -1,0 +1,141 @@
+"""Idle time: HTA's three categories per stream, and one cause per gap of the device."""
+
+from builders import LOADER, MAIN, PINNED_D2H, TraceBuilder
+from steptrace.analysis.idle.measure import idle_by_cause, idle_by_stream, idle_gaps
+
+_NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def test_by_stream() -> None:
+    builder = TraceBuilder()
+    builder.kernel(0, 2_000, 1_000)
+    builder.kernel(10, 10_000, 1_000)  # queued, 7 us later: kernel_wait
+    builder.kernel(20, 41_000, 1_000)  # queued, 30 us later: other
+    builder.kernel(50_000, 52_000, 1_000)  # launched 8 us after the end: host_wait
+    builder.gpu("lost", 60_000, 1_000, None)  # no launch known, 7 us
+    builder.kernel(15, 100_000, 1_000, stream=9)
+    builder.kernel(16, 100_500, 1_000, stream=9)  # overlaps: no gap
+    table = idle_by_stream(builder.trace())
+    assert table.to_numpy().tolist() == [[0, 7, 10_000, 7_000 + 7_000, 30_000], [0, 9, 0, 0, 0]]
+
+
+def test_streams_of_different_devices_are_not_merged() -> None:
+    builder = TraceBuilder()
+    builder.kernel(0, 0, 10, device=0)
+    builder.kernel(0, 500, 10, device=1)
+    assert idle_by_stream(builder.trace()).to_numpy().tolist() == [[0, 7, 0, 0, 0], [1, 7, 0, 0, 0]]
+
+
+def _causes(builder: TraceBuilder) -> list[tuple[str, int]]:
+    gaps = idle_gaps(builder.trace(), 0)
+    return list(zip(gaps["cause"], gaps["dur"], strict=True))
+
+
+def _busy_until(end: int) -> TraceBuilder:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    builder.op("aten::mm", 0, 10)
+    builder.kernel(10, 1_000, end - 1_000)
+    return builder
+
+
+def test_sync_owns_the_gap_behind_it() -> None:
+    builder = _busy_until(100_000)
+    builder.call("cudaStreamSynchronize", 5_000, 97_000)  # returns 2 us after the GPU ran dry
+    builder.kernel(150_000, 160_000, 10)
+    assert _causes(builder) == [("sync", 60_000)]
+
+
+def test_a_sync_after_the_gpu_ran_dry_does_not_own_the_gap() -> None:
+    builder = _busy_until(100_000)
+    builder.call("cudaEventSynchronize", 120_000, 1_000)
+    builder.kernel(150_000, 160_000, 10)
+    assert _causes(builder) == [("host", 60_000)]
+
+
+def test_gaps_between_work_queued_before_the_sync_are_not_the_syncs() -> None:
+    builder = _busy_until(100_000)
+    builder.kernel(2_000, 102_000, 10_000)  # queued before the wait, follows within 30 us
+    builder.kernel(4_000, 200_000, 10_000, stream=9)  # queued too; nothing says why it is late
+    builder.gpu("lost", 215_000, 10_000, None)  # begins within the wait: the host cannot have launched it there
+    builder.gpu("lost", 260_000, 10_000, None)  # likewise, but no work behind other work starts so late
+    builder.call("cudaDeviceSynchronize", 6_000, 270_000)
+    builder.kernel(280_000, 300_000, 10_000)
+    builder.call("cudaDeviceSynchronize", 290_000, 30_000)
+    builder.gpu("lost", 400_000, 10_000, None)  # behind the wait
+    assert _causes(builder) == [
+        ("dependency", 2_000),
+        ("unknown", 88_000),
+        ("dependency", 5_000),
+        ("unknown", 35_000),
+        ("sync", 30_000),
+        ("sync", 90_000),
+    ]
+
+
+def test_a_sync_after_the_launch_does_not_own_the_launch_latency() -> None:
+    builder = _busy_until(100_000)
+    builder.kernel(110_000, 160_000, 10)
+    builder.call("cudaDeviceSynchronize", 112_000, 60_000)  # fills most of the gap, for work launched before it
+    assert _causes(builder) == [("host", 60_000)]
+
+
+def test_waiting_for_the_loader() -> None:
+    builder = _busy_until(100_000)
+    builder.label(_NEXT, 50_000, 90_000)
+    builder.kernel(150_000, 160_000, 10)
+    assert _causes(builder) == [("loader", 60_000)]
+
+
+def test_the_loader_wins_over_a_sync_only_where_it_fills_the_gap() -> None:
+    for loader_dur, cause in ((80_000, "loader"), (10_000, "sync")):
+        builder = _busy_until(100_000)
+        builder.call("cudaStreamSynchronize", 5_000, 97_000)
+        builder.label(_NEXT, 103_000, loader_dur)
+        builder.kernel(190_000, 200_000, 10)
+        assert _causes(builder) == [(cause, 100_000)]
+
+
+def test_background_threads_cause_nothing() -> None:
+    builder = _busy_until(100_000)
+    builder.call("cudaStreamSynchronize", 5_000, 150_000, LOADER)
+    builder.label(_NEXT, 5_000, 150_000, LOADER)
+    builder.kernel(150_000, 160_000, 10)
+    assert _causes(builder) == [("host", 60_000)]
+
+
+def test_queued_work_depends_on_its_stream_or_on_an_event() -> None:
+    builder = _busy_until(100_000)
+    builder.kernel(2_000, 110_000, 10_000)  # queued, follows within 30 us
+    builder.call("cudaStreamWaitEvent", 5_000, 100)
+    builder.kernel(6_000, 200_000, 10_000, stream=9)  # behind an event
+    builder.kernel(8_000, 300_000, 10_000, stream=9)  # queued; nothing says why it is late
+    builder.gpu("lost", 400_000, 10_000, None)
+    assert _causes(builder) == [
+        ("dependency", 10_000),
+        ("dependency", 80_000),
+        ("unknown", 90_000),
+        ("unknown", 90_000),
+    ]
+
+
+def test_a_launch_still_running_when_the_gap_begins_is_the_hosts() -> None:
+    builder = _busy_until(100_000)
+    builder.gpu("gemm", 160_000, 10, builder.call("cudaLaunchKernel", 90_000, 65_000, MAIN))
+    assert _causes(builder) == [("host", 60_000)]
+
+
+def test_causes_add_up_to_the_idle_time() -> None:
+    builder = _busy_until(100_000)
+    builder.gpu(PINNED_D2H, 110_000, 1_000, builder.call("cudaMemcpyAsync", 90_000, 1_000))
+    builder.call("cudaStreamSynchronize", 91_000, 22_000)
+    builder.kernel(120_000, 130_000, 10_000)
+    builder.kernel(150_000, 160_000, 10_000)
+    # The first gap and the one behind the copy begin while the host waits; the last is Python's.
+    assert idle_by_cause(builder.trace(), 0) == {
+        "sync": 10_000 + 19_000,
+        "loader": 0,
+        "host": 20_000,
+        "dependency": 0,
+        "unknown": 0,
+    }

@@ -1,0 +1,288 @@
+"""Peaks, curves and categories of memory, against a slow replay of every single block on made traces."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import AUTOGRAD, MAIN, TraceBuilder
+from steptrace.analysis import analyze, summarize, summarize_trace
+from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
+from steptrace.analysis.memory.record import thinned
+from steptrace.memory_record import RunMemory, write_memory
+from steptrace.report.trace_page import write
+from steptrace.trace.source import SourceLines
+
+PHASES = [("data", 0, 20), ("forward", 20, 50), ("loss", 50, 60), ("backward", 60, 90), ("optimizer", 90, 100)]
+CATEGORY = {
+    "data": "inputs",
+    "forward": "activations",
+    "loss": "activations",
+    "backward": "gradients",
+    "optimizer": "optimizer_state",
+}
+
+
+class Memory(TraceBuilder):
+    """A builder that keeps the allocators' counters."""
+
+    def __init__(self, before: int = 0) -> None:
+        super().__init__()
+        self.total = {0: 0, 1: before}
+
+    def block(self, ts: int, size: int, address: int, *, device: int = 1, tid: int = MAIN) -> None:
+        """An allocation, or a release if `size` is negative."""
+        self.total[device] += size
+        args = {"Device Type": device, "Device Id": 0 if device else -1, "Addr": address, "Bytes": size}
+        args |= {"Total Allocated": self.total[device], "Total Reserved": 1000 if device else 0}
+        event = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": tid, "ts": ts / 1000}
+        self.events.append({**event, "s": "t", "args": args})
+
+
+def step(builder: TraceBuilder, start: int = 0) -> None:
+    builder.step(start // 100, start, 100)
+    for name, begin, end in PHASES:
+        builder.label(name, start + begin, end - begin)
+
+
+def tables(builder, held=None):
+    trace = builder.trace()
+    blocks = memory_blocks(trace)
+    devices, curve = memory_devices(trace, blocks, held or {})
+    return blocks, devices, curve, memory_at_peak(trace, blocks, devices, held or {}, SourceLines())
+
+
+def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
+    builder = Memory(before=5000)
+    step(builder)
+    step(builder, 100)
+    lives = {
+        1: (5, 10, "temporary"),
+        2: (5, 95, "inputs"),
+        3: (30, 70, "activations"),
+        4: (55, 65, "activations"),
+        5: (30, 40, "temporary"),
+        6: (65, 70, "temporary"),
+        7: (70, 95, "gradients"),
+        8: (92, None, "optimizer_state"),
+        9: (65, 165, "gradients"),  # the same part of another step is another part
+    }
+    for address, (begin, end, _) in lives.items():
+        builder.block(begin, 10, address)
+        if end is not None:
+            builder.block(end, -10, address)
+    builder.block(40, -500, 99)  # allocated before the trace
+    # In order of time, as the counter was written.
+    builder.events.sort(key=lambda event: event["ts"])
+    builder.total = {1: 5000}
+    for event in builder.events:
+        if event["name"] == "[memory]":
+            builder.total[1] += event["args"]["Bytes"]
+            event["args"]["Total Allocated"] = builder.total[1]
+    blocks, devices, _, _ = tables(builder)
+    found = dict(zip(blocks["address"], blocks["category"], strict=True))
+    assert found == {address: category for address, (*_, category) in lives.items()} | {99: "unknown"}
+    assert blocks.loc[blocks["address"] == 99, "ts"].isna().all()
+    assert devices["before"].tolist() == [5000]
+    assert devices["agrees"].tolist() == [1.0]
+
+
+def test_what_was_held_before_is_divided_by_the_run_s_books():
+    builder = Memory(before=1000)
+    step(builder)
+    builder.block(30, 100, 1)
+    held = {1: {"parameters": 600, "gradients": 0, "optimizer_state": 300}}
+    _, devices, curve, at_peak = tables(builder, held)
+    row = devices.iloc[0]
+    assert (row["peak_allocated"], row["peak_reserved"], row["complete"]) == (1100, 1000, True)
+    assert curve["allocated"].tolist() == [1000, 1100]
+    sums = at_peak.groupby("category")["bytes"].sum().to_dict()
+    assert sums == {"parameters": 600, "optimizer_state": 300, "unknown": 100, "activations": 100}
+
+
+def test_the_host_s_counter_begins_with_the_profiler():
+    builder = Memory()
+    step(builder)
+    builder.block(30, 100, 1, device=0)
+    _, devices, _, _ = tables(builder)
+    assert (devices["peak_allocated"].tolist(), devices["complete"].tolist()) == ([100], [False])
+    assert devices["peak_reserved"].isna().all()
+    _, devices, _, at_peak = tables(builder, {0: {"parameters": 40, "gradients": 0, "optimizer_state": 2}})
+    assert (devices["peak_allocated"].tolist(), devices["complete"].tolist()) == ([142], [True])
+    assert at_peak["bytes"].sum() == 142
+
+
+def test_a_live_block_stands_at_its_outermost_operator_and_label():
+    builder = Memory()
+    step(builder)
+    builder.frame("train.py(3): step", 1, 98)
+    builder.op("aten::linear", 25, 15)
+    builder.op("aten::empty", 28, 4)
+    builder.block(30, 64, 1)
+    builder.block(31, 36, 2)
+    *_, at_peak = tables(builder)
+    row = at_peak.iloc[0]
+    assert (row["op"], row["label"], row["category"], row["blocks"], row["bytes"]) == (
+        "aten::linear", "forward", "activations", 2, 100
+    )  # fmt: skip
+    assert (row["file"], row["line"]) == ("train.py", 3)
+
+
+def test_a_trace_without_our_labels_goes_by_pytorch_s_own():
+    builder = Memory()
+    builder.step(0, 0, 100)
+    builder.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 20)
+    builder.label("Optimizer.step#SGD.step", 90, 10)
+    builder.op("aten::mm", 30, 5, **{"Sequence number": 1, "Fwd thread id": 0})
+    builder.op("MmBackward0", 60, 10, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
+    builder.op("AccumulateGrad", 75, 10, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
+    for address, (begin, end) in enumerate([(5, 95), (32, 65), (33, 40), (62, 95), (64, 80), (92, 99)]):
+        builder.block(begin, 10, address + 1, tid=AUTOGRAD if 60 < begin < 90 else MAIN)
+        builder.block(end, -10, address + 1)
+    builder.events.sort(key=lambda event: event["ts"])
+    blocks, *_ = tables(builder)
+    assert blocks.sort_values("address")["category"].tolist() == [
+        "inputs", "activations", "temporary", "gradients", "temporary", "temporary"
+    ]  # fmt: skip
+
+
+def test_a_trace_without_allocations_has_no_tables():
+    builder = TraceBuilder()
+    step(builder)
+    blocks, devices, curve, at_peak = tables(builder)
+    assert all(len(table) == 0 for table in (blocks, devices, curve, at_peak))
+
+
+class Life(NamedTuple):
+    """A block: None is before the trace, or after it."""
+
+    begin: int | None
+    end: int | None
+    size: int
+
+
+_TIMES = st.integers(1, 199)
+_LIVES = st.lists(
+    st.builds(Life, st.none() | _TIMES, st.none() | _TIMES, st.integers(1, 50)).filter(
+        lambda life: life.begin is None or life.end is None or life.begin < life.end
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(_LIVES, st.integers(0, 300))
+@settings(max_examples=40, deadline=None)
+def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest: int) -> None:
+    if not any(life.begin is not None or life.end is not None for life in lives):
+        return
+    before = rest + sum(life.size for life in lives if life.begin is None)
+    builder = Memory(before=before)
+    step(builder)
+    step(builder, 100)
+    changes = [(life.begin, life.size, k) for k, life in enumerate(lives) if life.begin is not None]
+    changes += [(life.end, -life.size, k) for k, life in enumerate(lives) if life.end is not None]
+    for ts, size, k in sorted(changes):
+        builder.block(ts, size, k + 1)
+    blocks, devices, curve, at_peak = tables(builder)
+
+    def level(t: int) -> int:
+        return before + sum(size for ts, size, _ in changes if ts <= t)
+
+    instants = sorted({0, *(ts for ts, *_ in changes)})
+    assert list(zip(curve["ts"], curve["allocated"], strict=True)) == [(t, level(t)) for t in instants]
+    row = devices.iloc[0]
+    assert row["peak_allocated"] == max(level(t) for t in instants)
+    assert row["peak_ts"] == min(t for t in instants if level(t) == row["peak_allocated"])
+    assert row["before"] == before
+    # Blocks of before the trace that it never releases are a part of what only the counter knows.
+    assert len(blocks) == sum(life.begin is not None or life.end is not None for life in lives)
+
+    def part(t: int) -> tuple[int, str]:
+        return t // 100, next(name for name, begin, end in PHASES if begin <= t % 100 < end)
+
+    expected = dict.fromkeys(CATEGORIES, 0)
+    for life in lives:
+        alive = (life.begin is None or life.begin <= row["peak_ts"]) and (life.end is None or life.end > row["peak_ts"])
+        if not alive:
+            continue
+        if life.begin is None:
+            expected["unknown"] += life.size
+        elif life.end is not None and part(life.begin) == part(life.end):
+            expected["temporary"] += life.size
+        else:
+            expected[CATEGORY[part(life.begin)[1]]] += life.size
+    expected["unknown"] += rest
+    sums = at_peak.groupby("category")["bytes"].sum().to_dict()
+    assert sums == {name: size for name, size in expected.items() if size}
+    assert at_peak["bytes"].sum() == row["peak_allocated"]
+
+
+def test_an_address_given_out_again_without_a_release_ends_the_first_block():
+    builder = Memory()
+    step(builder)
+    builder.block(30, 10, 1)
+    builder.block(40, 20, 1)
+    blocks, *_ = tables(builder)
+    assert blocks["until"].tolist()[0] == 40
+    assert blocks["bytes"].tolist() == [10, 20]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_counter_that_disagrees_is_told(lost):
+    builder = Memory(before=100)
+    step(builder)
+    builder.block(30, 10, 1)
+    if lost:
+        builder.total[1] += 7
+    builder.block(40, 20, 2)
+    builder.block(50, 5, 3)
+    _, devices, *_ = tables(builder)
+    assert devices["agrees"].iloc[0] == (pytest.approx(2 / 3) if lost else 1.0)
+
+
+def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_books(tmp_path):
+    builder = Memory(before=1000)
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 9000}]
+    step(builder)
+    builder.block(30, 500, 1)
+    path = builder.write(tmp_path / "trace.json")
+    (entry,) = summarize_trace(analyze(path))["memory"]
+    assert (entry["device_type"], entry["device"], entry["peak_allocated_bytes"]) == ("cuda", 0, 1500)
+    assert (entry["capacity_bytes"], entry["capacity_source"], entry["headroom_bytes"]) == (9000, "device", 8000)
+    assert entry["fragmentation"] is None
+    assert entry["by_category"]["unknown"] == 1000
+    assert entry["curve"][-1] == [30, 1500, 1000]
+    books = RunMemory("cuda", 4, 5000, "limit", {"parameters": 900, "gradients": 0, "optimizer_state": 0}, 900, 40, 10)
+    write_memory(tmp_path, books)
+    (entry,) = summarize_trace(analyze(path))["memory"]
+    assert (entry["capacity_bytes"], entry["headroom_bytes"], entry["fragmentation"]) == (5000, 4000, 0.75)
+    assert (entry["by_category"]["parameters"], entry["by_category"]["unknown"]) == (900, 100)
+    assert sum(entry["by_category"].values()) == entry["peak_allocated_bytes"]
+    summary, _ = summarize([path])
+    write(summary, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    section = page[page.index('id="memory"') :].split("</section>")[0]
+    assert section.count("<svg") == 2
+    assert "75 %" in section
+    assert "aten" not in section  # no operator is around the block
+
+
+def test_a_trace_without_allocations_has_null_memory(tmp_path):
+    builder = TraceBuilder()
+    step(builder)
+    builder.op("aten::mm", 1, 2)
+    assert summarize_trace(analyze(builder.write(tmp_path / "trace.json")))["memory"] is None
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=900), st.integers(8, 400))
+@settings(max_examples=50, deadline=None)
+def test_a_curve_drawn_small_keeps_its_extremes_and_ends(values: list[int], most: int) -> None:
+    array = np.array(values, dtype=np.int64)
+    kept = thinned(array, most)
+    assert len(kept) <= most
+    assert list(kept) == sorted(set(kept))
+    assert {0, len(values) - 1} <= set(kept)
+    assert (array[kept].max(), array[kept].min()) == (array.max(), array.min())

@@ -1,0 +1,197 @@
+"""The overview of a trace, and where its operators run: hand-made cases, and a brute-force check of the sums."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import AUTOGRAD, D2D, PINNED_D2H, TraceBuilder, training_step
+from steptrace.analysis import analyze_trace, summarize
+from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
+from steptrace.analysis.kernels.placement import placement
+from steptrace.analysis.overview.measure import PART_NAMES, overview, top_operators
+from steptrace.trace.model import Trace
+
+
+def _device(trace: Trace) -> int | None:
+    return trace.devices[0] if trace.devices else None
+
+
+def _top_operators(trace: Trace) -> Any:
+    tree = call_tree(trace)
+    origins = kernel_origins(trace, tree)
+    return top_operators(call_names(tree), device_time_by(trace, origins, ["op"]) if trace.devices else None)
+
+
+def test_the_parts_of_two_steps_have_names_of_their_own_and_add_up() -> None:
+    builder = TraceBuilder()
+    for index in range(2):
+        training_step(builder, index, index * 1_000_000)
+    found = overview(builder.trace(), 0)
+    assert found is not None
+    assert (found.kind, found.steps, found.step_ns) == ("gpu", 2, 1_000_000)
+    assert list(found.parts_ns) == list(PART_NAMES.values())
+    assert sum(found.parts_ns.values()) == found.window_ns == 2_000_000
+    assert found.parts_ns["compute"] == 2 * (3 * 25_000 + 100_000)
+    assert found.device_compute_share == found.parts_ns["compute"] / 2_000_000
+
+
+def test_without_a_gpu_the_parts_are_the_loops() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.label("forward", 100, 300)
+    builder.op("aten::mm", 150, 100)
+    found = overview(builder.trace(), None)
+    assert found is not None
+    assert found.parts_ns == {"data": 0, "forward": 300, "loss": 0, "backward": 0, "optimizer": 0, "other": 700}
+    assert found.device_compute_share is None
+
+
+def test_without_steps_the_whole_trace_is_the_window_and_there_is_no_step_time() -> None:
+    builder = TraceBuilder()
+    builder.kernel(0, 2_000, 3_000)
+    builder.kernel(4_000, 9_000, 1_000)
+    found = overview(builder.trace(), 0)
+    assert found is not None
+    assert (found.steps, found.step_ns, found.window_ns) == (0, None, 8_000)
+    assert sum(found.parts_ns.values()) == 8_000
+    assert found.parts_ns["compute"] == 4_000
+
+
+def test_a_trace_with_neither_steps_nor_gpu_has_no_overview() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 100)
+    assert overview(builder.trace(), None) is None
+
+
+def test_an_operator_is_where_it_launched_work_and_one_that_passes_on_is_nowhere() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 100_000)
+    builder.op("aten::linear", 1_000, 10_000)
+    builder.op("aten::t", 1_500, 500)  # a view
+    builder.op("aten::addmm", 2_000, 8_500)
+    builder.gpu("gemm", 20_000, 5_000, builder.call("cudaLaunchKernel", 3_000, 1_000))
+    builder.op("aten::sort", 30_000, 4_000)  # works on the host
+    builder.op("aten::mul", 200_000, 4_000)  # outside the steps
+    found = placement(builder.trace())
+    assert found is not None
+    assert (found.ops_total, found.ops_device, found.ops_host, found.ops_view) == (3, 1, 1, 1)
+    assert (found.device_ns, found.host_ns, found.view_ns) == (5_000, 4_000 + 1_000, 500)
+
+
+def test_wrappers_of_the_autograd_engine_are_no_operators() -> None:
+    builder = TraceBuilder()
+    builder.op("autograd::engine::evaluate_function: MmBackward0", 0, 100, tid=AUTOGRAD)
+    builder.op("MmBackward0", 10, 80, tid=AUTOGRAD)
+    builder.op("aten::mm", 20, 60, tid=AUTOGRAD)
+    trace = builder.trace()
+    found = placement(trace)
+    assert found is not None
+    assert (found.ops_total, found.ops_host, found.device_ns) == (1, 1, None)
+    assert _top_operators(trace)["name"].tolist() == ["aten::mm"]
+
+
+def test_the_top_operators_are_those_with_the_most_time_of_their_own() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::small", 0, 9_000)
+    builder.kernel(100, 20_000, 1_000)
+    builder.op("aten::big", 10_000, 2_000)
+    builder.kernel(10_100, 30_000, 3_000)
+    found = _top_operators(builder.trace())
+    assert found["name"].tolist() == ["aten::big", "aten::small"]
+    assert found["share"].tolist() == [0.75, 0.25]
+    assert found["device_self_ns"].tolist() == [3_000, 1_000]
+
+
+def test_all_gpu_time_has_an_operator_or_a_row_of_its_own() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 2_000)
+    builder.kernel(100, 20_000, 1_000)
+    builder.op("vllm::attention", 3_000, 5_000)
+    builder.frame("kernels.py(3): launch", 3_500, 4_000)  # between the operator and the launch
+    builder.kernel(4_000, 22_000, 2_000)
+    builder.op("record_param_comms", 9_000, 2_000)
+    builder.kernel(9_100, 30_000, 3_000, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    builder.kernel(12_000, 40_000, 10_000)  # a launch under no operator
+    builder.op("aten::view", 14_000, 1_000)
+    found = _top_operators(builder.trace())
+    assert [None if name is None else str(name) for name in found["name"]] == [
+        None, "record_param_comms", "vllm::attention", "aten::mm", "aten::view",
+    ]  # fmt: skip
+    assert found["share"].tolist() == [10 / 16, 3 / 16, 2 / 16, 1 / 16, 0]
+    assert found["calls"].isna().tolist() == [True, False, False, False, False]
+
+
+_OPS = st.lists(
+    st.tuples(
+        st.sampled_from(["aten::mm", "aten::view", "aten::linear", "MmBackward0"]),
+        st.integers(0, 40),  # start
+        st.integers(1, 20),  # length
+        st.lists(st.integers(0, 10), max_size=2),  # GPU work: lengths
+    ),
+    max_size=6,
+)
+
+
+def _disjoint(ops: list[Any]) -> list[Any]:
+    """One after the other: starts moved behind the previous end, so that who launched what is plain."""
+    placed, end = [], 0
+    for name, start, length, work in ops:
+        begin = max(start, end)
+        placed.append((name, begin, length + len(work), work))
+        end = begin + length + len(work)
+    return placed
+
+
+@settings(max_examples=60, deadline=None)
+@given(_OPS, st.booleans())
+def test_placement_equals_a_plain_count(ops: list[Any], stepped: Any) -> None:
+    builder = TraceBuilder()
+    placed = _disjoint(ops)
+    if stepped:
+        builder.step(0, 0, 30)
+    builder.label("anything", 0, 1_000)
+    builder.gpu(D2D, 5_000, 1, None)  # so that there is a GPU
+    for name, start, length, work in placed:
+        builder.op(name, start, length)
+        for k, gpu in enumerate(work):
+            builder.gpu("gemm", 1_000 + start + k, gpu, builder.call("cudaLaunchKernel", start + k, 1))
+    found = placement(builder.trace())
+    counted = [op for op in placed if "::" in op[0] and (not stepped or op[1] < 30)]
+    device = [op for op in counted if op[3]]
+    host = [op for op in counted if not op[3] and op[0] != "aten::view"]
+    view = [op for op in counted if not op[3] and op[0] == "aten::view"]
+    if not placed:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.ops_device, found.ops_host, found.ops_view) == (len(device), len(host), len(view))
+    assert found.ops_total == len(counted)
+    assert found.device_ns == sum(sum(op[3]) for op in device)
+    assert found.host_ns == sum(op[2] for op in host)
+    assert found.view_ns == sum(op[2] for op in view)
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_path: Any, stepped: Any) -> None:
+    builder = TraceBuilder()
+    if stepped:
+        training_step(builder)
+    else:
+        builder.op("aten::mm", 0, 100)
+    summary, _ = summarize([builder.write(tmp_path / "made.json")])
+    entry = summary["traces"][0]
+    assert (entry["overview"] is None) == (not stepped)
+    assert (entry["precision"] is None) == (not stepped)
+    assert entry["placement"]["ops_total"] > 0
+    if stepped:
+        assert sum(entry["precision"]["kernel_ns"].values()) == 175_000
+        assert [row["name"] for row in entry["overview"]["operators"][:2]] == [None, "aten::mm"]
+
+
+def test_copies_alone_have_no_number_format(tmp_path: Any) -> None:
+    builder = TraceBuilder()
+    builder.gpu(PINNED_D2H, 0, 100, builder.call("cudaMemcpyAsync", 0, 1))
+    tables = analyze_trace(tmp_path, builder.trace()).tables
+    assert len(tables["kernel_formats"]) == 0

@@ -1,0 +1,121 @@
+"""A step's parts exclude each other and add up to it, to the nanosecond."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import PINNED_D2H, TraceBuilder
+from steptrace.analysis.overview.parts import GPU_PARTS, HOST_PARTS, step_parts
+from steptrace.trace.link import read_trace
+
+TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
+
+
+def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
+    builder = TraceBuilder()
+    us = 1_000
+    for index in range(2):  # the host runs ahead: both steps end with the GPU's last work
+        builder.step(index, index * 100 * us, 100 * us)
+        builder.op("aten::mm", index * 100 * us, 90 * us)
+        builder.kernel((index * 100 + 10) * us, (50 + 490 * index) * us, 400 * us)
+    builder.gpu(PINNED_D2H, 460 * us, 60 * us, builder.call("cudaMemcpyAsync", 150 * us, 10))
+    builder.kernel(170 * us, 930 * us, 100 * us, name="ncclDevKernel_AllReduce", stream=20)
+    found = step_parts(builder.trace(), 0)
+    assert found is not None
+    assert (found.kind, found.steps, found.window_ns) == ("gpu", 2, 1_030 * us)
+    assert {name: ns / us for name, ns in found.parts_ns.items() if ns} == {
+        "compute": 800,
+        "exposed_memory": 60,
+        "exposed_comm": 90,
+        "idle_host": 50,
+        "idle_dependency": 30,
+    }
+
+
+def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.op("aten::mm", 0, 90)
+    builder.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 10, 60)
+    builder.kernel(90, 100, 100)
+    builder.call("cudaDeviceSynchronize", 150, 100)
+    builder.kernel(390, 400, 100)
+    found = step_parts(builder.trace(), 0)
+    assert found is not None
+    assert {name: ns for name, ns in found.parts_ns.items() if ns} == {
+        "compute": 200,
+        "idle_loader": 60,
+        "idle_sync": 200,
+        "idle_host": 40 + 500,
+    }
+
+
+def test_without_a_gpu_the_parts_are_the_loops_labels() -> None:
+    builder = TraceBuilder()
+    for index in range(2):
+        at = index * 1_000
+        builder.step(index, at, 900 + index)
+        builder.op("aten::mm", at + 10, 10)
+        for place, label in enumerate(HOST_PARTS):
+            builder.label(label, at + 100 * place, 90)
+        builder.label("unique", at + 210, 10)
+    found = step_parts(builder.trace(), None)
+    assert found is not None
+    assert found.parts_ns == {**dict.fromkeys(HOST_PARTS, 180), "other": 1_801 - 900}
+    assert (found.kind, found.window_ns) == ("host", 1_801)
+
+
+def test_a_part_inside_another_counts_once() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.op("aten::mm", 50, 900)
+    builder.label("forward", 0, 800)
+    builder.label("data", 10, 100)
+    builder.label("loss", 500, 200)
+    builder.label("backward", 850, 100)
+    found = step_parts(builder.trace(), None)
+    assert found is not None
+    assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"forward": 800, "backward": 100, "other": 100}
+
+
+def test_without_steps_there_are_no_parts() -> None:
+    builder = TraceBuilder()
+    builder.kernel(0, 10, 10)
+    assert step_parts(builder.trace(), 0) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kernels=st.lists(
+        st.tuples(st.integers(0, 3_000), st.integers(0, 500), st.integers(1, 600), st.sampled_from((7, 20)))
+    ),
+    syncs=st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 400)), max_size=3),
+)
+def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 500, 1_000)
+    builder.step(1, 1_600, 900)
+    builder.kernel(600, 700, 50)
+    for launch, delay, dur, stream in kernels:
+        builder.kernel(launch, launch + delay, dur, name="nccl" if stream == 20 else "gemm", stream=stream)
+    for ts, dur in syncs:
+        builder.call("cudaDeviceSynchronize", ts, dur)
+    found = step_parts(builder.trace(), 0)
+    assert found is not None
+    assert tuple(found.parts_ns) == GPU_PARTS
+    assert all(ns >= 0 for ns in found.parts_ns.values())
+    assert sum(found.parts_ns.values()) == found.window_ns
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to their folder")
+@pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_0", "h100_qwen", "cpu_only"])
+def test_the_parts_of_real_traces_add_up(name: str) -> None:
+    trace = read_trace(TRACES / f"{name}.json.gz")
+    found = step_parts(trace, trace.devices[0] if trace.devices else None)
+    assert found is not None
+    assert min(found.parts_ns.values()) >= 0
+    assert sum(found.parts_ns.values()) == found.window_ns
