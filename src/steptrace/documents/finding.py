@@ -1,0 +1,39 @@
+"""A finding, as it stands in summary.json and comparison.json."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+
+Severity = Literal["info", "warning", "high"]
+
+
+class Source(Document, omit_defaults=True):
+    """Where in the program, or on which rank, a finding is."""
+
+    file: Annotated[str | None, field("File of the line.")] = None
+    line: Annotated[int | None, field("Line in the file.")] = None
+    function: Annotated[str | None, field("Function that the line stands in.")] = None
+    code: Annotated[str | None, field("Text of the line.")] = None
+    rank: Annotated[int | None, field("Rank, of a finding on one among others.")] = None
+
+
+class Finding(Document):
+    """One claim about a comparison or a trace, with its evidence and the check that could refute it."""
+
+    rule: Annotated[str, field("Name of the rule, as in docs/findings.md.")]
+    severity: Annotated[Severity, field("How much it matters.")]
+    claim: Annotated[str, field("What is the case, in one sentence.")]
+    cost_ns_per_step: Annotated[
+        int | None, field("Upper bound on what a remedy saves per step; null where that is not known.", "ns")
+    ]
+    source: Annotated[Source | None, field("Line of code, or rank.")]
+    evidence: Annotated[tuple[str, ...], field("The figures behind the claim.")]
+    advice: Annotated[str, field("What to do.")]
+    counter_check: Annotated[str, field("What would show that the claim is wrong.")]
+    variant: Annotated[str | None, field("Variant concerned; null for the whole study, or a trace.")]
+    cost_share: Annotated[
+        float | None, field("The cost as a share of the step; of the whole trace where that marks no steps.")
+    ] = None
+    basis: Annotated[str | None, field("Where the rule's thresholds come from.")] = None
+    study: Annotated[str | None, field("The study that demonstrates it.")] = None
+    condition: Annotated[str | None, field("When the rule fires.")] = None
