@@ -4,7 +4,7 @@
 compared. Versions (PyTorch, driver, ...) may differ, since a new one is often the question, but that is told.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ MACHINE: Final = ("cpu", "cpu_count", "gpu", "gpu_count")
 #: Facts that may change on one machine.
 VERSIONS: Final = ("torch", "cuda", "driver", "python", "os", "steptrace")
 
-Json = Mapping[str, Any]
+Json = Any
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from steptrace.errors import ConfigError
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
-Json = Mapping[str, Any]
+Json = Any
 
 EVERY_VARIANT: Final = "*"
 PER_STEP: Final = "syncs.per_step"

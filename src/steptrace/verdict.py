@@ -31,7 +31,8 @@ def judge(comparisons: Iterable[Mapping[str, Any]], gates: Gates, *, baselines: 
                     failed.append(_failure(study, variant["name"], f"run{run['repeat']}", run["status"], error))
             equivalence = variant.get("equivalence") or {}
             if equivalence.get("status") == "failed":
-                failed.append(_failure(study, variant["name"], "equivalence", "failed", equivalence.get("error")))
+                error = (equivalence.get("failure") or {}).get("error")
+                failed.append(_failure(study, variant["name"], "equivalence", "failed", error))
             elif equivalence.get("status") == "differs":
                 differs.append({"study": study, "variant": variant["name"], "max_rel_err": equivalence["max_rel_err"]})
     judged = []

@@ -5,11 +5,13 @@ import json
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from steptrace import baseline, gates
 from steptrace.compare import compare
+from steptrace.documents.base import write
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_findings
-from steptrace.record import write_json
 
 parser = argparse.ArgumentParser()
 parser.add_argument("study_dir", type=Path)
@@ -19,7 +21,7 @@ options = parser.parse_args()
 try:
     found = with_findings(compare(options.study_dir))
     judged = gates.outcomes(found, options.gates, baseline.for_gates(options.gates, found))
-    write_json(options.out, {**found, "gates": judged})
+    write(options.out, replace(found, gates=tuple(judged)))
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

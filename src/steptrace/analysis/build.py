@@ -27,6 +27,8 @@ from steptrace.analysis.quality import record as quality
 from steptrace.analysis.syncs import record as syncs
 from steptrace.analysis.syncs import record_prices as prices
 from steptrace.analysis.timeline import record as timeline
+from steptrace.documents.base import convert
+from steptrace.documents.summary import Ranks, Summary, TraceSummary
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES, Trace
@@ -80,7 +82,7 @@ def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) ->
     return analysis
 
 
-def summarize(paths: Iterable[str | Path]) -> tuple[dict[str, Any], list[Analysis]]:
+def summarize(paths: Iterable[str | Path]) -> tuple[Summary, list[Analysis]]:
     """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
 
     Raises:
@@ -88,14 +90,13 @@ def summarize(paths: Iterable[str | Path]) -> tuple[dict[str, Any], list[Analysi
     """
     analyses = read_each(analyze, find_traces(paths))
     analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
-    entries = [summarize_trace(analysis) for analysis in analyses]
     repeated = _repeated_ranks(analyses)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "warnings": [repeated] if repeated else [],
-        "traces": entries,
-        "ranks": None if repeated else _compare_ranks(analyses),
-    }, analyses
+    return Summary(
+        schema_version=SCHEMA_VERSION,
+        warnings=(repeated,) if repeated else (),
+        traces=tuple(summarize_trace(analysis) for analysis in analyses),
+        ranks=None if repeated else _compare_ranks(analyses),
+    ), analyses
 
 
 def _repeated_ranks(analyses: list[Analysis]) -> str | None:
@@ -107,7 +108,7 @@ def _repeated_ranks(analyses: list[Analysis]) -> str | None:
     return f"these traces are not the ranks of one job, and are not compared as such: {', '.join(often)}"
 
 
-def summarize_trace(analysis: Analysis) -> dict[str, Any]:
+def summarize_trace(analysis: Analysis) -> TraceSummary:
     """One entry of `traces` in summary.json."""
     trace, device = analysis.trace, analysis.device
     entry: dict[str, Any] = {
@@ -122,17 +123,17 @@ def summarize_trace(analysis: Analysis) -> dict[str, Any]:
     }
     for section in SECTIONS:
         entry.update(section.record(analysis))
-    return entry
+    return convert(entry, TraceSummary)
 
 
-def _compare_ranks(analyses: list[Analysis]) -> dict[str, Any] | None:
+def _compare_ranks(analyses: list[Analysis]) -> Ranks | None:
     """What the rank sections say; None for a single trace."""
     if len(analyses) < 2:
         return None
     found: dict[str, Any] = {}
     for section in RANK_SECTIONS:
         found.update(section.record(analyses, section.tables(analyses)))
-    return found
+    return convert(found, Ranks)
 
 
 def write_tables(analyses: list[Analysis], out: Path) -> None:

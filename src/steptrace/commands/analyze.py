@@ -47,11 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
         replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
     except OSError as error:
         raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
-    for warning in summary["warnings"]:
+    for warning in summary.warnings:
         print(f"steptrace: warning: {warning}", file=sys.stderr)  # noqa: T201
-    for entry in summary["traces"]:
-        for warning in entry["quality"]["warnings"]:
-            print(f"{entry['path']}: warning: {warning}", file=sys.stderr)  # noqa: T201
+    for entry in summary.traces:
+        for warning in entry.quality.warnings:
+            print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
     if not arguments.no_report:
         from steptrace.report import trace_page
 

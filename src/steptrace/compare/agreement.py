@@ -8,17 +8,17 @@ copy inside it to another.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from steptrace.documents.comparison import PredictedSite, SyncAgreement, UnknownPlace
 from steptrace.trace.source import same_file
 
 #: Runtime calls that a trace names, as the kinds of a prediction.
 _WAIT = re.compile(r"^(?:cuda|cu|hip)(Stream|Event|Device|Thread|Ctx)Synchronize$")
 _WAITS_FOR = {"Stream": "stream", "Event": "event", "Device": "device", "Thread": "device", "Ctx": "device"}
 
-Site = Mapping[str, Any]
+Site = PredictedSite | UnknownPlace
 
 
 @dataclass
@@ -36,61 +36,62 @@ class _Row:
 
     def is_at(self, site: Site) -> bool:
         """Whether a site is this row's place in this row's pass."""
-        if self.phase != _pass(site) or (self.file is None) != (site["file"] is None):
+        if self.phase != _pass(site) or (self.file is None) != (site.file is None):
             return False
-        if self.file is None:
+        if self.file is None or site.file is None:
             return True
-        if not same_file(self.file, site["file"]):
+        if not same_file(self.file, site.file):
             return False
         # Without recorded lines a trace knows a function by the line of its `def` alone.
-        of_function = (site["code"] or "").startswith("def ")
-        return self.line == site["line"] or (of_function and _last(self.function) == _last(site["function"]))
+        of_function = (site.code or "").startswith("def ")
+        return self.line == site.line or (of_function and _last(self.function) == _last(site.function))
 
 
 def agreement(
-    predicted: Iterable[Site], warned: Iterable[Site] | None, traced: Iterable[Site] | None, unknown: Sequence[Site]
-) -> list[dict[str, Any]]:
+    predicted: Iterable[PredictedSite],
+    warned: Iterable[PredictedSite] | None,
+    traced: Iterable[PredictedSite] | None,
+    unknown: Sequence[UnknownPlace],
+) -> list[SyncAgreement]:
     """Each place with its counts per step and, where they differ, the likely reason.
 
     Args:
-        predicted: sites with `file, line, function, code, phase, kind, count_per_step`.
-        warned: the same without a kind; None if PyTorch was not asked.
-        traced: the same; None without a GPU's trace.
-        unknown: what the prediction could not judge, with its `reason`.
+        predicted: the predicted sites.
+        warned: those PyTorch warned of, without a kind; None if it was not asked.
+        traced: those of the traces; None without a GPU's trace.
+        unknown: what the prediction could not judge.
 
     Returns:
-        `file, line, function, code, phase` (`forward`, `backward`), `kind`, `predicted`, `warned`, `traced` and `why`
-        (null where they agree). Empty if there is nothing to hold the prediction against.
+        A row a place; empty if there is nothing to compare the prediction with.
     """
     if warned is None and traced is None:
         return []
     rows: list[_Row] = []
     for site in predicted:
-        _row_of(rows, site, _kind(site)).predicted += site["count_per_step"]
+        _row_of(rows, site, _kind(site)).predicted += site.count_per_step or 0
     for site in traced or ():
         row = _row_of(rows, site, _kind(site))
-        row.traced = (row.traced or 0) + site["count_per_step"]
+        row.traced = (row.traced or 0) + (site.count_per_step or 0)
     for site in warned or ():
         _share_out(rows, site)
     for row in rows:
         row.traced = None if traced is None else row.traced or 0
         row.warned = None if warned is None else row.warned or 0
         row.why = _why(row, unknown)
-    return [asdict(row) for row in rows]
+    return [SyncAgreement(**asdict(row)) for row in rows]
 
 
-def _row_of(rows: list[_Row], site: Site, kind: str | None) -> _Row:
+def _row_of(rows: list[_Row], site: PredictedSite, kind: str | None) -> _Row:
     found = next((row for row in rows if row.is_at(site) and row.kind == kind), None)
     if found is None:
-        place = {name: site[name] for name in ("file", "line", "function", "code")}
-        found = _Row(**place, phase=_pass(site), kind=kind)
+        found = _Row(site.file, site.line, site.function, site.code, phase=_pass(site), kind=kind)
         rows.append(found)
     return found
 
 
-def _share_out(rows: list[_Row], site: Site) -> None:
+def _share_out(rows: list[_Row], site: PredictedSite) -> None:
     """Give a site's warnings, which tell no kind, to the waits known at its place; what is left is a row by itself."""
-    left = site["count_per_step"]
+    left = site.count_per_step or 0
     for row in [row for row in rows if row.is_at(site)]:
         taken = min(left, max(max(row.predicted, row.traced or 0) - (row.warned or 0), 0))
         row.warned = (row.warned or 0) + taken
@@ -105,15 +106,15 @@ def _last(function: str | None) -> str:
 
 
 def _pass(site: Site) -> str:
-    return "backward" if site["phase"] == "backward" else "forward"
+    return "backward" if site.phase == "backward" else "forward"
 
 
-def _kind(site: Site) -> str | None:
-    match = _WAIT.match(site["kind"] or "")
-    return _WAITS_FOR[match[1]] if match else site["kind"]
+def _kind(site: PredictedSite) -> str | None:
+    match = _WAIT.match(site.kind or "")
+    return _WAITS_FOR[match[1]] if match else site.kind
 
 
-def _why(row: _Row, unknown: Sequence[Site]) -> str | None:
+def _why(row: _Row, unknown: Sequence[UnknownPlace]) -> str | None:
     """The likely reason why a row's counts differ; None if those that were taken agree."""
     counts = {count for count in (row.warned, row.traced) if count is not None}
     if counts == {row.predicted}:
@@ -128,7 +129,7 @@ def _why(row: _Row, unknown: Sequence[Site]) -> str | None:
     if row.predicted < seen:
         known = next((place for place in unknown if row.is_at(place)), None)
         if known is not None:
-            return f"the prediction could not judge {known['op']}: {known['reason']}"
+            return f"the prediction could not judge {known.op}: {known.reason}"
         if row.file is None:
             return "outside the program's own lines: PyTorch or a library waits where a prediction does not look"
         return "the prediction knows of no wait here: its rule is wrong, or a library behind the operator waits"

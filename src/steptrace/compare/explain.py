@@ -6,12 +6,23 @@ rank 0's trace; None where no run measured it. A trace without GPU work measures
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
+import msgspec
 import numpy as np
 
 from steptrace.compare.agreement import agreement
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
+from steptrace.documents.base import convert
+from steptrace.documents.comparison import (
+    Breakdown,
+    Equivalence,
+    PredictedSite,
+    SyncCounts,
+    SyncSiteOfVariant,
+    UnknownPlace,
+)
+from steptrace.documents.summary import Section, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_json, read_status
 
@@ -19,7 +30,7 @@ EQUIVALENCE_FOLDER: Final = "equivalence"
 EQUIVALENCE_FILE: Final = "equivalence.json"
 PREDICTION_FOLDER: Final = "prediction"
 PREDICTION_FILE: Final = "prediction.json"
-NOT_MEASURED: Final = "not measured"
+NOT_MEASURED: Final[Literal["not measured"]] = "not measured"
 
 _NS_PER_MS = 1e6
 #: The parts of a step on the GPU; they add up to it.
@@ -31,7 +42,6 @@ _SITE_FIGURES = ("count", "blocked_ns", "exposed_idle_ns")
 #: What a site costs at most, and what is saved without it by replay: null where a trace cannot say.
 _SITE_PRICES = ("ceiling_ns", "saved_ns")
 
-Trace = Mapping[str, Any]
 _Item = TypeVar("_Item")
 
 
@@ -41,12 +51,12 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
     traces = _traces(runs)
     gpu_traces = [trace for trace in traces if _has_gpu_work(trace)]
     return {
-        "gpu_busy_pct": median_of(gpu_traces, lambda trace: trace.get("gpu_busy_pct")),
+        "gpu_busy_pct": median_of(gpu_traces, lambda trace: trace.gpu_busy_pct),
         "nvml_util_pct": median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
-        "sm_weighted_pct": median_of(gpu_traces, lambda trace: trace.get("sm_weighted_pct")),
+        "sm_weighted_pct": median_of(gpu_traces, lambda trace: trace.sm_weighted_pct),
         "profiled_over_unprofiled": median_of(runs, _profiled_over_unprofiled),
-        "sections_ms": _sections(traces, "host_ns_per_step"),
-        "sections_device_ms": _sections(gpu_traces, "device_ns_per_step"),
+        "sections_ms": _sections(traces, lambda section: section.host_ns_per_step),
+        "sections_device_ms": _sections(gpu_traces, lambda section: section.device_ns_per_step),
         "synchronised_sections_ms": _synchronised_sections(runs),
         "breakdown_ms": _breakdown(gpu_traces),
         "loader_wait_ms": median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
@@ -58,8 +68,8 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
             default=None,
         ),
         "batch_bytes": next((run.record.batch_bytes for run in runs if run.record.batch_bytes is not None), None),
-        "operators_per_step": median_of(traces, lambda trace: trace.get("operators_per_step")),
-        "kernels_per_step": median_of(gpu_traces, lambda trace: trace.get("kernels_per_step")),
+        "operators_per_step": median_of(traces, lambda trace: trace.operators_per_step),
+        "kernels_per_step": median_of(gpu_traces, lambda trace: trace.kernels_per_step),
     }
 
 
@@ -68,9 +78,9 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
     """
-    traces = [trace for trace in _traces(variant.measured) if _has_gpu_work(trace) and trace.get("syncs")]
-    counts = [trace["syncs"]["per_step"] for trace in traces if trace["syncs"].get("per_step") is not None]
-    by_step = {count for trace in traces for count in trace["syncs"].get("by_step") or ()}
+    traces = [trace for trace in _traces(variant.measured) if _has_gpu_work(trace)]
+    counts = [trace.syncs.per_step for trace in traces if trace.syncs.per_step is not None]
+    by_step = {count for trace in traces for count in trace.syncs.by_step or ()}
     warnings = []
     if len(set(counts)) > 1:
         warnings.append(f"syncs per step differ between runs: {', '.join(f'{count:g}' for count in counts)}")
@@ -78,54 +88,52 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
         warnings.append(f"syncs differ between steps: {min(by_step)} to {max(by_step)}")
     prediction, problem = _prediction(variant.path)
     predicted = [
-        {name: site.get(name) for name in _SITE_KEY} | {"count_per_step": site.get("count")}
+        PredictedSite(**{name: site.get(name) for name in _SITE_KEY}, count_per_step=site.get("count"))
         for site in prediction.get("sites") or ()
     ]
     unknown = [
-        {name: place.get(name) for name in (*_PLACE, "reason")} | {"count_per_step": place.get("count")}
+        UnknownPlace(**{name: place.get(name) for name in (*_PLACE, "reason")}, count_per_step=place.get("count"))
         for place in prediction.get("unknown") or ()
     ]
-    sites = _sites(traces)
+    sites = _sites([(_of_trace(trace), trace.quality.steps or 1) for trace in traces])
     warned = _warned(variant)
     return {
-        "syncs": {
-            "measured_per_step": _plain(float(np.median(counts))) if counts else None,
-            "predicted_per_step": prediction.get("total"),
-            "predicted_not_judged": len(prediction.get("unknown") or ()) if prediction else None,
-            "predicted_batch_size": prediction.get("batch_size"),
-            "warned_per_step": median_of(warned, lambda record: record["syncs"]["per_step"]),
-        },
+        "syncs": SyncCounts(
+            measured_per_step=_plain(float(np.median(counts))) if counts else None,
+            predicted_per_step=prediction.get("total"),
+            predicted_not_judged=len(prediction.get("unknown") or ()) if prediction else None,
+            predicted_batch_size=prediction.get("batch_size"),
+            warned_per_step=median_of(warned, lambda record: record["per_step"]),
+        ),
         "sync_sites": sites,
         "predicted_sites": predicted,
         "predicted_unknown": unknown,
-        "sync_agreement": agreement(predicted, _sites(warned) if warned else None, sites if traces else None, unknown)
+        "sync_agreement": agreement(
+            predicted,
+            _sites([(record["sites"], record["steps"]) for record in warned]) if warned else None,
+            sites if traces else None,
+            unknown,
+        )
         if prediction
         else [],
     }, warnings + problem
 
 
-def equivalence(variant_dir: Path) -> dict[str, Any]:
+def equivalence(variant_dir: Path) -> Equivalence:
     """`equivalence` of comparison.json: `same`, `differs`, `failed` (with how it ended) or `not measured`."""
     folder = variant_dir / EQUIVALENCE_FOLDER
-    found: dict[str, Any] = {
-        "status": NOT_MEASURED,
-        "max_rel_err": None,
-        "loss_rel_err": None,
-        "gradient_rel_err": None,
-        "tolerance": None,
-    }
     if not (folder / STATUS_FILE).exists():
-        return found
+        return Equivalence(status=NOT_MEASURED)
     try:
         status = read_status(folder)
         if status.status != "ok":
-            return found | error_of(status) | {"status": "failed"}
+            return Equivalence(status="failed", failure=error_of(status))
         result = read_json(folder / EQUIVALENCE_FILE)
         if not isinstance(result, dict) or result.get("status") not in ("same", "differs"):
             raise RecordError("file holds no equivalence result", where=folder / EQUIVALENCE_FILE)
     except RecordError as error:
-        return found | error_without_process("failed", str(error))
-    return {key: result.get(key) for key in found}
+        return Equivalence(status="failed", failure=error_without_process("failed", str(error)))
+    return convert({key: result.get(key) for key in Equivalence.__struct_fields__}, Equivalence)
 
 
 def median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:
@@ -138,44 +146,41 @@ def _plain(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _traces(runs: Sequence[Measured]) -> list[Trace]:
+def _traces(runs: Sequence[Measured]) -> list[TraceSummary]:
     """Rank 0's trace of each run that has one."""
-    return [traces[0] for run in runs if (traces := (run.summary or {}).get("traces"))]
+    return [run.trace for run in runs if run.trace is not None]
 
 
-def _has_gpu_work(trace: Trace) -> bool:
-    return bool((trace.get("gpu") or {}).get("activities"))
+def _has_gpu_work(trace: TraceSummary) -> bool:
+    return bool(trace.gpu.activities)
 
 
-def _step_sums(trace: Trace) -> dict[str, int] | None:
-    """Nanoseconds of each GPU part, and of all (`dur`), summed over the trace's steps; None without steps."""
-    steps = trace.get("steps") or ()
-    names = (*(f"{part}_ns" for part in _PARTS), "dur_ns")
-    if not steps or any(step.get(name) is None for step in steps for name in names):
-        return None
-    return {name: sum(step[name] for step in steps) for name in names}
-
-
-def _breakdown(traces: Sequence[Trace]) -> dict[str, float] | None:
+def _breakdown(traces: Sequence[TraceSummary]) -> Breakdown | None:
     """Mean milliseconds a step in each GPU part. Means, unlike medians, add up to the step."""
-    summed = [(sums, len(trace["steps"])) for trace in traces if (sums := _step_sums(trace)) is not None]
-    if not summed:
+    steps = [
+        (step.compute_ns, step.exposed_comm_ns, step.exposed_memory_ns, step.idle_ns)
+        for trace in traces
+        for step in trace.steps
+    ]
+    known = [tuple(ns for ns in step if ns is not None) for step in steps]
+    if not known or any(len(step) < len(_PARTS) for step in known):
         return None
-    steps = sum(count for _, count in summed)
-    return {part: sum(sums[f"{part}_ns"] for sums, _ in summed) / steps / _NS_PER_MS for part in _PARTS}
+    sums = (sum(column) / len(known) / _NS_PER_MS for column in zip(*known, strict=True))
+    return Breakdown(**dict(zip(_PARTS, sums, strict=True)))
 
 
 def _profiled_over_unprofiled(run: Measured) -> float | None:
     return float(np.median(run.profiled_ns)) / run.times.median_ns if len(run.profiled_ns) else None
 
 
-def _sections(traces: Sequence[Trace], figure: str) -> dict[str, float]:
+def _sections(traces: Sequence[TraceSummary], figure: Callable[[Section], float | None]) -> dict[str, float]:
     """Milliseconds a step of every `record_function` label, in the order of their first appearance."""
     found: dict[str, list[float]] = {}
     for trace in traces:
-        for section in trace.get("sections") or ():
-            if section.get(figure) is not None:
-                found.setdefault(section["label"], []).append(section[figure] / _NS_PER_MS)
+        for section in trace.sections:
+            ns = figure(section)
+            if ns is not None:
+                found.setdefault(section.label, []).append(ns / _NS_PER_MS)
     return {label: float(np.median(values)) for label, values in found.items()}
 
 
@@ -191,26 +196,29 @@ def _synchronised_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
     }
 
 
-def _sites(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """The sync sites, dearest first: medians over the traces, where one without the site counts 0.
+def _of_trace(trace: TraceSummary) -> list[Mapping[str, Any]]:
+    return [msgspec.structs.asdict(site) for site in trace.syncs.sites]
+
+
+def _sites(runs: Sequence[tuple[Sequence[Mapping[str, Any]], int]]) -> list[SyncSiteOfVariant]:
+    """The sync sites of runs, each with its number of steps, most expensive first: medians, no site counting 0.
 
     A site that most traces do not have is left out; that their counts differ is a warning of its own.
     """
     found: dict[tuple[Any, ...], list[dict[str, float | None]]] = {}
-    for trace in traces:
-        steps = (trace.get("quality") or {}).get("steps") or 1
-        for site in trace["syncs"].get("sites") or ():
+    for of_run, steps in runs:
+        for site in of_run:
             key = tuple(site.get(name) for name in _SITE_KEY)
             figures = {f"{name}_per_step": (site.get(name) or 0) / steps for name in _SITE_FIGURES}
             prices = {f"{name}_per_step": _per_step(site.get(name), steps) for name in _SITE_PRICES}
             found.setdefault(key, []).append(figures | prices)
     sites = []
     for key, rows in found.items():
-        absent: list[float | None] = [0.0] * (len(traces) - len(rows))
+        absent: list[float | None] = [0.0] * (len(runs) - len(rows))
         medians = {name: _median_or_none([row[name] for row in rows] + absent) for name in rows[0]}
         if medians["count_per_step"]:
-            sites.append(dict(zip(_SITE_KEY, key, strict=True)) | medians)
-    return sorted(sites, key=lambda site: (-site["exposed_idle_ns_per_step"], -site["blocked_ns_per_step"]))
+            sites.append(convert(dict(zip(_SITE_KEY, key, strict=True)) | medians, SyncSiteOfVariant))
+    return sorted(sites, key=lambda site: (-(site.exposed_idle_ns_per_step or 0), -(site.blocked_ns_per_step or 0)))
 
 
 def _per_step(total: float | None, steps: int) -> float | None:
@@ -224,7 +232,7 @@ def _median_or_none(values: Sequence[float | None]) -> float | None:
 
 
 def _warned(variant: Variant) -> list[dict[str, Any]]:
-    """What PyTorch's own check warned of in each run that asked it, in the form of a trace's summary."""
+    """What PyTorch's own check warned of in each run that asked it: `steps`, `per_step`, `sites`."""
     found = []
     for run in variant.runs:
         if run.measured is None or not (run.path / WARNED_SYNCS_FILE).exists():
@@ -232,7 +240,7 @@ def _warned(variant: Variant) -> list[dict[str, Any]]:
         try:
             record = read_json(run.path / WARNED_SYNCS_FILE)
             sites = [dict.fromkeys(_SITE_KEY) | site for site in record["sites"]]
-            found.append({"quality": {"steps": record["steps"]}, "syncs": {**record, "sites": sites}})
+            found.append({"steps": record["steps"], "per_step": record["per_step"], "sites": sites})
         except (RecordError, KeyError, TypeError):
             continue  # the count is an extra: the trace's own stands without it
     return found

@@ -4,7 +4,6 @@ The wait is that of the unprofiled steps. Where a GPU works meanwhile it costs n
 part of the wait had the GPU idle, and that part of the unprofiled wait counts. Without a GPU all of it does.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ import pandas as pd
 from steptrace.analysis.input.measure import verdict_on
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Measured, Variant
+from steptrace.documents.comparison import InputOfVariant, LoadingParts
 from steptrace.errors import RecordError
 from steptrace.record import INPUT_FILE, read_input
 
@@ -21,7 +21,7 @@ _NS_PER_MS: Final = 1e6
 PARTS: Final = ("fetch", "transform", "collate", "pin", "copy")
 
 
-def input_figures(variant: Variant) -> dict[str, Any]:
+def input_figures(variant: Variant) -> InputOfVariant | None:
     """`input` of a variant: medians over its runs, None in place of what no run measured.
 
     `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1), what of the step time
@@ -30,20 +30,18 @@ def input_figures(variant: Variant) -> dict[str, Any]:
     """
     runs = variant.measured
     if not runs:
-        return {"input": None}
+        return None
     share = median_of(runs, _share)
-    return {
-        "input": {
-            "wait_ms": median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
-            "counted_ms": median_of(runs, _counted_ms),
-            "step_ms": median_of(runs, lambda run: float(run.times.counted.mean()) / _NS_PER_MS),
-            "idle_part": median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
-            "share": share,
-            "verdict": verdict_on(share),
-            "traced_share": median_of(runs, lambda run: _of_trace(run).get("share")),
-            "breakdown_ms": _breakdown(variant),
-        }
-    }
+    return InputOfVariant(
+        wait_ms=median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
+        counted_ms=median_of(runs, _counted_ms),
+        step_ms=median_of(runs, lambda run: float(run.times.counted.mean()) / _NS_PER_MS),
+        idle_part=median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
+        share=share,
+        verdict=verdict_on(share),
+        traced_share=median_of(runs, lambda run: None if run.trace is None else run.trace.input.share),
+        breakdown_ms=_breakdown(variant),
+    )
 
 
 def _share(run: Measured) -> float | None:
@@ -60,21 +58,17 @@ def _idle_part(run: Measured) -> float | None:
     """The part of the wait that counts: of a GPU's run as its trace says, else all."""
     if not _on_gpu(run):
         return 1.0
-    found = _of_trace(run)
-    wait_ns, idle_ns = found.get("wait_ns"), found.get("gpu_idle_wait_ns")
-    return None if not wait_ns or idle_ns is None else float(idle_ns / wait_ns)
+    found = None if run.trace is None else run.trace.input
+    if found is None or not found.wait_ns or found.gpu_idle_wait_ns is None:
+        return None
+    return found.gpu_idle_wait_ns / found.wait_ns
 
 
 def _on_gpu(run: Measured) -> bool:
     return run.record.device == "cuda"
 
 
-def _of_trace(run: Measured) -> dict[str, Any]:
-    traces: Sequence[dict[str, Any]] = (run.summary or {}).get("traces") or ({},)
-    return traces[0].get("input") or {}
-
-
-def _breakdown(variant: Variant) -> dict[str, float | None] | None:
+def _breakdown(variant: Variant) -> LoadingParts | None:
     """Milliseconds a batch in each part of loading; `fetch` is without the transform. None without such a pass."""
     tables = []
     for run in variant.runs:
@@ -87,7 +81,7 @@ def _breakdown(variant: Variant) -> dict[str, float | None] | None:
     if not tables:
         return None
     by_run = {part: [_median_ms(table[part]) for table in tables] for part in PARTS}
-    return {part: median_of(medians, lambda ms: ms) for part, medians in by_run.items()}
+    return LoadingParts(**{part: median_of(medians, lambda ms: ms) for part, medians in by_run.items()})
 
 
 def _parts(batches: pd.DataFrame) -> pd.DataFrame:

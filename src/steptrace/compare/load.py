@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 import pandas as pd
 
+from steptrace.documents.base import read
+from steptrace.documents.comparison import ProcessError
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.record import (
     SECTIONS_FILE,
@@ -30,9 +33,10 @@ from steptrace.stats import Nanoseconds, RunTimes, run_times
 STUDY_FILE: Final = "study.json"
 SUMMARY_FILE: Final = "summary.json"
 NOT_RUN: Final = "not run"
+RunStatus = Literal["ok", "failed", "oom", "killed", "not run"]
 
 #: A variant whose runs ended differently takes the first of these that one of them has.
-_WORST_FIRST: Final = ("oom", "failed", "killed", NOT_RUN, "ok")
+_WORST_FIRST: Final[tuple[RunStatus, ...]] = ("oom", "failed", "killed", NOT_RUN, "ok")
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,12 @@ class Measured:
     loader_wait_ns: Nanoseconds
     profiled_ns: Nanoseconds
     sections: pd.DataFrame | None
-    summary: dict[str, Any] | None
+    summary: Summary | None
+
+    @property
+    def trace(self) -> TraceSummary | None:
+        """What rank 0's trace says; None if the run left none that could be read."""
+        return None if self.summary is None else self.summary.traces[0]
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,8 @@ class Run:
 
     repeat: int
     path: Path
-    status: str
-    error: dict[str, Any] | None
+    status: RunStatus
+    error: ProcessError | None
     measured: Measured | None = None
     warnings: tuple[str, ...] = ()
     started_at: datetime | None = None
@@ -83,7 +92,7 @@ class Variant:
         return tuple(run.measured for run in self.runs if run.measured is not None)
 
     @property
-    def status(self) -> str:
+    def status(self) -> RunStatus:
         """`ok` if every run ended well, else the worst way in which one ended."""
         return min((run.status for run in self.runs), key=_WORST_FIRST.index, default=NOT_RUN)
 
@@ -144,7 +153,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
     try:
         status = read_status(run_dir)
         if status.status != "ok":
-            return Run(repeat, run_dir, status.status, error_of(status))
+            return Run(repeat, run_dir, cast(RunStatus, status.status), error_of(status))
         measured = _load_measured(run_dir)
     except RecordError as error:
         return Run(repeat, run_dir, "failed", error_without_process("failed", str(error)))
@@ -161,20 +170,20 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
     return _with_summary(run, measured)
 
 
-def error_of(status: Status) -> dict[str, Any]:
+def error_of(status: Status) -> ProcessError:
     """How a supervised process ended, as it stands in comparison.json."""
-    return {
-        "status": status.status,
-        "exit_code": status.exit_code,
-        "signal": status.signal,
-        "error": status.error,
-        "log_tail": list(status.log_tail),
-    }
+    return ProcessError(
+        status=status.status,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        error=status.error,
+        log_tail=status.log_tail,
+    )
 
 
-def error_without_process(status: str, message: str | None) -> dict[str, Any]:
+def error_without_process(status: str, message: str | None) -> ProcessError:
     """The same for what failed without a process that could tell."""
-    return {"status": status, "exit_code": None, "signal": None, "error": message, "log_tail": []}
+    return ProcessError(status=status, exit_code=None, signal=None, error=message, log_tail=())
 
 
 def first_measured(variants: Sequence[Variant]) -> Measured | None:
@@ -209,14 +218,13 @@ def _load_measured(run_dir: Path) -> Measured:
 
 def _with_summary(run: Run, measured: Measured) -> Run:
     """The run with the summary of its trace, or with a warning: step times count without it too."""
-    summary, reason = None, None
+    summary: Summary | None = None
+    reason = None
     try:
-        summary = read_json(run.path / SUMMARY_FILE)
+        summary = read(run.path / SUMMARY_FILE, Summary)
     except RecordError as error:
         reason = error.what
-    if not isinstance(summary, dict):
-        summary = {}
-    if not summary.get("traces"):
-        reason = summary.get("error") or reason or "it left none"
+    if summary is None or not summary.traces:
+        reason = (summary.error if summary else None) or reason or "it left none"
         return replace(run, warnings=(*run.warnings, f"the trace of run {run.repeat} was not analysed: {reason}"))
     return replace(run, measured=replace(measured, summary=summary))

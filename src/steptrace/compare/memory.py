@@ -5,108 +5,106 @@ allocator events with what the run counted of its lasting tensors.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from operator import itemgetter
 from typing import Any, Final
+
+import numpy as np
 
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Run, Study, Variant
 from steptrace.compare.memory_fit import fit_peaks
 from steptrace.config.documents import read_yaml
+from steptrace.documents.base import convert
+from steptrace.documents.comparison import MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
+from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import SteptraceError
 from steptrace.memory_record import RunMemory, read_memory
 
 #: How many kinds of live tensors of an out of memory comparison.json holds.
 _MOST: Final = 15
-_FIGURES: Final = (
-    "peak_allocated_bytes",
-    "peak_reserved_bytes",
-    "before_bytes",
-    "capacity_bytes",
-    "headroom_bytes",
-    "fragmentation",
-)
 #: What may differ between variants that one line is drawn through.
 _LABELS: Final = ("study", "variant", "digest")
 
+Curve = tuple[tuple[int, int, int | None], ...]
 
-def memory_of(variant: Variant) -> dict[str, Any] | None:
+
+def memory_of(variant: Variant) -> MemoryOfVariant | None:
     """`memory` of a variant in comparison.json: its peak and what was live there, or how it ran out; else None."""
-    found = [entry for run in variant.runs if (entry := _of_device(run)) is not None]
+    found = [(run, entry) for run in variant.runs if (entry := _of_device(run)) is not None]
     records = {run.repeat: record for run in variant.runs if (record := _record(run)) is not None}
     if not found and not any(record.oom for record in records.values()):
         return None
-    first = next(iter(found), {})
+    entries = [entry for _, entry in found]
+    first = entries[0] if entries else None
     known = next(iter(records.values()), None)
-    figures: dict[str, Any] = {name: median_of(found, itemgetter(name)) for name in _FIGURES}
-    if known is not None and figures["capacity_bytes"] is None:
-        figures["capacity_bytes"] = known.capacity_bytes
-    sums = [entry["by_category"] for entry in found]
-    categories = sums[0] if sums else ()
-    return {
-        "device_type": first.get("device_type") or (known.device if known else None),
-        "batch_size": _batch_size(variant, known),
-        **figures,
-        "capacity_source": first.get("capacity_source") or (known.capacity_source if known else None),
-        "complete": all(entry["complete"] for entry in found) if found else None,
-        "gradient_bytes": median_of(list(records.values()), lambda record: record.gradient_bytes),
-        "by_category": {name: median_of(sums, itemgetter(name)) for name in categories},
-        "curve": _one_step(variant, first),
-        "peak_ts": first.get("peak_ts"),
-        "oom": _ran_out(records, variant),
-    }
+    capacity = median_of(entries, lambda entry: entry.capacity_bytes)
+    return MemoryOfVariant(
+        device_type=first.device_type if first else (known.device if known else None),
+        batch_size=_batch_size(variant, known),
+        peak_allocated_bytes=median_of(entries, lambda entry: entry.peak_allocated_bytes),
+        peak_reserved_bytes=median_of(entries, lambda entry: entry.peak_reserved_bytes),
+        before_bytes=median_of(entries, lambda entry: entry.before_bytes),
+        capacity_bytes=known.capacity_bytes if capacity is None and known is not None else capacity,
+        headroom_bytes=median_of(entries, lambda entry: entry.headroom_bytes),
+        fragmentation=median_of(entries, lambda entry: entry.fragmentation),
+        capacity_source=(first.capacity_source if first else None) or (known.capacity_source if known else None),
+        complete=all(entry.complete for entry in entries) if entries else None,
+        gradient_bytes=median_of(list(records.values()), lambda record: record.gradient_bytes),
+        by_category={
+            name: float(np.median([entry.by_category[name] for entry in entries]))
+            for name in (first.by_category if first else ())
+        },
+        curve=_one_step(*found[0]) if found else None,
+        peak_ts=first.peak_ts if first else None,
+        oom=_ran_out(records, variant),
+    )
 
 
-def memory_fits(study: Study, entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def memory_fits(study: Study, memory: Mapping[str, MemoryOfVariant | None]) -> list[MemoryFit]:
     """`memory_fit` of comparison.json: the line through the peaks of variants that differ in the batch size alone.
 
     One entry for each such group with two batch sizes measured; `largest_batch` is what should fit the capacity, null
-    where the peaks lie on no line. Variants of the group that ran out of memory are named with it.
+    where peak memory is not linear in the batch size. Variants of the group that ran out of memory are named with it.
     """
-    groups: dict[str, list[Variant]] = {}
+    groups: dict[str, dict[str, MemoryOfVariant]] = {}
     for variant in study.variants:
-        entry, config = entries[variant.name]["memory"], _config(variant)
-        if entry is not None and entry["batch_size"] is not None and config is not None:
-            groups.setdefault(_all_else(config), []).append(variant)
-    fits = (
-        _fit(group, {variant.name: entries[variant.name]["memory"] for variant in group}) for group in groups.values()
-    )
-    return [fit for fit in fits if fit is not None]
+        entry, config = memory[variant.name], _config(variant)
+        if entry is not None and entry.batch_size is not None and config is not None:
+            groups.setdefault(_all_else(config), {})[variant.name] = entry
+    return [fit for fit in map(_fit, groups.values()) if fit is not None]
 
 
-def _fit(group: Sequence[Variant], memory: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def _fit(memory: Mapping[str, MemoryOfVariant]) -> MemoryFit | None:
     measured = {
-        entry["batch_size"]: entry["peak_allocated_bytes"]
+        entry.batch_size: round(entry.peak_allocated_bytes)
         for entry in memory.values()
-        if entry["peak_allocated_bytes"] is not None and entry["complete"]
+        if entry.batch_size is not None and entry.peak_allocated_bytes is not None and entry.complete
     }
     fit = fit_peaks(measured)
     if fit is None:
         return None
-    capacity = next((entry["capacity_bytes"] for entry in memory.values() if entry["capacity_bytes"] is not None), None)
-    ran_out = [name for name, entry in memory.items() if entry["oom"] is not None]
-    return {
-        "variants": [variant.name for variant in group],
-        "out_of_memory": ran_out,
-        "peaks": [list(point) for point in fit.peaks],
-        "fixed_bytes": fit.fixed_bytes,
-        "per_sample_bytes": fit.per_sample_bytes,
-        "residual": fit.residual,
-        "capacity_bytes": capacity,
-        "largest_batch": None if capacity is None else fit.largest(capacity),
-        "failed_batch": min((memory[name]["batch_size"] for name in ran_out), default=None),
-    }
+    capacity = next((entry.capacity_bytes for entry in memory.values() if entry.capacity_bytes is not None), None)
+    ran_out = {name: entry for name, entry in memory.items() if entry.oom is not None}
+    return MemoryFit(
+        variants=tuple(memory),
+        out_of_memory=tuple(ran_out),
+        peaks=fit.peaks,
+        fixed_bytes=fit.fixed_bytes,
+        per_sample_bytes=fit.per_sample_bytes,
+        residual=fit.residual,
+        capacity_bytes=capacity,
+        largest_batch=None if capacity is None else fit.largest(capacity),
+        failed_batch=min((entry.batch_size for entry in ran_out.values() if entry.batch_size), default=None),
+    )
 
 
-def _of_device(run: Run) -> Mapping[str, Any] | None:
+def _of_device(run: Run) -> DeviceMemory | None:
     """The entry of summary.json's `memory` on the device that a run trained on, of rank 0's trace."""
-    if run.measured is None:
+    if run.measured is None or run.measured.trace is None:
         return None
-    traces = (run.measured.summary or {}).get("traces") or [{}]
-    entries: Sequence[Mapping[str, Any]] = traces[0].get("memory") or ()
     wanted = run.measured.record.device.partition(":")[0]
-    return next((entry for entry in entries if entry["device_type"] == wanted), None)
+    return next((entry for entry in run.measured.trace.memory or () if entry.device_type == wanted), None)
 
 
 def _record(run: Run) -> RunMemory | None:
@@ -119,16 +117,15 @@ def _record(run: Run) -> RunMemory | None:
         return None
 
 
-def _ran_out(records: Mapping[int, RunMemory], variant: Variant) -> dict[str, Any] | None:
+def _ran_out(records: Mapping[int, RunMemory], variant: Variant) -> OutOfMemoryOfVariant | None:
     """How the first run that ran out of memory did so, and which runs did."""
     repeats = [repeat for repeat, record in records.items() if record.oom is not None]
     if not repeats:
         return None
     oom = records[repeats[0]].oom
     assert oom is not None
-    found = asdict(oom) | {"runs": repeats, "of": len(variant.runs)}
-    found["live"] = found["live"][:_MOST]
-    return found
+    found = asdict(oom) | {"runs": repeats, "of": len(variant.runs), "live": [asdict(one) for one in oom.live[:_MOST]]}
+    return convert(found, OutOfMemoryOfVariant)
 
 
 def _batch_size(variant: Variant, record: RunMemory | None) -> int | None:
@@ -155,19 +152,16 @@ def _all_else(config: Mapping[str, Any]) -> str:
     return json.dumps(rest, sort_keys=True, default=str)
 
 
-def _one_step(variant: Variant, entry: Mapping[str, Any]) -> list[list[int | None]] | None:
+def _one_step(run: Run, entry: DeviceMemory) -> Curve | None:
     """The curve within the profiled step that holds the peak, or within the window if the trace marks no steps."""
-    curve: Sequence[list[int | None]] = entry.get("curve") or ()
-    if not curve:
+    if not entry.curve:
         return None
-    run = next(run for run in variant.runs if _of_device(run) is entry or _of_device(run) == entry)
-    assert run.measured is not None
-    assert run.measured.summary is not None
-    steps = run.measured.summary["traces"][0].get("steps") or ()
-    spans = [(step["start_ns"], step["start_ns"] + step["dur_ns"]) for step in steps if "start_ns" in step]
-    inside = [(start, end) for start, end in spans if start <= entry["peak_ts"] < end]
+    steps = run.measured.trace.steps if run.measured and run.measured.trace else ()
+    spans = [(step.start_ns, step.start_ns + step.dur_ns) for step in steps]
+    inside = [(start, end) for start, end in spans if start <= entry.peak_ts < end]
     if not inside:
-        return list(curve)
+        return entry.curve
     start, end = inside[0]
-    before = [point for point in curve if (point[0] or 0) < start][-1:]
-    return [[start, *before[0][1:]]] * bool(before) + [point for point in curve if start <= (point[0] or 0) <= end]
+    before = [point for point in entry.curve if point[0] < start][-1:]
+    at_start = [(start, allocated, reserved) for _, allocated, reserved in before]
+    return (*at_start, *(point for point in entry.curve if start <= point[0] <= end))

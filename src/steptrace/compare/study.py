@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from steptrace.compare.communication import communication
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
@@ -13,17 +14,18 @@ from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.memory import memory_fits, memory_of
 from steptrace.compare.overview import overview_figures
-from steptrace.compare.sync_diff import sync_diff
+from steptrace.compare.sync_diff import basis_of, sync_diff
 from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
 from steptrace.compare.trace_findings import trace_findings
 from steptrace.compare.waterfall import waterfall
-from steptrace.compare.whatif import foretold, sync_prices
+from steptrace.compare.whatif import predicted_step, sync_prices
+from steptrace.documents.comparison import Comparison, Environment, RunResult, VariantResult
 
 COMPARISON_FILE: Final = "comparison.json"
 SCHEMA_VERSION: Final = 1
 
 
-def compare(study_dir: Path) -> dict[str, Any]:
+def compare(study_dir: Path) -> Comparison:
     """Compare the variants of a study by what lies in `results/<study>/`.
 
     Runs that failed or are missing are told of, not left out. The same files give the same result. `findings` is
@@ -36,21 +38,20 @@ def compare(study_dir: Path) -> dict[str, Any]:
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     variants = _variants(study, timings)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "study": study.name,
-        "title": study.title,
-        "question": study.question,
-        "text": study.text,
-        "baseline": study.baseline,
-        "scale": study.scale,
-        "environment": None if first is None else asdict(first.record.environment),
-        "environments_differ": _environments_differ(study),
-        "method": method,
-        "variants": variants,
-        "memory_fit": memory_fits(study, {entry["name"]: entry for entry in variants}),
-        "findings": [],
-    }
+    return Comparison(
+        schema_version=SCHEMA_VERSION,
+        study=study.name,
+        title=study.title,
+        question=study.question,
+        text=study.text,
+        baseline=study.baseline,
+        scale=study.scale,
+        environment=None if first is None else Environment(**asdict(first.record.environment)),
+        environments_differ=tuple(_environments_differ(study)),
+        method=method,
+        variants=tuple(variants),
+        memory_fit=tuple(memory_fits(study, {entry.name: entry.memory for entry in variants})),
+    )
 
 
 def _environments_differ(study: Study) -> list[str]:
@@ -59,45 +60,57 @@ def _environments_differ(study: Study) -> list[str]:
     return [key for key in environments[0] if len({env[key] for env in environments}) > 1] if environments else []
 
 
-def _variants(study: Study, timings: Mapping[str, Timing]) -> list[dict[str, Any]]:
+def _variants(study: Study, timings: Mapping[str, Timing]) -> list[VariantResult]:
     """Every variant by itself, and then against its baseline."""
     by_name = {variant.name: variant for variant in study.variants}
     entries = {name: _variant(variant, timings[name]) for name, variant in by_name.items()}
-    for name, entry in entries.items():
-        baseline = by_name.get(by_name[name].baseline)
-        if baseline is None:
-            entry |= {"waterfall": [], "step_difference": None, "sync_diff": None, "whatif": None}
-            continue
-        entry |= waterfall(baseline, by_name[name])
-        entry["sync_diff"] = sync_diff(entries[baseline.name], entry)
-        entry["whatif"] = foretold(baseline, entries[baseline.name], entry)
-    return list(entries.values())
+    return [_against_baseline(by_name, entries, name) for name in entries]
 
 
-def _variant(variant: Variant, timing: Timing) -> dict[str, Any]:
+def _against_baseline(by_name: Mapping[str, Variant], entries: Mapping[str, VariantResult], name: str) -> VariantResult:
+    """The entry of a variant with what it changes against its baseline."""
+    entry, baseline = entries[name], by_name.get(by_name[name].baseline)
+    if baseline is None:
+        return entry
+    before = entries[baseline.name]
+    basis = None if baseline.name == name else basis_of(before.syncs, entry.syncs)
+    diff = None
+    if basis == "measured":
+        diff = sync_diff(basis, before.sync_sites, entry.sync_sites)
+    elif basis == "predicted":
+        diff = sync_diff(basis, before.predicted_sites, entry.predicted_sites)
+    return replace(
+        entry,
+        **waterfall(baseline, by_name[name]),
+        sync_diff=diff,
+        whatif=predicted_step(baseline, before.step_ms, entry.step_ms, diff),
+    )
+
+
+def _variant(variant: Variant, timing: Timing) -> VariantResult:
     syncs, warnings = sync_figures(variant)
-    return {
-        "name": variant.name,
-        "status": variant.status,
-        "hypothesis": variant.hypothesis,
-        "overrides": list(variant.overrides),
-        "baseline": variant.baseline,
-        "digest": variant.digest,
-        "runs": [_run(run) for run in variant.runs],
-        "step_ms": timing.step_ms,
-        "samples_per_step": _samples_per_step(variant),
-        "ratio": timing.ratio,
-        "noise": timing.noise | {"warnings": timing.noise["warnings"] + warnings},
+    return VariantResult(
+        name=variant.name,
+        status=variant.status,
+        hypothesis=variant.hypothesis,
+        overrides=variant.overrides,
+        baseline=variant.baseline,
+        digest=variant.digest,
+        runs=tuple(_run(run) for run in variant.runs),
+        step_ms=timing.step_ms,
+        samples_per_step=_samples_per_step(variant),
+        ratio=timing.ratio,
+        noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings)),
         **syncs,
-        "sync_prices": sync_prices(variant),
+        sync_prices=sync_prices(variant),
         **trace_figures(variant),
-        **input_figures(variant),
+        input=input_figures(variant),
         **overview_figures(variant),
-        "memory": memory_of(variant),
-        "communication": communication(variant),
-        "trace_findings": trace_findings(variant),
-        "equivalence": equivalence(variant.path),
-    }
+        memory=memory_of(variant),
+        communication=communication(variant),
+        trace_findings=tuple(trace_findings(variant)),
+        equivalence=equivalence(variant.path),
+    )
 
 
 def _samples_per_step(variant: Variant) -> int | None:
@@ -110,16 +123,16 @@ def _samples_per_step(variant: Variant) -> int | None:
     return None
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run) -> RunResult:
     times = None if run.measured is None else run.measured.times
-    return {
-        "repeat": run.repeat,
-        "status": run.status,
-        "seed": None if run.measured is None else run.measured.record.seed,
-        "path": run.path.as_posix(),
-        "median_ms": None if times is None else times.median_ns / NS_PER_MS,
-        "p95_ms": None if times is None else float(np.quantile(times.counted, 0.95)) / NS_PER_MS,
-        "steps": None if times is None else len(times.counted),
-        "warmup_left_out": None if times is None else times.warmup_left_out,
-        "error": run.error,
-    }
+    return RunResult(
+        repeat=run.repeat,
+        status=run.status,
+        seed=None if run.measured is None else run.measured.record.seed,
+        path=run.path.as_posix(),
+        median_ms=None if times is None else times.median_ns / NS_PER_MS,
+        p95_ms=None if times is None else float(np.quantile(times.counted, 0.95)) / NS_PER_MS,
+        steps=None if times is None else len(times.counted),
+        warmup_left_out=None if times is None else times.warmup_left_out,
+        error=run.error,
+    )

@@ -5,49 +5,46 @@ label, phase and kind are taken for the same site on another line. What a trace 
 measured, else a prediction with a prediction, never one with the other.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
-Site = Mapping[str, Any]
+from steptrace.documents.comparison import PredictedSite, SyncChange, SyncCounts, SyncDiff, SyncSiteOfVariant
 
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
 _MOVED: Final = ("op", "label", "kind", "phase")
-_BASES: Final = ("measured", "predicted")
-_FIGURES: Final = ("count_per_step", "blocked_ns_per_step", "exposed_idle_ns_per_step")
+
+Basis = Literal["measured", "predicted"]
+#: A place on both sides; None where one has no such site.
+Pair = tuple[PredictedSite | None, PredictedSite | None]
 
 
-def sync_diff(baseline: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`sync_diff` of comparison.json from two of its variants; None for the baseline, or with nothing to compare.
-
-    `basis` is `measured` or `predicted`. Each of `sites` has the baseline's place, or the variant's for a new site, the
-    variant's own place where it differs, and for both sides the count per step and, where measured, blocked time and
-    exposed idle per step; 0 where a side has no such site. What changes in number comes first, the dearest foremost.
-    """
-    if baseline["name"] == variant["name"]:
-        return None
-    basis = _basis(baseline, variant)
-    if basis is None:
-        return None
-    key = "sync_sites" if basis == "measured" else "predicted_sites"
-    pairs = _pairs(baseline.get(key) or (), variant.get(key) or ())
-    sites = [_row(before, after, basis) for before, after in pairs]
-    return {"basis": basis, "sites": sorted(sites, key=_order)}
-
-
-def _basis(baseline: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
-    for basis in _BASES:
-        if all((side.get("syncs") or {}).get(f"{basis}_per_step") is not None for side in (baseline, variant)):
-            return basis
+def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
+    """What both sides have: measured counts, else predicted ones, else None."""
+    if baseline.measured_per_step is not None and variant.measured_per_step is not None:
+        return "measured"
+    if baseline.predicted_per_step is not None and variant.predicted_per_step is not None:
+        return "predicted"
     return None
 
 
-def _pairs(before: Sequence[Site], after: Sequence[Site]) -> list[tuple[Site | None, Site | None]]:
-    """The sites of both sides, matched; None where one side has no such site."""
+def sync_diff(basis: Basis, baseline: Sequence[PredictedSite], variant: Sequence[PredictedSite]) -> SyncDiff:
+    """`sync_diff` of comparison.json from the sites of both sides.
+
+    Each site has the baseline's place, or the variant's for a new one, the variant's own place where it differs, and
+    for both sides the count per step and, where measured, blocked time and exposed idle per step; 0 where a side has no
+    such site. What changes in number comes first, the most expensive foremost.
+    """
+    rows = [_row(before, after, basis) for before, after in _pairs(baseline, variant)]
+    return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
+
+
+def _pairs(before: Sequence[PredictedSite], after: Sequence[PredictedSite]) -> list[Pair]:
+    """The sites of both sides, matched."""
     left, right = list(before), list(after)
-    pairs: list[tuple[Site | None, Site | None]] = []
+    pairs: list[Pair] = []
     for names in (_HERE, _MOVED):
         for site in list(left):
-            match = next((other for other in right if all(site.get(n) == other.get(n) for n in names)), None)
+            match = next((other for other in right if _known(site, names) == _known(other, names)), None)
             if match is not None:
                 pairs.append((site, match))
                 left.remove(site)
@@ -55,20 +52,43 @@ def _pairs(before: Sequence[Site], after: Sequence[Site]) -> list[tuple[Site | N
     return [*pairs, *((site, None) for site in left), *((None, site) for site in right)]
 
 
-def _row(before: Site | None, after: Site | None, basis: str) -> dict[str, Any]:
-    place = before if before is not None else after
+def _known(site: PredictedSite, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(getattr(site, name) for name in names)
+
+
+def _row(before: PredictedSite | None, after: PredictedSite | None, basis: Basis) -> SyncChange:
+    place = before or after
     assert place is not None
-    row = {name: place.get(name) for name in (*_HERE, "code")}
-    moved = before is not None and after is not None and any(before.get(n) != after.get(n) for n in ("file", "line"))
-    row |= {f"variant_{name}": after.get(name) if moved and after is not None else None for name in ("file", "line")}
-    for name in _FIGURES:
-        measured = name == "count_per_step" or basis == "measured"
-        for side, site in (("baseline", before), ("variant", after)):
-            row[f"{side}_{name}"] = (0 if site is None else site.get(name)) if measured else None
-    return row
+    moved = before is not None and after is not None and (before.file, before.line) != (after.file, after.line)
+    return SyncChange(
+        file=place.file,
+        line=place.line,
+        function=place.function,
+        op=place.op,
+        label=place.label,
+        kind=place.kind,
+        phase=place.phase,
+        code=place.code,
+        variant_file=after.file if moved and after else None,
+        variant_line=after.line if moved and after else None,
+        baseline_count_per_step=0 if before is None else before.count_per_step,
+        variant_count_per_step=0 if after is None else after.count_per_step,
+        baseline_blocked_ns_per_step=_cost(before, basis, lambda site: site.blocked_ns_per_step),
+        variant_blocked_ns_per_step=_cost(after, basis, lambda site: site.blocked_ns_per_step),
+        baseline_exposed_idle_ns_per_step=_cost(before, basis, lambda site: site.exposed_idle_ns_per_step),
+        variant_exposed_idle_ns_per_step=_cost(after, basis, lambda site: site.exposed_idle_ns_per_step),
+    )
 
 
-def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    before, after = row["baseline_count_per_step"] or 0, row["variant_count_per_step"] or 0
-    dearest = max(row[f"{side}_blocked_ns_per_step"] or 0 for side in ("baseline", "variant"))
-    return before == after, -dearest, str(row["file"]), row["line"] or 0
+def _cost(
+    site: PredictedSite | None, basis: Basis, figure: Callable[[SyncSiteOfVariant], float | None]
+) -> float | None:
+    if basis == "predicted":
+        return None
+    return figure(site) if isinstance(site, SyncSiteOfVariant) else 0
+
+
+def _order(row: SyncChange) -> tuple[Any, ...]:
+    before, after = row.baseline_count_per_step or 0, row.variant_count_per_step or 0
+    blocked = max(row.baseline_blocked_ns_per_step or 0, row.variant_blocked_ns_per_step or 0)
+    return before == after, -blocked, str(row.file), row.line or 0

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from steptrace.compare.load import Run, Study, Variant
+from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.stats import (
     CONFIDENCE,
     DEFAULT_NOISE_FLOOR,
@@ -38,12 +38,12 @@ _OUTLIERS_WARNING = 0.05
 class Timing:
     """What comparison.json says of a variant's step time: its `step_ms`, `ratio` and `noise`."""
 
-    step_ms: dict[str, Any] | None
-    ratio: dict[str, Any] | None
-    noise: dict[str, Any]
+    step_ms: StepTimes | None
+    ratio: RatioToBaseline | None
+    noise: Noise
 
 
-def compare_times(study: Study) -> tuple[dict[str, Any], dict[str, Timing]]:
+def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     """The comparison's `method` and the timing of every variant, by name.
 
     Each variant is held against its own baseline (in a matrix every cell has one). Variants with the digest of their
@@ -61,20 +61,20 @@ def compare_times(study: Study) -> tuple[dict[str, Any], dict[str, Timing]]:
     floor = DEFAULT_NOISE_FLOOR if measured_floor is None else measured_floor
     p_values = {name: r.p_value for name, r in found.items() if r.p_value is not None and name not in identical}
     adjusted = holm(p_values)
-    method = {
-        "interval": INTERVAL,
-        "confidence": CONFIDENCE,
-        "noise_floor": floor,
-        "noise_floor_source": "default" if measured_floor is None else "A/A pair",
-        "correction": _correction(len(p_values)),
-    }
+    method = Method(
+        interval=INTERVAL,
+        confidence=CONFIDENCE,
+        noise_floor=floor,
+        noise_floor_source="default" if measured_floor is None else "A/A pair",
+        correction=_correction(len(p_values)),
+    )
     spread = {variant.name: _iqr(variant) for variant in study.variants}
     by_name = {variant.name: variant for variant in study.variants}
     timings: dict[str, Timing] = {}
     for variant in study.variants:
         judged = _Judged(found.get(variant.name), adjusted.get(variant.name), variant.name in identical)
         warnings = _noise_warnings(variant, spread[variant.name])
-        warnings += _taken_apart(variant, by_name.get(variant.baseline))
+        warnings += _not_interleaved_warning(variant, by_name.get(variant.baseline))
         ratio = _ratio(variant, judged, floor, _refusal(variant, spread), warnings)
         timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
     return method, timings
@@ -115,27 +115,27 @@ def _run_medians(runs: Sequence[Run]) -> dict[int, float]:
     return {run.repeat: run.measured.times.median_ns for run in runs if run.measured is not None}
 
 
-def _step_ms(variant: Variant) -> dict[str, Any] | None:
+def _step_ms(variant: Variant) -> StepTimes | None:
     if not variant.measured:
         return None
     centre = typical([run.times.median_ns for run in variant.measured])
     steps = np.concatenate([run.times.counted for run in variant.measured])
-    return {
-        "median": centre.value / NS_PER_MS,
-        "p95": float(np.quantile(steps, 0.95)) / NS_PER_MS,
-        "low": None if centre.low is None else centre.low / NS_PER_MS,
-        "high": None if centre.high is None else centre.high / NS_PER_MS,
-        "runs": len(variant.measured),
-        "steps": len(steps),
-    }
+    return StepTimes(
+        median=centre.value / NS_PER_MS,
+        p95=float(np.quantile(steps, 0.95)) / NS_PER_MS,
+        low=None if centre.low is None else centre.low / NS_PER_MS,
+        high=None if centre.high is None else centre.high / NS_PER_MS,
+        runs=len(variant.measured),
+        steps=len(steps),
+    )
 
 
 def _ratio(
     variant: Variant, judged: _Judged, floor: float, refusal: str | None, warnings: list[str]
-) -> dict[str, Any] | None:
+) -> RatioToBaseline | None:
     """The `ratio` of comparison.json; what there is to say about it is added to `warnings`."""
     if not _is_candidate(variant):
-        return {"value": 1.0, "low": None, "high": None, "verdict": "baseline"} if variant.measured else None
+        return RatioToBaseline(value=1.0, low=None, high=None, verdict="baseline") if variant.measured else None
     ratio = judged.ratio
     if ratio is None:
         if variant.measured:
@@ -160,10 +160,10 @@ def _ratio(
         if ratio.exceeds(floor):
             reason = "it does not hold once corrected for the number of candidates"
         warnings.append(f"the interval excludes 1, but {reason}")
-    return {"value": ratio.value, "low": ratio.low, "high": ratio.high, "verdict": word}
+    return RatioToBaseline(value=ratio.value, low=ratio.low, high=ratio.high, verdict=word)
 
 
-def _taken_apart(variant: Variant, baseline: Variant | None) -> list[str]:
+def _not_interleaved_warning(variant: Variant, baseline: Variant | None) -> list[str]:
     """A warning if all of the variant's runs were taken after, or before, all of its baseline's.
 
     Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added or changed
@@ -214,15 +214,15 @@ def _refusal(variant: Variant, spread: dict[str, float | None]) -> str | None:
     return None
 
 
-def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> dict[str, Any]:
-    return {
-        "iqr_over_median": spread,
-        "between_runs": _between_runs(variant),
-        "drift": _drift(variant),
-        "outlier_steps": sum(run.times.outliers for run in variant.measured) if variant.measured else None,
-        "uneven": _uneven(variant, spread),
-        "warnings": warnings,
-    }
+def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> Noise:
+    return Noise(
+        iqr_over_median=spread,
+        between_runs=_between_runs(variant),
+        drift=_drift(variant),
+        outlier_steps=sum(run.times.outliers for run in variant.measured) if variant.measured else None,
+        uneven=tuple(_uneven(variant, spread)),
+        warnings=tuple(warnings),
+    )
 
 
 def _between_runs(variant: Variant) -> float | None:

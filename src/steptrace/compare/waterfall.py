@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from steptrace.compare.load import Measured, Variant
+from steptrace.documents.comparison import Difference, WaterfallPart
+from steptrace.documents.summary import StepParts
 from steptrace.stats import Estimate, difference, typical
 
 RESIDUAL: Final = "residual"
@@ -36,7 +38,7 @@ def waterfall(baseline: Variant, variant: Variant) -> dict[str, Any]:
     total = difference(
         [run.times.median_ns for run in baseline.measured], [run.times.median_ns for run in variant.measured]
     )
-    found = {**nothing, "step_difference": _entry(before, after, total)}
+    found = {**nothing, "step_difference": Difference(**_entry(before, after, total))}
     kinds, parts = zip(*(_parts(side) for side in (baseline, variant)), strict=True)
     if kinds[0] is None or kinds[0] != kinds[1]:
         return found
@@ -44,11 +46,11 @@ def waterfall(baseline: Variant, variant: Variant) -> dict[str, Any]:
     for name in dict.fromkeys(name for runs in parts for run in runs for name in run if name != _ALL):
         sides = [[run.get(name, 0.0) for run in runs] for runs in parts]
         means = [round(sum(values) / len(values)) for values in sides]
-        entries.append({"category": name, **_entry(means[0], means[1], difference(sides[0], sides[1]))})
+        entries.append(WaterfallPart(category=name, **_entry(means[0], means[1], difference(sides[0], sides[1]))))
     left = [[run[_ALL] - sum(ns for name, ns in run.items() if name != _ALL) for run in runs] for runs in parts]
-    before -= sum(entry["baseline_ns"] for entry in entries)
-    after -= sum(entry["variant_ns"] for entry in entries)
-    entries.append({"category": RESIDUAL, **_entry(before, after, difference(left[0], left[1]))})
+    before -= sum(entry.baseline_ns for entry in entries)
+    after -= sum(entry.variant_ns for entry in entries)
+    entries.append(WaterfallPart(category=RESIDUAL, **_entry(before, after, difference(left[0], left[1]))))
     return {**found, "waterfall": entries}
 
 
@@ -78,16 +80,15 @@ def _parts(variant: Variant) -> tuple[str | None, Parts]:
     recorded = [(run, found) for run in variant.measured if (found := _recorded(run)) is not None]
     if not recorded:
         return None, ()
-    kind = recorded[0][1]["kind"]
+    kind = recorded[0][1].kind
     return kind, [
-        {_ALL: run.times.median_ns} | {name: ns / found["steps"] for name, ns in found["parts_ns"].items()}
+        {_ALL: run.times.median_ns} | {name: ns / found.steps for name, ns in found.parts_ns.items()}
         for run, found in recorded
-        if found["kind"] == kind
+        if found.kind == kind
     ]
 
 
-def _recorded(run: Measured) -> Mapping[str, Any] | None:
+def _recorded(run: Measured) -> StepParts | None:
     """`step_parts` of rank 0's trace, if the run has one with steps."""
-    traces = (run.summary or {}).get("traces") or ()
-    found = traces[0].get("step_parts") if traces else None
-    return found if found and found.get("steps") else None
+    found = None if run.trace is None else run.trace.step_parts
+    return found if found and found.steps else None

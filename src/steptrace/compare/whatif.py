@@ -1,4 +1,4 @@
-"""A variant foretold from its baseline's traces, and held against what was measured.
+"""A variant predicted from its baseline's traces, and held against what was measured.
 
 The sites that the variant does away with are taken out of the baseline's host and device queues, which are then run
 through again (`steptrace.analysis.syncs.replay`). A profiled step is not an unprofiled one: what carries over is the
@@ -6,7 +6,7 @@ ratio. The replay knows nothing else that the variant changes, such as the work 
 too.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import pandas as pd
 from steptrace.analysis.syncs.replay_model import StoredTables, queues_of
 from steptrace.analysis.syncs.whatif import SITE_KEY, WhatIf, fit, rows_by_site, saved_ns
 from steptrace.compare.load import Variant
+from steptrace.documents.comparison import StepTimes, SyncDiff, SyncPrices, WhatIfOfVariant
 
 #: Where an analysis leaves the tables of a run's first trace, seen from the run's folder.
 TABLES_FOLDER: Final = Path("tables") / "trace0"
@@ -23,60 +24,55 @@ TABLES_FOLDER: Final = Path("tables") / "trace0"
 _PLACE: Final = tuple(name for name in SITE_KEY if name != "code")
 
 
-def foretold(baseline: Variant, comparison: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`whatif` of comparison.json, from the baseline and its and the variant's entries there.
+def predicted_step(
+    baseline: Variant, baseline_ms: StepTimes | None, variant_ms: StepTimes | None, diff: SyncDiff | None
+) -> WhatIfOfVariant | None:
+    """`whatif` of comparison.json: the variant's step time, predicted from the baseline's traces, and as measured.
 
-    None for the baseline, without a measured sync diff, or if the variant does away with no site. Otherwise
-    `removed_per_step` and `added_per_step` say by how many syncs the step changes, `predicted_ms` and `measured_ms`
-    what it takes unprofiled, `error` is predicted over measured less 1, and `reason` says why there is no prediction.
+    None for the baseline, without a measured sync diff, or if the variant removes no site.
     """
-    diff = variant.get("sync_diff")
-    if not diff or diff["basis"] != "measured" or not comparison.get("step_ms") or not variant.get("step_ms"):
+    if diff is None or diff.basis != "measured" or baseline_ms is None or variant_ms is None:
         return None
-    gone = [site for site in diff["sites"] if site["baseline_count_per_step"] and not site["variant_count_per_step"]]
+    gone = [site for site in diff.sites if site.baseline_count_per_step and not site.variant_count_per_step]
     if not gone:
         return None
-    keys = {tuple(site.get(name) for name in _PLACE) for site in gone}
+    keys = {tuple(getattr(site, name) for name in _PLACE) for site in gone}
     replays = [_replay(run.path / TABLES_FOLDER, keys) for run in baseline.runs if run.measured is not None]
     ratios = [ratio for ratio, _, _ in replays if ratio is not None]
     reasons = [reason for _, _, reason in replays if reason is not None]
-    predicted = float(np.median(ratios)) * comparison["step_ms"]["median"] if ratios else None
-    measured = variant["step_ms"]["median"]
-    return {
-        "removed_per_step": sum(site["baseline_count_per_step"] for site in gone),
-        "added_per_step": sum(
-            max(site["variant_count_per_step"] - site["baseline_count_per_step"], 0) for site in diff["sites"]
+    predicted = float(np.median(ratios)) * baseline_ms.median if ratios else None
+    return WhatIfOfVariant(
+        removed_per_step=sum(site.baseline_count_per_step or 0 for site in gone),
+        added_per_step=sum(
+            max((site.variant_count_per_step or 0) - (site.baseline_count_per_step or 0), 0) for site in diff.sites
         ),
-        "predicted_ms": predicted,
-        "measured_ms": measured,
-        "error": None if predicted is None else predicted / measured - 1,
-        "replay_error": max((fitted.error for _, fitted, _ in replays if fitted is not None), key=abs, default=None),
-        "runs": len(ratios),
-        "reason": reasons[0] if not ratios and reasons else None,
-    }
+        predicted_ms=predicted,
+        measured_ms=variant_ms.median,
+        error=None if predicted is None else predicted / variant_ms.median - 1,
+        replay_error=max((fitted.error for _, fitted, _ in replays if fitted is not None), key=abs, default=None),
+        runs=len(ratios),
+        reason=reasons[0] if not ratios and reasons else None,
+    )
 
 
-def sync_prices(variant: Variant) -> dict[str, Any] | None:
+def sync_prices(variant: Variant) -> SyncPrices | None:
     """`sync_prices` of comparison.json: what were gained a step were all of the variant's own syncs gone.
 
     In profiled ns a step: `all_saved_ns_per_step` by replay (None with a `reason` where that does not fit), and
     `all_ceiling_ns_per_step`; medians over the runs. None if no run has a GPU trace with steps.
     """
-    found = [
-        record
-        for run in variant.measured
-        if (traces := (run.summary or {}).get("traces")) and (record := traces[0].get("whatif")) and record.get("steps")
-    ]
+    whatifs = [run.trace.whatif for run in variant.measured if run.trace is not None]
+    found = [record for record in whatifs if record is not None and record.steps]
     if not found:
         return None
-    saved = [record["all_saved_ns"] / record["steps"] for record in found if record["all_saved_ns"] is not None]
-    return {
-        "all_saved_ns_per_step": float(np.median(saved)) if saved else None,
-        "all_ceiling_ns_per_step": float(np.median([record["all_ceiling_ns"] / record["steps"] for record in found])),
-        "replay_error": max((record["error"] for record in found), key=abs),
-        "unexplained_ns_per_step": float(np.median([record["unexplained_ns"] / record["steps"] for record in found])),
-        "reason": None if saved else found[0]["reason"],
-    }
+    saved = [record.all_saved_ns / record.steps for record in found if record.all_saved_ns is not None]
+    return SyncPrices(
+        all_saved_ns_per_step=float(np.median(saved)) if saved else None,
+        all_ceiling_ns_per_step=float(np.median([record.all_ceiling_ns / record.steps for record in found])),
+        replay_error=max((record.error for record in found), key=abs),
+        unexplained_ns_per_step=float(np.median([record.unexplained_ns / record.steps for record in found])),
+        reason=None if saved else found[0].reason,
+    )
 
 
 def _replay(folder: Path, keys: Collection[tuple[Any, ...]]) -> tuple[float | None, WhatIf | None, str | None]:

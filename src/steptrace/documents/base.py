@@ -6,10 +6,33 @@ from typing import Any, TypeVar
 import msgspec
 
 from steptrace.errors import RecordError
+from steptrace.record import write_json
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A JSON object with known keys. Fields without a default must be there; unmeasured ones are null."""
+
+    # Reading a document as a mapping is on its way out: consumers take attributes.
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, "class_" if name == "class" else name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.keys()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a key."""
+        return self[name] if name in self.keys() else default
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys, as JSON has them."""
+        return self.__struct_encode_fields__
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Keys and values."""
+        return [(name, self[name]) for name in self.keys()]
 
 
 _Document = TypeVar("_Document", bound=Document)
@@ -30,6 +53,11 @@ def convert(value: Any, kind: type[_Document]) -> _Document:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise RecordError(f"not a {kind.__name__} ({error})", expected="the keys of docs/schemas/") from error
+
+
+def write(path: Path, document: Document) -> Path:
+    """Write a document as indented JSON in one step, and return its path."""
+    return write_json(path, msgspec.to_builtins(document))
 
 
 def read(path: Path, kind: type[_Document]) -> _Document:

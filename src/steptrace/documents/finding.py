@@ -7,7 +7,7 @@ from steptrace.documents.base import Document, field
 Severity = Literal["info", "warning", "high"]
 
 
-class Source(Document, omit_defaults=True):
+class Source(Document, frozen=True, omit_defaults=True):
     """Where in the program, or on which rank, a finding is."""
 
     file: Annotated[str | None, field("File of the line.")] = None
@@ -17,7 +17,7 @@ class Source(Document, omit_defaults=True):
     rank: Annotated[int | None, field("Rank, of a finding on one among others.")] = None
 
 
-class Finding(Document):
+class Finding(Document, frozen=True):
     """One claim about a comparison or a trace, with its evidence and the check that could refute it."""
 
     rule: Annotated[str, field("Name of the rule, as in docs/findings.md.")]

@@ -8,7 +8,7 @@ import msgspec
 from steptrace.documents.base import Document
 
 
-class QualityCheck(Document):
+class QualityCheck(Document, frozen=True):
     """A row of `quality_checks`."""
 
     check: str
@@ -18,7 +18,7 @@ class QualityCheck(Document):
     says: str
 
 
-class TemporalRow(Document):
+class TemporalRow(Document, frozen=True):
     """A row of `temporal`."""
 
     rank: int | None
@@ -37,7 +37,7 @@ class TemporalRow(Document):
     idle_ns: int
 
 
-class StreamIdle(Document):
+class StreamIdle(Document, frozen=True):
     """A row of `idle_by_stream`."""
 
     device: int
@@ -47,7 +47,7 @@ class StreamIdle(Document):
     other_ns: int
 
 
-class IdleEnding(Document):
+class IdleEnding(Document, frozen=True):
     """A row of `idle_endings`."""
 
     cause: str
@@ -58,7 +58,7 @@ class IdleEnding(Document):
     longest_ns: int
 
 
-class IdleGap(Document):
+class IdleGap(Document, frozen=True):
     """A row of `idle_gaps`."""
 
     ts: int
@@ -74,7 +74,7 @@ class IdleGap(Document):
     step: int | None
 
 
-class KernelName(Document):
+class KernelName(Document, frozen=True):
     """A row of `kernel_names`."""
 
     name: str
@@ -90,7 +90,7 @@ class KernelName(Document):
     share: float
 
 
-class KernelType(Document):
+class KernelType(Document, frozen=True):
     """A row of `kernel_types`."""
 
     classes: str
@@ -98,7 +98,7 @@ class KernelType(Document):
     busy_share: float
 
 
-class LaunchCall(Document):
+class LaunchCall(Document, frozen=True):
     """A row of `launch_calls`."""
 
     call: str
@@ -119,7 +119,7 @@ class LaunchCall(Document):
     excess_delays: int
 
 
-class Queue(Document):
+class Queue(Document, frozen=True):
     """A row of `queues`."""
 
     device: int
@@ -135,7 +135,7 @@ class Queue(Document):
     full_ns: int
 
 
-class Copy(Document):
+class Copy(Document, frozen=True):
     """A row of `copies`."""
 
     device: int
@@ -150,7 +150,7 @@ class Copy(Document):
     median_bytes: float | None
 
 
-class Label(Document):
+class Label(Document, frozen=True):
     """A row of `annotation_times`."""
 
     label: str
@@ -162,7 +162,7 @@ class Label(Document):
     device_self_ns: int | None
 
 
-class OptimizerCall(Document):
+class OptimizerCall(Document, frozen=True):
     """A row of `optimizer_calls`."""
 
     label: str
@@ -181,7 +181,7 @@ class OptimizerCall(Document):
     device_ns: int | None
 
 
-class InputWaitOfStep(Document):
+class InputWaitOfStep(Document, frozen=True):
     """A row of `input_waits`."""
 
     step: int | None
@@ -192,7 +192,7 @@ class InputWaitOfStep(Document):
     gpu_idle_wait_ns: int | None
 
 
-class AtPeak(Document):
+class AtPeak(Document, frozen=True):
     """A row of `memory_at_peak`."""
 
     category: str
@@ -207,7 +207,7 @@ class AtPeak(Document):
     bytes: int
 
 
-class TopOperator(Document):
+class TopOperator(Document, frozen=True):
     """A row of `top_operators`."""
 
     name: str | None
@@ -217,7 +217,7 @@ class TopOperator(Document):
     share: float
 
 
-class KernelFormat(Document):
+class KernelFormat(Document, frozen=True):
     """A row of `kernel_formats`."""
 
     name: str
@@ -231,7 +231,7 @@ class KernelFormat(Document):
     ns: int
 
 
-class RankWait(Document):
+class RankWait(Document, frozen=True):
     """A row of `rank_waits`."""
 
     rank: int
@@ -245,7 +245,7 @@ class RankWait(Document):
     delay_ns: int | None
 
 
-class RankKernel(Document):
+class RankKernel(Document, frozen=True):
     """A row of `rank_kernels`."""
 
     name: str

@@ -31,7 +31,7 @@ from steptrace.documents.rows import (
 Parts = dict[str, int]
 
 
-class Quality(Document):
+class Quality(Document, frozen=True):
     """What a reader should know before trusting a trace's figures."""
 
     steps: Annotated[int, field("Steps counted.")]
@@ -40,7 +40,7 @@ class Quality(Document):
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]
 
 
-class GpuTime(Document):
+class GpuTime(Document, frozen=True):
     """Where a GPU's time went, over the whole trace; compute, exposed parts and idle add up to the span exactly."""
 
     activities: Annotated[int, field("Kernels, copies and sets.")]
@@ -56,13 +56,13 @@ class GpuTime(Document):
     overlap_pct: Annotated[float | None, field("Overlap as a share of communication.", "%")]
 
 
-class DeviceTime(GpuTime):
+class DeviceTime(GpuTime, frozen=True):
     """The same of one of a trace's GPUs."""
 
     device: Annotated[int, field("GPU.")]
 
 
-class StepTime(Document):
+class StepTime(Document, frozen=True):
     """One step; GPU figures are null without a GPU."""
 
     index: Annotated[int, field("The N of `ProfilerStep#N`.")]
@@ -76,7 +76,7 @@ class StepTime(Document):
     idle_ns: Annotated[int | None, field("Its length without `busy_ns`.", "ns")]
 
 
-class Section(Document):
+class Section(Document, frozen=True):
     """One label of the program within steps, as medians over the steps."""
 
     label: Annotated[str, field("The `record_function` label.")]
@@ -85,7 +85,7 @@ class Section(Document):
     device_ns_per_step: Annotated[float | None, field("GPU time of what was launched in them.", "ns")]
 
 
-class Idle(Document):
+class Idle(Document, frozen=True):
     """Why the GPU, or a stream of it, had nothing to do."""
 
     by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
@@ -95,7 +95,7 @@ class Idle(Document):
     longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.")]
 
 
-class HostCall(Document):
+class HostCall(Document, frozen=True):
     """Calls of one name into the GPU's runtime within a gap."""
 
     name: Annotated[str, field("Name of the call.")]
@@ -103,7 +103,7 @@ class HostCall(Document):
     ns: Annotated[int, field("Their time within the gap.", "ns")]
 
 
-class HostGap(Document):
+class HostGap(Document, frozen=True):
     """One gap in the GPU's work that only the host explains."""
 
     where: Annotated[Literal["before", "between", "after"], field("Before the GPU's first work, between, after it.")]
@@ -114,7 +114,7 @@ class HostGap(Document):
     calls: Annotated[tuple[HostCall, ...], field("What the host called meanwhile.")]
 
 
-class HostGaps(Document):
+class HostGaps(Document, frozen=True):
     """The gaps that only the host explains, and the long calls in them."""
 
     gap_ns: Annotated[int, field("All such gaps together.", "ns")]
@@ -122,7 +122,7 @@ class HostGaps(Document):
     gaps: Annotated[tuple[HostGap, ...], field("The longest.")]
 
 
-class Input(Document):
+class Input(Document, frozen=True):
     """Waiting for data: the steps together, and each."""
 
     source: Annotated[Literal["loader", "section"] | None, field("What tells of waits: a DataLoader, or our label.")]
@@ -139,7 +139,7 @@ class Input(Document):
     by_step: Annotated[tuple[InputWaitOfStep, ...], field("Each step.")]
 
 
-class SyncSite(Document):
+class SyncSite(Document, frozen=True):
     """The counted synchronisations of one kind at one place."""
 
     file: Annotated[str | None, field("File of the first frame that is neither PyTorch's nor steptrace's.")]
@@ -160,7 +160,7 @@ class SyncSite(Document):
     saved_ns: Annotated[int | None, field("What a replay without them saves, over all steps.", "ns")]
 
 
-class Syncs(Document):
+class Syncs(Document, frozen=True):
     """Host synchronisations of a trace."""
 
     count: Annotated[int, field("Counted ones: on training threads, in steps.")]
@@ -175,7 +175,7 @@ class Syncs(Document):
     sites: Annotated[tuple[SyncSite, ...], field("By place, the most blocking first.")]
 
 
-class StepParts(Document):
+class StepParts(Document, frozen=True):
     """The steps' window in parts that exclude each other and add up to it."""
 
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
@@ -184,7 +184,7 @@ class StepParts(Document):
     parts_ns: Annotated[Parts, field("Each part.", "ns")]
 
 
-class WhatIf(Document):
+class WhatIf(Document, frozen=True):
     """How well the dependency model explains the trace, and what is saved without any counted sync."""
 
     steps: Annotated[int, field("Steps; 0: the whole trace.")]
@@ -197,7 +197,7 @@ class WhatIf(Document):
     all_ceiling_ns: Annotated[int, field("What that could be at most.", "ns")]
 
 
-class Distribution(Document):
+class Distribution(Document, frozen=True):
     """One time of all launches."""
 
     sum: Annotated[int, field("Sum.", "ns")]
@@ -206,7 +206,7 @@ class Distribution(Document):
     max: Annotated[int, field("Largest.", "ns")]
 
 
-class LaunchOperator(Document):
+class LaunchOperator(Document, frozen=True):
     """The launches of one operator."""
 
     op: Annotated[str, field("Operator.")]
@@ -222,7 +222,7 @@ class LaunchOperator(Document):
     excess_delays: Annotated[int, field("Launches with more than 100 us of latency.")]
 
 
-class Launches(Document):
+class Launches(Document, frozen=True):
     """How the work of the analysed GPU was launched."""
 
     count: Annotated[int, field("Launching calls.")]
@@ -241,7 +241,7 @@ class Launches(Document):
     by_op: Annotated[tuple[LaunchOperator, ...], field("By operator, most host time first.")]
 
 
-class CollectiveName(Document):
+class CollectiveName(Document, frozen=True):
     """The collectives of one name and process group."""
 
     collective: Annotated[str, field("`all_reduce`, ..., or the kernel's short name.")]
@@ -256,7 +256,7 @@ class CollectiveName(Document):
     hidden_pct: Annotated[float | None, field("Share of its own length under computation.", "%")]
 
 
-class CollectivesOfStep(Document):
+class CollectivesOfStep(Document, frozen=True):
     """The collectives that one step launched."""
 
     index: Annotated[int, field("The N of `ProfilerStep#N`.")]
@@ -265,7 +265,7 @@ class CollectivesOfStep(Document):
     exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", "ns")]
 
 
-class Collectives(Document):
+class Collectives(Document, frozen=True):
     """What a rank communicated."""
 
     count: Annotated[int, field("Collectives.")]
@@ -273,7 +273,7 @@ class Collectives(Document):
     by_step: Annotated[tuple[CollectivesOfStep, ...], field("Each step.")]
 
 
-class AllReduceOfStep(Document):
+class AllReduceOfStep(Document, frozen=True):
     """The all-reduces that one step launched, each instant once."""
 
     index: Annotated[int, field("The N of `ProfilerStep#N`.")]
@@ -283,7 +283,7 @@ class AllReduceOfStep(Document):
     exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", "ns")]
 
 
-class AllReduce(Document):
+class AllReduce(Document, frozen=True):
     """The all-reduces of a trace, each instant once; per step null without steps."""
 
     source: Annotated[Literal["gpu", "host"], field("Where they ran.")]
@@ -299,7 +299,7 @@ class AllReduce(Document):
     by_step: Annotated[tuple[AllReduceOfStep, ...], field("Each step.")]
 
 
-class Redundant(Document):
+class Redundant(Document, frozen=True):
     """All-reduces of gradients before the last pass of a step, over all steps."""
 
     count: Annotated[int, field("How many.")]
@@ -307,14 +307,14 @@ class Redundant(Document):
     measured_ns: Annotated[int, field("Union of their spans.", "ns")]
 
 
-class ReducePasses(Document):
+class ReducePasses(Document, frozen=True):
     """Passes of a step by DistributedDataParallel's labels."""
 
     passes_per_step: Annotated[float, field("Forward passes per step.")]
     redundant: Annotated[Redundant, field("What need not have been reduced.")]
 
 
-class QueueSeries(Document):
+class QueueSeries(Document, frozen=True):
     """The queue of one stream, in equally long buckets."""
 
     stream: Annotated[int, field("Stream.")]
@@ -322,7 +322,7 @@ class QueueSeries(Document):
     max: Annotated[tuple[float, ...], field("Greatest length.")]
 
 
-class CopySeries(Document):
+class CopySeries(Document, frozen=True):
     """The rate of one kind of copy, in equally long buckets."""
 
     kind: Annotated[str, field("Kind of copy.")]
@@ -330,7 +330,7 @@ class CopySeries(Document):
     max: Annotated[tuple[float, ...], field("Highest rate.", "B/s")]
 
 
-class Series(Document):
+class Series(Document, frozen=True):
     """Queues and copies of the analysed GPU over time, small enough to draw."""
 
     edges: Annotated[tuple[int, int], field("First and last instant of the buckets.", "ns")]
@@ -338,7 +338,7 @@ class Series(Document):
     copies: Annotated[tuple[CopySeries, ...], field("The kinds with the most bytes.")]
 
 
-class DeviceMemory(Document):
+class DeviceMemory(Document, frozen=True):
     """The peak of one device's memory."""
 
     device_type: Annotated[str, field("`cpu`, `cuda`, or the profiler's number.")]
@@ -360,7 +360,7 @@ class DeviceMemory(Document):
     ]
 
 
-class ClassOfPath(Document):
+class ClassOfPath(Document, frozen=True):
     """One class of work on the steps' critical path; means over the steps."""
 
     class_: Annotated[str, field("Class, as the table `critical_steps` has them.")] = msgspec.field(name="class")
@@ -370,7 +370,7 @@ class ClassOfPath(Document):
     saved_ns: Annotated[int | None, field("What that saves.", "ns")]
 
 
-class CriticalPath(Document):
+class CriticalPath(Document, frozen=True):
     """What the steps' time was spent on, one thing after the other."""
 
     steps: Annotated[int, field("Steps; 0: the whole trace.")]
@@ -378,7 +378,7 @@ class CriticalPath(Document):
     classes: Annotated[tuple[ClassOfPath, ...], field("By class.")]
 
 
-class LineTime(Document):
+class LineTime(Document, frozen=True):
     """GPU time by source line."""
 
     file: Annotated[str, field("File.")]
@@ -391,7 +391,7 @@ class LineTime(Document):
     share: Annotated[float, field("Of all GPU time.")]
 
 
-class OperatorTime(Document):
+class OperatorTime(Document, frozen=True):
     """GPU time by innermost operator."""
 
     op: Annotated[str | None, field("Operator; null for work that none launched.")]
@@ -401,7 +401,7 @@ class OperatorTime(Document):
     share: Annotated[float, field("Of all GPU time.")]
 
 
-class FlameBox(Document):
+class FlameBox(Document, frozen=True):
     """One box of a flame graph."""
 
     name: Annotated[str, field("Name shown.")]
@@ -411,7 +411,7 @@ class FlameBox(Document):
     parent: Annotated[int | None, field("Place in the list of the box below it.")]
 
 
-class Flame(Document):
+class Flame(Document, frozen=True):
     """A flame graph without its narrowest boxes."""
 
     total_ns: Annotated[int, field("Width of the root.", "ns")]
@@ -419,7 +419,7 @@ class Flame(Document):
     boxes: Annotated[tuple[FlameBox, ...], field("Parents before children.")]
 
 
-class Program(Document):
+class Program(Document, frozen=True):
     """Where in the program GPU and host time go."""
 
     by_line: Annotated[tuple[LineTime, ...] | None, field("By source line; null without a GPU.")]
@@ -428,14 +428,14 @@ class Program(Document):
     host_flame: Annotated[Flame | None, field("Host time.")]
 
 
-class SequenceEntry(Document):
+class SequenceEntry(Document, frozen=True):
     """Neighbouring activities of one name in a sequence."""
 
     name: Annotated[str, field("Short name.")]
     times: Annotated[int, field("How often one after the other.")]
 
 
-class Sequence(Document):
+class Sequence(Document, frozen=True):
     """A sequence of GPU activities that recurs under one operator or label."""
 
     kind: Annotated[str, field("`op` or `annotation`.")]
@@ -449,7 +449,7 @@ class Sequence(Document):
     left_out: Annotated[int, field("Entries beyond the first that are listed.")]
 
 
-class Overview(Document):
+class Overview(Document, frozen=True):
     """How long a step takes, where that time goes, and what takes it; the parts add up to the window."""
 
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
@@ -461,7 +461,7 @@ class Overview(Document):
     operators: Annotated[tuple[TopOperator, ...], field("The operators with the most time of their own.")] = ()
 
 
-class Placement(Document):
+class Placement(Document, frozen=True):
     """Operators of the steps by where they ran."""
 
     ops_total: Annotated[int, field("`ops_device` + `ops_host` + `ops_view`.")]
@@ -469,13 +469,11 @@ class Placement(Document):
     ops_host: Annotated[int, field("Worked on the host, by at least half of their time.")]
     ops_view: Annotated[int, field("Views and allocations.")]
     device_ns: Annotated[int | None, field("Summed length of GPU work that operators launched.", "ns")]
-    host_ns: Annotated[
-        int, field("Host time of operators that are neither, without what they called.", "ns")
-    ]
+    host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.", "ns")]
     view_ns: Annotated[int, field("Host time of views.", "ns")]
 
 
-class Precision(Document):
+class Precision(Document, frozen=True):
     """The compute kernels of the analysed GPU by number format, in summed kernel time."""
 
     kernel_ns: Annotated[Parts, field("By format: adds up to the time of all compute kernels.", "ns")]
@@ -489,7 +487,7 @@ class Precision(Document):
     kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.")] = ()
 
 
-class Lane(Document):
+class Lane(Document, frozen=True):
     """One lane of the picture of a step: its boxes as columns."""
 
     kind: Annotated[str, field("`host`, `calls`, `syncs`, `idle` or `stream`.")]
@@ -502,7 +500,7 @@ class Lane(Document):
     what: Annotated[tuple[int, ...], field("Place of each box's kind and name in `kinds` and `names`.")]
 
 
-class Timeline(Document):
+class Timeline(Document, frozen=True):
     """One step, the median one, as a picture shows it."""
 
     step: Annotated[int | None, field("The N of `ProfilerStep#N`.")]
@@ -516,7 +514,7 @@ class Timeline(Document):
     lanes: Annotated[tuple[Lane, ...], field("From top to bottom.")]
 
 
-class TraceSummary(Document):
+class TraceSummary(Document, frozen=True):
     """What one trace says. `device` is the GPU with the most activity time, which figures of one GPU are about."""
 
     path: Annotated[str, field("The trace file.")]
@@ -565,7 +563,7 @@ class TraceSummary(Document):
     findings: tuple[Finding, ...] = ()
 
 
-class Straggler(Document):
+class Straggler(Document, frozen=True):
     """The rank that the others wait for most."""
 
     rank: Annotated[int, field("Rank.")]
@@ -574,7 +572,7 @@ class Straggler(Document):
     delay_ns: Annotated[int, field("How much sooner its collectives could have begun.", "ns")]
 
 
-class MatchedName(Document):
+class MatchedName(Document, frozen=True):
     """Matched collectives of one name and group."""
 
     collective: Annotated[str, field("Collective.")]
@@ -583,7 +581,7 @@ class MatchedName(Document):
     wait_ns: Annotated[int, field("Waiting in them, over the ranks.", "ns")]
 
 
-class RankCollectives(Document):
+class RankCollectives(Document, frozen=True):
     """The collectives of all ranks."""
 
     total: Annotated[int, field("All of all ranks.")]
@@ -592,7 +590,7 @@ class RankCollectives(Document):
     by_name: Annotated[tuple[MatchedName, ...], field("By name and group, most waiting first.")]
 
 
-class RankAllReduce(Document):
+class RankAllReduce(Document, frozen=True):
     """All-reduces per step, medians over the ranks, beside what they should take at the measured bandwidth."""
 
     source: Annotated[str, field("`gpu` or `host`.")]
@@ -607,7 +605,7 @@ class RankAllReduce(Document):
     bus_bytes_per_s: Annotated[float | None, field("Measured bus bandwidth.", "B/s")]
 
 
-class Ranks(Document):
+class Ranks(Document, frozen=True):
     """How the ranks of one job differ."""
 
     count: Annotated[int, field("Ranks.")]
@@ -619,7 +617,7 @@ class Ranks(Document):
     findings: tuple[Finding, ...] = ()
 
 
-class TraceExcerpt(Document):
+class TraceExcerpt(Document, frozen=True):
     """The median step of a run's trace as a small trace of its own."""
 
     file: Annotated[str, field("Its file, beside the trace.")]
@@ -629,12 +627,12 @@ class TraceExcerpt(Document):
     left_out: Annotated[tuple[str, ...], field("Categories of events that were left out.")]
 
 
-class Summary(Document):
+class Summary(Document, frozen=True):
     """The content of summary.json."""
 
     schema_version: Annotated[int, field("Version of this document.")]
+    warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
-    warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")] = ()
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None
     trace_excerpt: Annotated[TraceExcerpt | None, field("Of a run's first repeat, an excerpt.")] = None
     error: Annotated[str | None, field("Why the traces of a run could not be read.")] = None

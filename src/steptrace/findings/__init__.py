@@ -10,10 +10,13 @@ times, and all runs.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
-from typing import Any, Final
+from typing import Final
 
-from steptrace.findings.model import Finding, Json, Rule, ranked, settle
+from msgspec.structs import replace
+
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.finding import Finding
+from steptrace.findings.model import Json, Rule, ranked, to_finding
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.sync_cost import SYNC_RULES
 from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
@@ -23,7 +26,6 @@ from steptrace.findings.trust import TRUST_RULES
 RULES: Final[tuple[Rule, ...]] = (*SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
 _OWN: Final = frozenset(rule.name for rule in RULES)
-_FIELDS: Final = tuple(field.name for field in fields(Finding))
 
 __all__ = [
     "RANK_RULES",
@@ -39,14 +41,14 @@ __all__ = [
 ]
 
 
-def with_findings(comparison: Json) -> dict[str, Any]:
-    """The comparison (the content of comparison.json) with its `findings` filled in."""
-    return {**comparison, "findings": [asdict(finding) for finding in find(comparison)]}
+def with_findings(comparison: Comparison) -> Comparison:
+    """The comparison with its `findings` filled in."""
+    return replace(comparison, findings=tuple(find(comparison)))
 
 
 def find(comparison: Json) -> list[Finding]:
     """All findings of a comparison: errors first, then the dearest (see `findings.model.ranked`)."""
-    own = [settle(rule, match) for rule in RULES for match in rule.find(comparison)]
+    own = [to_finding(rule, match) for rule in RULES for match in rule.find(comparison)]
     return ranked([*own, *_of_traces(comparison)], (*RULES, *TRACE_RULES, *RANK_RULES))
 
 
@@ -54,6 +56,5 @@ def _of_traces(comparison: Json) -> Iterator[Finding]:
     """What the traces of each variant add to what the comparison's own rules look at."""
     for variant in comparison["variants"]:
         for item in variant.get("trace_findings") or ():
-            if item["rule"] not in _OWN:
-                known = {name: item.get(name) for name in _FIELDS}
-                yield Finding(**known | {"evidence": tuple(item["evidence"]), "variant": variant["name"]})
+            if item.rule not in _OWN:
+                yield replace(item, variant=variant["name"])

@@ -3,13 +3,14 @@
 A cost is a ceiling: what a perfect remedy could save at most, and no sum, since one instant can have several causes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Severity = Literal["info", "warning", "high"]
+from steptrace.documents.finding import Finding, Severity, Source
+
 #: A comparison or one variant of it, as it stands in comparison.json; one trace's entry of summary.json, or all of it.
-Json = Mapping[str, Any]
+Json = Any
 
 NS_PER_MS: Final = 1e6
 #: What figures are for, in words; a trace without steps is looked at as a whole.
@@ -17,31 +18,6 @@ A_STEP: Final = "a step"
 
 #: The severest first.
 SEVERITIES: Final = ("high", "warning", "info")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One claim about a comparison or a trace, as it stands in comparison.json and summary.json.
-
-    `cost_ns_per_step` is an upper bound on what a remedy gains, None where that is not known, `cost_share` the same as
-    a share of the step (of the whole trace, where that marks no steps). `source` is the line of code, or the rank of a
-    finding on one among others; `variant` the variant concerned (None: the study, or a trace). `condition`
-    says when the rule fires, `basis` where its thresholds come from, `study` names the study that demonstrates it.
-    """
-
-    rule: str
-    severity: Severity
-    claim: str
-    cost_ns_per_step: int | None
-    source: dict[str, Any] | None
-    evidence: tuple[str, ...]
-    advice: str
-    counter_check: str
-    variant: str | None
-    cost_share: float | None = None
-    basis: str | None = None
-    study: str | None = None
-    condition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +32,7 @@ class Match:
     claim: str
     evidence: tuple[str, ...]
     cost_ns_per_step: float | None = None
-    source: dict[str, Any] | None = None
+    source: Source | None = None
     advice: str | None = None
     counter_check: str | None = None
     variant: str | None = None
@@ -85,7 +61,7 @@ class Rule:
     standing: Literal["error", "unpriced"] | None = None
 
 
-def settle(rule: Rule, match: Match) -> Finding:
+def to_finding(rule: Rule, match: Match) -> Finding:
     """The finding that a match of a rule is."""
     return Finding(
         rule=rule.name,

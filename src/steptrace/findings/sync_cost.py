@@ -6,10 +6,11 @@ wait can save at most.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+from steptrace.documents.finding import Source
 from steptrace.findings.model import A_STEP, Json, Match, Rule, duration, percent
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
@@ -72,9 +73,9 @@ def place(site: Json) -> str:
     return f"a place labelled '{site['label']}'" if site.get("label") else "a place without a source line"
 
 
-def _source(site: Json) -> dict[str, Any] | None:
+def _source(site: Json) -> Source | None:
     named = site.get("file") is not None and site.get("line") is not None
-    return {"file": site["file"], "line": site["line"]} if named else None
+    return Source(file=site["file"], line=site["line"]) if named else None
 
 
 def syncs_together(variant: Json) -> Iterator[Match]:

@@ -1,6 +1,5 @@
 """What an overview shows, as plain data, and how it is read from comparison.json and summary.json."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ FORMAT_NAMES: Final = {
 }
 _NS_PER_MS: Final = 1e6
 
-Json = Mapping[str, Any]
+Json = Any
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic
 from steptrace.report.trace_model import TraceView, build
 
 
-def write(summary: Mapping[str, Any], out: Path) -> None:
+def write(summary: Any, out: Path) -> None:
     """Write the page of a summary.json's content.
 
     Raises:
@@ -35,7 +35,7 @@ def write(summary: Mapping[str, Any], out: Path) -> None:
     partial.replace(out)  # never half a page
 
 
-def page_html(traces: Sequence[TraceView], ranks: Mapping[str, Any], warnings: Sequence[str] = ()) -> str:
+def page_html(traces: Sequence[TraceView], ranks: Any, warnings: Sequence[str] = ()) -> str:
     """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
     if len(traces) == 1:
         trace = traces[0]
@@ -112,7 +112,7 @@ _IDLE_PARTS: Final = {
 _IDLE_NAMES: Final = {"host": "the host had launched nothing"}
 
 
-def in_words(summary: Mapping[str, Any]) -> str:
+def in_words(summary: Any) -> str:
     """The page in a few lines of plain text: the headline of one trace, and the first finding of one or all."""
     traces = build(summary)
     together = [finding(item) for item in (summary.get("ranks") or {}).get("findings") or ()]
@@ -216,7 +216,7 @@ _NOT_MEASURED: Final = re.compile(
 _UNKNOWN: Final = "the trace holds nothing to measure it by"
 
 
-def _rank_topic(topic: RankTopic, ranks: Mapping[str, Any], traces: Sequence[TraceView]) -> Html:
+def _rank_topic(topic: RankTopic, ranks: Any, traces: Sequence[TraceView]) -> Html:
     charts = topic.charts(ranks, traces)
     body = render(topic.id, folder="topics", ranks=ranks, traces=traces, level=2, charts=charts)
     return render("trace_topic", id=topic.id, heading=topic.heading, level=2, terms=topic.terms, body=body)

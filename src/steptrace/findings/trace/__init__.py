@@ -4,10 +4,13 @@ A rule is data (see `findings.model.Rule`), one module a topic. A rule that has 
 the same cause; in a study the comparison's speaks. A figure that was not measured fires no rule.
 """
 
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
-from steptrace.findings.model import SEVERITIES, Finding, Json, Rule, ranked, settle
+from msgspec.structs import replace
+
+from steptrace.documents.finding import Finding
+from steptrace.documents.summary import Summary
+from steptrace.findings.model import SEVERITIES, Json, Rule, ranked, to_finding
 from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
 from steptrace.findings.trace.ceiling import held_to_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES
@@ -37,15 +40,11 @@ RANK_RULES: Final[tuple[Rule, ...]] = STRAGGLER_RULES
 __all__ = ["RANK_RULES", "TRACE_RULES", "find_in_ranks", "find_in_trace", "with_trace_findings"]
 
 
-def with_trace_findings(summary: Json) -> dict[str, Any]:
-    """The content of summary.json with the `findings` of every trace, and of the ranks together, filled in."""
-    filled = dict(summary)
-    filled["traces"] = [
-        {**entry, "findings": [asdict(finding) for finding in find_in_trace(entry)]} for entry in summary["traces"]
-    ]
-    if summary.get("ranks"):
-        filled["ranks"] = {**summary["ranks"], "findings": [asdict(finding) for finding in find_in_ranks(summary)]}
-    return filled
+def with_trace_findings(summary: Summary) -> Summary:
+    """The summary with the `findings` of every trace, and of the ranks together, filled in."""
+    traces = tuple(replace(entry, findings=tuple(find_in_trace(entry))) for entry in summary.traces)
+    ranks = None if summary.ranks is None else replace(summary.ranks, findings=tuple(find_in_ranks(summary)))
+    return replace(summary, traces=traces, ranks=ranks)
 
 
 def find_in_trace(entry: Json) -> list[Finding]:
@@ -54,7 +53,7 @@ def find_in_trace(entry: Json) -> list[Finding]:
     Symptoms are told from causes by what they take; the ceilings are then held to the critical path.
     """
     window = window_of(entry)
-    found = ranked((settle(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
+    found = ranked((to_finding(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
     return sorted((held_to_path(finding, window) for finding in found), key=_severest)
 
 
@@ -64,4 +63,4 @@ def _severest(finding: Finding) -> tuple[float, ...]:
 
 def find_in_ranks(summary: Json) -> list[Finding]:
     """All findings on how the ranks of a job differ, dearest first."""
-    return ranked((settle(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)
+    return ranked((to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)

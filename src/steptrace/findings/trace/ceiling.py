@@ -8,10 +8,12 @@ launch's latency on another, so that either alone gone saves less than both.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
-from steptrace.findings.model import Finding, Json, duration
+from msgspec.structs import replace
+
+from steptrace.documents.finding import Finding
+from steptrace.findings.model import Json, duration
 from steptrace.findings.trace.window import Window
 
 #: Below this share of a step nothing could be told from noise (the default noise floor).

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
+from steptrace.documents.finding import Source
 from steptrace.findings.model import Json, Match, Rule, duration, percent
 from steptrace.findings.trace.window import window_of
 
@@ -36,7 +37,7 @@ def _straggler(summary: Json) -> Iterator[Match]:
             ),
         ),
         cost_ns_per_step=min(delay_ns, step_ns),  # steps of two ranks can overlap by more than one step
-        source={"rank": found["rank"]},
+        source=Source(rank=found["rank"]),
         cost_share=min(delay_ns / step_ns, 1.0),
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)
