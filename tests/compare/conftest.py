@@ -9,6 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from documents import fill
+from steptrace.documents.base import write
+from steptrace.documents.summary import Summary
 from steptrace.record import Environment, RunRecord, Status, write_json, write_run, write_status, write_steps
 
 MS = 1_000_000
@@ -65,7 +68,7 @@ class StudyFolder:
         wait_ms = changes.pop("wait_ms", 0.0)
         profiled_ms = changes.pop("profiled_ms", [])
         if "summary" in changes:
-            write_json(run_dir / "summary.json", changes.pop("summary"))
+            self.add_summary(run_dir, changes.pop("summary"))
         write_status(run_dir, make_status(**{k: changes.pop(k) for k in ("started_at", "wall_s") if k in changes}))
         write_run(run_dir, self._record(variant, repeat, changes))
         all_ms = [50.0, *step_ms, *profiled_ms]
@@ -90,7 +93,7 @@ class StudyFolder:
 
     def add_summary(self, run_dir: Path, summary: Mapping[str, Any]) -> None:
         """What the analysis of the run's trace found."""
-        write_json(run_dir / "summary.json", dict(summary))
+        write(run_dir / "summary.json", fill(Summary, summary))
 
     def _record(self, variant: str, repeat: int, changes: dict[str, Any]) -> RunRecord:
         environment = Environment(**(ENVIRONMENT | changes.pop("environment", {})))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from steptrace.compare import compare
+from documents import compare
 from steptrace.record import Bandwidth, Communication, write_communication
 
 SAID = Communication(

@@ -4,25 +4,33 @@ from typing import Any
 
 import pytest
 
+from documents import fill
 from steptrace.compare.agreement import agreement
+from steptrace.documents.comparison import PredictedSite, SyncAgreement, UnknownPlace
 
 
-def site(line: int | None = 2, *, count: float = 1, **changes: Any) -> dict[str, Any]:
-    fields = {
+def site(line: int | None = 2, *, count: float = 1, **changes: Any) -> PredictedSite:
+    return fill(PredictedSite, place(line, count) | {"kind": "d2h_copy"} | changes)
+
+
+def unknown(**changes: Any) -> UnknownPlace:
+    return fill(UnknownPlace, place(2, 1) | changes)
+
+
+def place(line: int | None, count: float) -> dict[str, Any]:
+    return {
         "file": None if line is None else "lab/losses.py",
         "line": line,
         "function": "forward",
         "op": "aten::nonzero",
-        "kind": "d2h_copy",
         "phase": "forward",
         "code": "keep = mask.nonzero()",
         "count_per_step": count,
     }
-    return fields | changes
 
 
-def counts(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(row["predicted"], row["warned"], row["traced"]) for row in rows]
+def counts(rows: list[SyncAgreement]) -> list[tuple[Any, ...]]:
+    return [(row.predicted, row.warned, row.traced) for row in rows]
 
 
 def test_without_a_gpu_there_is_nothing_to_hold_a_prediction_against() -> None:
@@ -39,8 +47,8 @@ def test_places_are_joined_whatever_operator_and_phase_label_each_count_has() ->
     warned = [site(kind=None), site(kind=None, phase="backward"), site(kind=None, line=7)]
     rows = agreement(predicted, warned, traced, [])
     assert counts(rows) == [(1, 1, 1)] * 3
-    assert [row["phase"] for row in rows] == ["forward", "backward", "forward"]
-    assert not any(row["why"] for row in rows)
+    assert [row.phase for row in rows] == ["forward", "backward", "forward"]
+    assert not any(row.why for row in rows)
 
 
 def test_several_sites_of_one_line_are_one_row_per_kind() -> None:
@@ -53,32 +61,38 @@ def test_several_sites_of_one_line_are_one_row_per_kind() -> None:
 def test_warnings_tell_no_kind_and_go_to_the_waits_of_their_line() -> None:
     rows = agreement([site(), site(kind="h2d_copy")], [site(kind=None, count=3)], None, [])
     assert counts(rows) == [(1, 1, None), (1, 1, None), (0, 1, None)]
-    assert rows[2]["kind"] is None
+    assert rows[2].kind is None
 
 
 def test_a_trace_that_knows_only_the_function_is_joined_by_it() -> None:
     traced = site(1, code="def forward(self, output):", function="Loss.forward")
     (row,) = agreement([site()], None, [traced], [])
-    assert (row["line"], row["why"]) == (2, None)
+    assert (row.line, row.why) == (2, None)
 
 
 @pytest.mark.parametrize(
-    ("predicted", "warned", "traced", "unknown", "words"),
+    ("predicted", "warned", "traced", "not_judged", "words"),
     [
         ([site()], [], [site()], [], "does not see every wait"),
         ([site()], [site(kind=None)] * 2, [site()], [], "has nothing to wait for"),
         ([site()], None, [], [], "depends on the data"),
         ([], None, [site()], [], "knows of no wait here"),
         ([], None, [site(None)], [], "outside the program's own lines"),
-        ([], None, [site()], [site(op="lib::nms", reason="a custom operator")], "could not judge lib::nms: a custom"),
+        (
+            [],
+            None,
+            [site()],
+            [unknown(op="lib::nms", reason="custom")],
+            "could not judge lib::nms: custom",
+        ),
         ([], [site(kind=None)], None, [], "knows of no wait here"),
         ([], [site(kind=None)], [], [], "has nothing to wait for"),
     ],
 )
 def test_a_difference_has_its_reason(
-    predicted: list[Any], warned: list[Any] | None, traced: list[Any] | None, unknown: list[Any], words: str
+    predicted: list[Any], warned: list[Any] | None, traced: list[Any] | None, not_judged: list[Any], words: str
 ) -> None:
-    rows = agreement(predicted, warned, traced, unknown)
-    reasons = [row["why"] for row in rows if row["why"]]
+    rows = agreement(predicted, warned, traced, not_judged)
+    reasons = [row.why for row in rows if row.why]
     assert len(reasons) == 1
     assert words in reasons[0]

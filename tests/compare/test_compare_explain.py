@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from steptrace.compare import compare
+from documents import compare
 from steptrace.record import Status, write_json, write_status
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from steptrace.compare import compare
+from documents import compare
 from steptrace.record import write_input
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from steptrace.compare.study import compare
+from documents import compare
 from steptrace.memory_record import LiveTensors, OutOfMemory, RunMemory, write_memory
 from steptrace.record import write_status
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from steptrace.compare import compare
+from documents import compare
 
 MS = 1_000_000
 

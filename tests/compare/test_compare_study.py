@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steptrace.compare import compare
+from documents import compare
 from steptrace.errors import RecordError
 from steptrace.record import write_json, write_status
 

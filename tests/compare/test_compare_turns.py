@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from steptrace.compare import compare
+from documents import compare
 
 #: When the runs of the baseline and of a variant began, how many minutes each took, and what is said of it.
 CASES = [

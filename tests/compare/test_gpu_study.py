@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from builders import TraceBuilder
+from documents import compare
 from simulated import Program, simulate, time_of, without
 from steptrace import gates
 from steptrace.analysis import summarize, write_tables
-from steptrace.compare import compare
 from steptrace.findings import find
 
 US = 1_000

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from documents import fill
 from steptrace.compare.load import Measured, Run, Variant
 from steptrace.compare.waterfall import RESIDUAL, waterfall
+from steptrace.documents.summary import Summary
 from steptrace.stats import difference, run_times, typical
 
 NAMES = ("compute", "idle_sync", "idle_host")
@@ -28,7 +30,7 @@ def variant_of(name: str, runs: list[Any], kind: str = "gpu") -> Variant:
         if parts is not None:
             divided = {"kind": kind, "steps": steps, "window_ns": sum(parts)}
             divided["parts_ns"] = dict(zip(NAMES, parts, strict=True))
-        summary = {"traces": [{"step_parts": divided}]}
+        summary = fill(Summary, {"traces": [{"step_parts": divided}]})
         steps_ns = np.full(9, median_ns, dtype=np.int64)
         measured: Any = Measured(None, run_times(steps_ns), steps_ns, steps_ns, None, summary)  # type: ignore[arg-type]
         made.append(Run(repeat, Path("run"), "ok", None, measured))
@@ -45,19 +47,19 @@ def test_all_entries_add_up_to_the_measured_difference(before: list[Any], after:
     baseline, variant = variant_of("base", before), variant_of("v", after)
     found = waterfall(baseline, variant)
     delta = median_ns(variant) - median_ns(baseline)
-    assert sum(entry["delta_ns"] for entry in found["waterfall"]) == delta
-    assert found["step_difference"]["delta_ns"] == delta
-    assert [entry["category"] for entry in found["waterfall"]] == [*NAMES, RESIDUAL]
+    assert sum(entry.delta_ns for entry in found["waterfall"]) == delta
+    assert found["step_difference"].delta_ns == delta
+    assert [entry.category for entry in found["waterfall"]] == [*NAMES, RESIDUAL]
     for entry in found["waterfall"]:
-        assert entry["variant_ns"] - entry["baseline_ns"] == entry["delta_ns"]
-        assert (entry["low"] is None) == (min(len(before), len(after)) == 1)
+        assert entry.variant_ns - entry.baseline_ns == entry.delta_ns
+        assert (entry.low is None) == (min(len(before), len(after)) == 1)
 
 
 def test_runs_without_a_trace_count_for_the_difference_alone() -> None:
     baseline = variant_of("base", [(1_000, [600, 0, 300], 1), (1_200, None, 1)])
     variant = variant_of("v", [(800, [600, 0, 100], 1)])
     found = waterfall(baseline, variant)
-    by_name = {entry["category"]: entry["delta_ns"] for entry in found["waterfall"]}
+    by_name = {entry.category: entry.delta_ns for entry in found["waterfall"]}
     assert by_name == {"compute": 0, "idle_sync": 0, "idle_host": -200, RESIDUAL: median_ns(variant) - 1_095 + 200}
 
 
@@ -65,7 +67,7 @@ def test_traces_of_different_kinds_are_not_compared() -> None:
     runs = [(1_000, [1, 2, 3], 1)]
     found = waterfall(variant_of("base", runs), variant_of("v", runs, kind="host"))
     assert found["waterfall"] == []
-    assert found["step_difference"]["delta_ns"] == 0
+    assert found["step_difference"].delta_ns == 0
 
 
 def test_the_baseline_and_what_was_not_measured_have_no_waterfall() -> None:

@@ -36,7 +36,7 @@ def _unchecked(variant: Json) -> Iterator[Match]:
         yield Match(
             severity="high",
             claim="could not be held against the reference: the equivalence check failed",
-            evidence=_endings([result]),
+            evidence=_endings([result.get("failure") or {}]),
         )
 
 
@@ -46,7 +46,7 @@ def _out_of_memory(variant: Json) -> Iterator[Match]:
         yield Match(
             severity="high",
             claim=f"{len(runs)} of {len(variant['runs'])} runs ran out of memory",
-            evidence=_endings([{"repeat": run["repeat"]} | (run.get("error") or {}) for run in runs]),
+            evidence=_endings([{"repeat": run["repeat"], **(run.get("error") or {})} for run in runs]),
         )
 
 
@@ -58,7 +58,7 @@ def _failed_runs(variant: Json) -> Iterator[Match]:
         yield Match(
             severity="warning" if did_not_run else "high",
             claim=f"{len(failed)} of {total} runs " + ("are missing" if did_not_run else "did not end well"),
-            evidence=_endings([{"repeat": run["repeat"]} | (run.get("error") or {}) for run in failed]),
+            evidence=_endings([{"repeat": run["repeat"], **(run.get("error") or {})} for run in failed]),
         )
 
 
