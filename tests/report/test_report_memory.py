@@ -12,8 +12,8 @@ from steptrace.compare.study import compare
 from steptrace.findings import with_findings
 from steptrace.record import read_status, write_json
 from steptrace.report.build import load_study
+from steptrace.report.draw.memory import category_bars, fit_chart, memory_curve
 from steptrace.report.memory import memory
-from steptrace.report.memory_figures import category_bars, fit_chart, memory_curve
 from steptrace.report.notebook import render_study
 
 MIB = 2**20
