@@ -141,6 +141,17 @@ def test_the_script_ends_with_an_exit_code_when_a_cell_fails(
     assert "SystemExit: 0" in found.stderr
 
 
+def test_a_page_imports_neither_pandas_nor_a_kernel(make_study: MakeStudy, tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, steptrace.report.notebook as notebook\n"
+        "notebook.render_study(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))\n"
+        "print([name for name in ('pandas', 'scipy', 'torch', 'ipykernel', 'IPython') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(make_study("gpu")), str(tmp_path / "s.html")]
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"
+
+
 def test_output_on_stderr_stays_out_of_the_page(tmp_path: Path, own_notebook: Callable[..., Path]) -> None:
     own_notebook("index", "import sys\nprint('on stdout')\nprint('on stderr', file=sys.stderr)")
     render_index([], tmp_path / "index.html")

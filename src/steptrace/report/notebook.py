@@ -115,6 +115,7 @@ def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | No
         exclude_anchor_links=True,
         default_preprocessors=[],
     )
+    exporter.environment.bytecode_cache = jinja2.FileSystemBytecodeCache()
     resources: dict[str, Any] = {"title": title, "toc": toc, "home": home}
     # HTMLExporter's own method would parse the finished page once more, for images that it does not have.
     html, _ = TemplateExporter.from_notebook_node(exporter, notebook, resources)

@@ -170,8 +170,8 @@ def write(axes: Axes, where: tuple[float, float], text: str, **style: Any) -> No
     """Text at a share of the width and a height in pixels. Names hold underscores and dollars: no mathematics."""
     transform = axes.get_yaxis_transform()
     # The page's own colour behind the letters keeps grid lines out of them.
-    behind = {"facecolor": COLOURS["surface"], "edgecolor": "none", "pad": 1.0}
-    axes.text(*where, text, transform=transform, va="center_baseline", parse_math=False, bbox=behind, **style)
+    style = {"bbox": {"facecolor": COLOURS["surface"], "edgecolor": "none", "pad": 1.0}} | style
+    axes.text(*where, text, transform=transform, va="center_baseline", parse_math=False, **style)
 
 
 def tip(words: str) -> str:

@@ -16,7 +16,7 @@ def communication_bars(found: Mapping[str, Mapping[str, Any]]) -> InlineSvg | No
     rows = [(n, e) for n, e in found.items() if e["measured_ms"] is not None and e["exposed_ms"] is not None]
     if not rows:
         return None
-    legend = [("exposed", _EXPOSED), ("hidden", _HIDDEN), ("mark: expected at the measured bandwidth", INK)]
+    legend = [("exposed", _EXPOSED), ("hidden", _HIDDEN), ("mark: expected", INK)]
     alt = " ".join(
         f"{name}: expected {fmt.duration_ms(e['expected_ms'])}, measured {fmt.duration_ms(e['measured_ms'])}, exposed "
         f"{fmt.duration_ms(e['exposed_ms'])}."

@@ -127,7 +127,7 @@ def fit_chart(fit: Mapping[str, Any]) -> InlineSvg:
             axes.plot([x], [y], "o", color=COLOURS["blue"], markersize=8, gid=tip(f"{size}: {word}"))
             # The largest has its label; of the others those that leave room for the next.
             if index == len(peaks) - 1 or at(peaks[index + 1][0], 0)[0] - x >= _LABEL:
-                small(axes, (max(x, _LABEL / 2) / WIDTH, y - 13), word, ha="center")
-                small(axes, (x / WIDTH, floor + 12), str(size), ha="center")
+                small(axes, (max(x, _LABEL / 2) / WIDTH, y - 13), word, ha="center", bbox=None)
+                small(axes, (x / WIDTH, floor + 12), str(size), ha="center", bbox=None)
         told = ", ".join(f"{fmt.size_bytes(peak)} at {size}" for size, peak in peaks)
         return inline(figure, f"Peak against batch size: {told}.")
