@@ -152,6 +152,14 @@ def test_a_page_imports_neither_pandas_nor_a_kernel(make_study: MakeStudy, tmp_p
     assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"
 
 
+def test_the_styles_of_the_notebooks_outputs_stay_out_of_the_page(pages: dict[str, Path], page: str) -> None:
+    executed = pages["study"].with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert "<style>.jp-OutputArea-output {" in executed
+    assert ":root" not in executed
+    assert "jp-OutputArea" not in page
+    assert ":root" in page
+
+
 def test_output_on_stderr_stays_out_of_the_page(tmp_path: Path, own_notebook: Callable[..., Path]) -> None:
     own_notebook("index", "import sys\nprint('on stdout')\nprint('on stderr', file=sys.stderr)")
     render_index([], tmp_path / "index.html")

@@ -77,6 +77,12 @@ def render(template: str, *, folder: str = "components", **data: object) -> Html
     return Html(_environment().get_template(f"{folder}/{template}.html.j2").render(**data))
 
 
+def notebook_styles() -> Html:
+    """The page's style sheet for a notebook's outputs in Jupyter, and for nothing else in its window."""
+    css = (TEMPLATES / "components" / "page.css").read_text(encoding="utf-8").replace(":root", "&")
+    return Html(f"<style>.jp-OutputArea-output {{\n{css}}}</style>")
+
+
 def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:
     """A whole page around `body`; `toc` holds (id, heading) of its sections, `home` the way back to the index."""
     resources = {"title": title, "toc": toc, "home": home}

@@ -106,6 +106,7 @@ def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], pa
 
 def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | None) -> None:
     """Render an executed notebook with steptrace's template: cells become sections, code is left out."""
+    notebook.cells = [cell for cell in notebook.cells if "notebook-only" not in cell.metadata.get("tags", ())]
     toc = _mark_sections(notebook)
     folders = [str(TEMPLATES), *_templates_beside_nbconvert()]
     exporter = HTMLExporter(  # type: ignore[no-untyped-call]
