@@ -52,7 +52,7 @@ lock:
 	{ echo "-r requirements.lock"; build/lock/bin/pip freeze --exclude steptrace | sed 's/+cpu$$//' | grep -vxFf requirements.lock; } > requirements-dev.lock
 
 clean:
-	rm -rf results .snakemake reports/*.html build ext/giou/build
+	rm -rf results .snakemake reports/*.html reports/*.ipynb build ext/giou/build
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.lock pyproject.toml

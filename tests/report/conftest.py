@@ -458,7 +458,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     training_step(builder)
     summary.write_text(json.dumps(summarize([builder.write(folder / "mine.json.gz")])[0]))
     made = {name: folder / f"{name}.html" for name in ("study", "index", "trace")}
-    render_study(comparison, made["study"], folder / "study.ipynb")
-    render_index([comparison], made["index"], folder / "index.ipynb", imported=[summary])
+    render_study(comparison, made["study"])
+    render_index([comparison], made["index"], imported=[summary])
     trace_page.write(json.loads(summary.read_text()), made["trace"])
     return made

@@ -6,7 +6,8 @@ import pytest
 
 from steptrace.record import write_json
 from steptrace.report.build import load_study
-from steptrace.report.communication import communication, communication_bars
+from steptrace.report.communication import communication
+from steptrace.report.draw.communication import communication_bars
 
 
 def entry(**changes):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from steptrace.errors import RecordError
@@ -79,6 +80,14 @@ def test_a_broken_steps_file_is_one_clear_error(make_study: MakeStudy) -> None:
     path = make_study("cpu")
     (path.parent / "where" / "run1" / "steps.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(RecordError, match=r"where/run1/steps\.parquet"):
+        load_steps(load_study(path))
+
+
+def test_a_steps_file_without_a_column_is_one_clear_error(make_study: MakeStudy) -> None:
+    path = make_study("cpu")
+    file = path.parent / "where" / "run1" / "steps.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["step_ns"]), file)
+    with pytest.raises(RecordError, match=r"step times cannot be read.*step_ns"):
         load_steps(load_study(path))
 
 

@@ -10,8 +10,8 @@ from steptrace.report import changes
 from steptrace.report.build import load_study
 from steptrace.report.changes import foretold_words
 from steptrace.report.changes_model import Difference, Foretold
+from steptrace.report.draw.waterfall import signed_ms, waterfall_figure
 from steptrace.report.model import Study
-from steptrace.report.waterfall_figure import signed_ms, waterfall_figure
 
 Json = dict[str, Any]
 
@@ -115,7 +115,7 @@ def test_a_label_that_is_the_phase_stands_once(study_builder: Any) -> None:
 
 def test_the_lines_of_a_waterfall_keep_out_of_the_labels() -> None:
     at = [Difference("data", -1.0, None, None, 10.0, 9.0), Difference("loss", -1.0, None, None, 3.0, 2.0)]
-    svg = waterfall_figure(at, Difference(None, -2.0, None, None, 13.0, 11.0), "w")
+    svg = waterfall_figure(at, Difference(None, -2.0, None, None, 13.0, 11.0))
     lines = [
         (float(y1), float(y2))
         for x1, y1, x2, y2 in re.findall(r'd="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', svg)

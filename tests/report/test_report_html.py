@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from steptrace.report import figures, html, overview
+from steptrace.report import html, overview
 from steptrace.report.build import finding, load_steps, load_study
+from steptrace.report.draw import steps as draw
 from steptrace.report.markup import breakable, inline_code, sentence
 
 MakeStudy = Callable[[str], Path]
@@ -89,7 +90,7 @@ def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_st
     cells = row(html.variants_table(study), "ignore_index")
     assert cells[4] == "faster differs"
     assert cells[8] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient 8.0e-03 (tolerance 1.0e-04)"
-    assert "faster, but differs" in figures.ratios(study)
+    assert "faster, but differs" in draw.ratios(study)
 
 
 def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeStudy) -> None:
@@ -288,17 +289,17 @@ def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
 def test_charts_are_the_same_bytes_for_the_same_data(make_study: MakeStudy) -> None:
     study = load_study(make_study("gpu"))
     steps = load_steps(study)
-    assert figures.step_times(study, steps) == figures.step_times(study, steps)
-    assert figures.ratios(study) == figures.ratios(study)
+    assert draw.step_times(study, steps) == draw.step_times(study, steps)
+    assert draw.ratios(study) == draw.ratios(study)
     assert overview.step_parts(study) == overview.step_parts(study)
 
 
 def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
     study = load_study(make_study("cpu"))
     charts = [
-        figures.step_times(study, load_steps(study)),
-        figures.ratios(study),
-        figures.steps_in_order(study, load_steps(study)),
+        draw.step_times(study, load_steps(study)),
+        draw.ratios(study),
+        draw.steps_in_order(study, load_steps(study)),
         overview.step_parts(study),
     ]
     for chart in charts:
@@ -315,7 +316,7 @@ def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
     name = "a" * 40 + "b" * 40
     study_builder.add(name, [1.0, 1.1])
     study = load_study(study_builder.write())
-    chart = figures.step_times(study, load_steps(study))
+    chart = draw.step_times(study, load_steps(study))
     assert re.search(r">a+…b+</text>", chart)
     assert name in html.variants_table(study)
 
@@ -326,7 +327,7 @@ def test_steps_beyond_the_axis_are_counted_at_its_edge(study_builder: Any) -> No
     (run,) = load_steps(study)
     run.ms[~run.left_out] = 10.0
     run.ms[50] = 400.0
-    chart = figures.step_times(study, [run])
+    chart = draw.step_times(study, [run])
     assert "1 to 400 ms ▸" in chart
 
 

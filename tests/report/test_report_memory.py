@@ -12,8 +12,8 @@ from steptrace.compare.study import compare
 from steptrace.findings import with_findings
 from steptrace.record import read_status, write_json
 from steptrace.report.build import load_study
+from steptrace.report.draw.memory import category_bars, fit_chart, memory_curve
 from steptrace.report.memory import memory
-from steptrace.report.memory_figures import category_bars, fit_chart, memory_curve
 from steptrace.report.notebook import render_study
 
 MIB = 2**20
@@ -170,7 +170,7 @@ def test_an_out_of_memory_ends_in_a_page(study_out_of_memory: Path):
     assert entry["memory"]["capacity_bytes"] == 150 * MIB
     assert entry["memory"]["oom"]["phase"] == "forward"
     page = folder.parent.parent / "oom.html"
-    render_study(folder / "comparison.json", page, folder / "report.ipynb")
+    render_study(folder / "comparison.json", page)
     text = text_of(page.read_text())
     assert "ran out of memory in the forward pass, at a batch of 64" in text
     assert "What was alive" in text

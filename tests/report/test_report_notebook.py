@@ -1,16 +1,22 @@
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from steptrace.errors import RecordError, ReportError
 from steptrace.report import notebook
 from steptrace.report.notebook import find_notebook, render_index, render_study, without_empty_sections
 
 MakeStudy = Callable[[str], Path]
+
+SOURCES = str(Path(notebook.__file__).parents[2])
 
 #: Whatever makes a browser fetch something: none of it may point outside the file.
 LOADS = re.compile(
@@ -74,12 +80,6 @@ def test_the_committed_notebooks_hold_no_outputs() -> None:
         assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
-def test_the_executed_notebook_is_kept(pages: dict[str, Path]) -> None:
-    kept = nbformat.read(pages["study"].with_suffix(".ipynb"), as_version=4)
-    assert "COMPARISON = " in kept.cells[0].source
-    assert any(cell.get("outputs") for cell in kept.cells)
-
-
 def test_the_index_links_to_every_study(pages: dict[str, Path]) -> None:
     page = pages["index"].read_text(encoding="utf-8")
     assert '<a href="masked_loss.html">Losses that break</a>' in page
@@ -87,61 +87,129 @@ def test_the_index_links_to_every_study(pages: dict[str, Path]) -> None:
     assert 'href="results/traces/mine/report.html"' in page
 
 
-def test_a_failing_cell_gives_the_whole_error_and_keeps_the_notebook(
-    make_study: MakeStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def own_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Gives the working folder a notebook of these cells, the first of which is for parameters."""
+
+    def write(name: str, *sources: str, tags: list[str] | None = None) -> Path:
+        v4 = nbformat.v4
+        tagged = {"tags": ["parameters"] if tags is None else tags}
+        cells = [v4.new_code_cell("", metadata=tagged), *(v4.new_code_cell(source) for source in sources)]
+        path = tmp_path / "reports" / "notebooks" / f"{name}.ipynb"
+        path.parent.mkdir(parents=True)
+        nbformat.write(v4.new_notebook(cells=cells), path)
+        monkeypatch.chdir(tmp_path)
+        return path
+
+    return write
+
+
+def test_an_error_in_a_cell_names_notebook_and_cell_and_leaves_no_page(
+    make_study: MakeStudy, tmp_path: Path, own_notebook: Callable[..., Path]
 ) -> None:
-    cells = [
-        nbformat.v4.new_code_cell("COMPARISON = ''", metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell("def broken():\n    return {}['no such key']\n\nbroken()"),
-    ]
-    for cell in cells:
-        cell["id"] = f"cell-{cells.index(cell)}"
-    folder = tmp_path / "reports" / "notebooks"
-    folder.mkdir(parents=True)
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "study.ipynb")
-    monkeypatch.chdir(tmp_path)
-    log, out = tmp_path / "logs" / "study.ipynb", tmp_path / "study.html"
+    path = own_notebook("study", "def broken():\n    return {}['no such key']\n\nbroken()")
+    out = tmp_path / "study.html"
     with pytest.raises(ReportError) as caught:
-        render_study(make_study("single"), out, log)
+        render_study(make_study("single"), out)
     message = str(caught.value)
+    assert f"{path}: cell 2 failed" in message
     assert "KeyError: 'no such key'" in message
     assert "return {}['no such key']" in message
-    assert "\x1b" not in message
-    assert str(log) in message
+    assert 'File "study.ipynb, cell 2", line 4' in message
+    assert "cells.py" not in message
+    assert "COMPARISON = 'single/results/" in message
     assert not out.exists()
-    outputs = nbformat.read(log, as_version=4).cells[1].outputs
-    assert outputs[0].ename == "KeyError"
 
 
-def test_a_librarys_remarks_stay_out_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = [
-        nbformat.v4.new_code_cell("", id="a", metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell("import sys\nprint('my own words')\nprint('a remark', file=sys.stderr)", id="b"),
+def test_the_script_ends_with_an_exit_code_when_a_cell_fails(
+    make_study: MakeStudy, tmp_path: Path, own_notebook: Callable[..., Path]
+) -> None:
+    own_notebook("study", "import sys; sys.exit(0)")
+    script = Path(__file__).parents[2] / "workflow/scripts/report.py"
+    command = [
+        sys.executable,
+        str(script),
+        "study",
+        str(make_study("single").parent),
+        "--out",
+        str(tmp_path / "s.html"),
     ]
-    folder = tmp_path / "reports" / "notebooks"
-    folder.mkdir(parents=True)
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "index.ipynb")
-    monkeypatch.chdir(tmp_path)
-    render_index([], tmp_path / "index.html", tmp_path / "index.ipynb")
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert found.returncode == 2
+    assert "cell 2 failed" in found.stderr
+    assert "SystemExit: 0" in found.stderr
+
+
+def test_a_page_imports_neither_pandas_nor_a_kernel(make_study: MakeStudy, tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, steptrace.report.notebook as notebook\n"
+        "notebook.render_study(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))\n"
+        "print([name for name in ('pandas', 'scipy', 'torch', 'ipykernel', 'IPython') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(make_study("gpu")), str(tmp_path / "s.html")]
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"
+
+
+def test_the_styles_of_the_notebooks_outputs_stay_out_of_the_page(pages: dict[str, Path], page: str) -> None:
+    executed = pages["study"].with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert "<style>.jp-OutputArea-output {" in executed
+    assert ":root" not in executed
+    assert "jp-OutputArea" not in page
+    assert ":root" in page
+
+
+def test_output_on_stderr_stays_out_of_the_page(tmp_path: Path, own_notebook: Callable[..., Path]) -> None:
+    own_notebook("index", "import sys\nprint('on stdout')\nprint('on stderr', file=sys.stderr)")
+    render_index([], tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "my own words" in page
-    assert "a remark" not in page
-    assert "a remark" in (tmp_path / "index.ipynb").read_text(encoding="utf-8")
+    assert "on stdout" in page
+    assert "on stderr" not in page
 
 
-def test_a_missing_comparison_is_told_before_a_kernel_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebook, "_execute", lambda *_: pytest.fail("a kernel was started"))
+def test_a_missing_comparison_is_an_error_before_a_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "_execute", lambda *_: pytest.fail("a cell was run"))
     with pytest.raises(RecordError, match="does not exist"):
-        render_study(tmp_path / "comparison.json", tmp_path / "a.html", tmp_path / "a.ipynb")
+        render_study(tmp_path / "comparison.json", tmp_path / "a.html")
 
 
-def test_a_notebook_without_a_parameters_cell_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "reports" / "notebooks"
-    folder.mkdir(parents=True)
-    nbformat.write(nbformat.v4.new_notebook(), folder / "index.ipynb")
-    monkeypatch.chdir(tmp_path)
+def test_a_notebook_without_a_parameters_cell_is_an_error(tmp_path: Path, own_notebook: Callable[..., Path]) -> None:
+    own_notebook("index", tags=[])
     with pytest.raises(ReportError, match="parameters"):
-        render_index([], tmp_path / "index.html", tmp_path / "index.ipynb")
+        render_index([], tmp_path / "index.html")
+
+
+def test_the_executed_notebook_runs_again_in_jupyter_and_goes_on_with_typed_tables(
+    make_study: MakeStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison = make_study("gpu")
+    out = tmp_path / "moved" / "reports" / "study.html"
+    render_study(comparison, out)
+    again = nbformat.read(out.with_suffix(".ipynb"), as_version=4)
+    nbformat.validate(again)
+    assert str(tmp_path) not in again.cells[0].source  # results and pages can be moved together
+    built = [cell.outputs for cell in again.cells if cell.cell_type == "code"]
+    more = (
+        "import pandas as pd\n"
+        "from steptrace.schema import STEPS_OF_RUN, validate\n"
+        "runs = sorted(study.path.parent.glob('*/run*/steps.parquet'))\n"
+        "steps = pd.concat([validate(pd.read_parquet(run), STEPS_OF_RUN) for run in runs])\n"
+        "print(len(runs), steps['step_ns'].dtype, bool((steps['step_ns'] > 0).all()))"
+    )
+    again.cells.append(nbformat.v4.new_code_cell(more))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("PYTHONPATH", SOURCES)
+    NotebookClient(again, resources={"metadata": {"path": str(out.parent)}}).execute()
+    *rerun, last = [cell.outputs for cell in again.cells if cell.cell_type == "code"]
+    assert [_html(outputs) for outputs in rerun] == [_html(outputs) for outputs in built]
+    assert sum(bool(_html(outputs)) for outputs in rerun) >= 10
+    runs = len(list(comparison.parent.glob("*/run*/steps.parquet")))
+    assert last[0].text == f"{runs} int64 True\n"
+
+
+def _html(outputs: list[nbformat.NotebookNode]) -> list[str]:
+    return [output.data["text/html"] for output in outputs if "data" in output and "text/html" in output.data]
 
 
 def test_nbconverts_templates_are_found_after_an_installation_into_a_folder(

@@ -45,7 +45,8 @@ rule report:
         comparison="results/{study}/comparison.json",
         summaries=of_study(run_files("summary.json")),
     output:
-        "reports/{study}.html",
+        page="reports/{study}.html",
+        notebook="reports/{study}.ipynb",  # executed: opens in Jupyter and runs again on results/
     log:
         "results/{study}/report.log",
     resources:
@@ -54,7 +55,7 @@ rule report:
         code=REPORT_CODE,
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" study results/{wildcards.study} --out {output} 2>&1 | tee {log}
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" study results/{wildcards.study} --out {output.page} 2>&1 | tee {log}
         """
 
 

@@ -18,7 +18,7 @@ cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
 
 python=${PYTHON:-$([ -x .venv/bin/python ] && echo "$root/.venv/bin/python" || echo python3)}
-# Absolute, since studies and notebooks run elsewhere.
+# Absolute, since studies run elsewhere.
 more=$(tr : '\n' <<<"${PYTHONPATH:-}" | sed '/^$/d' | xargs -rd '\n' realpath -m | paste -sd:)
 export PYTHONPATH="$root/src:$root/ext/giou/python${more:+:$more}"
 stage=${STAGE:-all}

@@ -16,10 +16,9 @@ options = parser.parse_args()
 
 try:
     if options.what == "study":
-        folder = options.files[0]
-        render_study(folder / "comparison.json", options.out, folder / "report.ipynb")
+        render_study(options.files[0] / "comparison.json", options.out)
     else:
-        render_index(options.files, options.out, Path("results/index.ipynb"), options.traces)
+        render_index(options.files, options.out, options.traces)
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

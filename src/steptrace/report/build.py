@@ -292,11 +292,14 @@ def _steps_path(comparison: Path, run: Run) -> Path | None:
 
 def _read_steps(path: Path, run: Run) -> RunSteps:
     try:
-        table = pq.read_table(path, columns=["phase", "step", "step_ns"]).sort_by("step")
+        # `read_table`, `sort_by` and `to_numpy` would import all of pandas.
+        with pq.ParquetFile(path) as file:
+            columns = file.read(columns=["phase", "step", "step_ns"]).to_pydict()
+        order = np.argsort(columns["step"], kind="stable")
+        phase = np.array(columns["phase"])[order]
+        ms = np.array(columns["step_ns"], dtype=np.float64)[order] / 1e6
     except (OSError, pa.ArrowInvalid, KeyError) as error:
         raise RecordError(f"step times cannot be read ({error})", where=path, next_step="run the study again") from None
-    phase = np.array(table["phase"].to_pylist())
-    ms = table["step_ns"].to_numpy().astype(np.float64) / 1e6
     unprofiled = phase != "profiled"
     left_out = phase == "warmup"
     first_timed = int(np.argmax(phase == "timed")) if bool((phase == "timed").any()) else len(phase)

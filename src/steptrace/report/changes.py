@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report.changes_model import Difference, Foretold
+from steptrace.report.draw.waterfall import CATEGORY_NAMES, waterfall_figure
 from steptrace.report.markup import Html, render
 from steptrace.report.model import Study, Variant
-from steptrace.report.waterfall_figure import CATEGORY_NAMES, waterfall_figure
 
 #: More variants than this start folded.
 _MANY = 4
@@ -19,7 +19,7 @@ def waterfall(study: Study) -> Html:
     kind = "gpu" if any(part.category == "compute" for v in shown for part in v.changes.waterfall) else "host"
     return render(
         "waterfall",
-        blocks=[_block(variant, study, index) for index, variant in enumerate(shown)],
+        blocks=[_block(variant, study) for variant in shown],
         kind=kind,
         many=len(shown) > _MANY,
         names=CATEGORY_NAMES,
@@ -28,7 +28,7 @@ def waterfall(study: Study) -> Html:
     )
 
 
-def _block(variant: Variant, study: Study, index: int) -> dict[str, object]:
+def _block(variant: Variant, study: Study) -> dict[str, object]:
     total = variant.changes.total
     assert total is not None
     parts = [part for part in variant.changes.waterfall if part.shows]
@@ -38,7 +38,7 @@ def _block(variant: Variant, study: Study, index: int) -> dict[str, object]:
         "parts": parts,
         "total": total,
         "unit": fmt.unit_for_ms(_sizes([*parts, total])),
-        "chart": waterfall_figure(parts, total, f"waterfall-{index}"),
+        "chart": waterfall_figure(parts, total),
     }
 
 

@@ -1,17 +1,15 @@
 """The section "Communication" of a study's page: what all-reduces should take, what they took, and what hid them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
-
-from markupsafe import escape
 
 from steptrace.errors import RecordError
 from steptrace.record import read_json
 from steptrace.report import format as fmt
 from steptrace.report.definitions import Definition
+from steptrace.report.draw.communication import communication_bars
 from steptrace.report.markup import Html, render
 from steptrace.report.model import Study
-from steptrace.report.svg import WIDTH, InlineSvg, shorten
 
 #: From here on the measured time is far enough above the expected one to say so.
 FAR_ABOVE: Final = 1.5
@@ -48,8 +46,6 @@ TERMS: Final = (
         "That of the slowest rank, step by step. All ranks begin the timed block together.",
     ),
 )
-
-_TOP, _ROW, _BAR = 25.0, 46.0, 16.0
 
 
 def communication(study: Study) -> Html | None:
@@ -91,67 +87,3 @@ def _sentences(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
             hidden = "" if entry["overlap"] is None else f", {fmt.share(entry['overlap'])} of it hidden"
             told.append(f"`{name}` has all-reduces under way for {fmt.multiple(ratio)} the expected time{hidden}.")
     return told
-
-
-def communication_bars(found: Mapping[str, Mapping[str, Any]]) -> InlineSvg | None:
-    """A bar a variant, its hidden part pale and its exposed part full, with a mark at the expected time."""
-    rows = [(n, e) for n, e in found.items() if e["measured_ms"] is not None and e["exposed_ms"] is not None]
-    if not rows:
-        return None
-    longest = max(max(e["measured_ms"], e["expected_ms"] or 0) for _, e in rows) or 1.0
-    height = _TOP + _ROW * len(rows)
-    said = " ".join(
-        f"{name}: expected {fmt.duration_ms(e['expected_ms'])}, measured {fmt.duration_ms(e['measured_ms'])}, exposed "
-        f"{fmt.duration_ms(e['exposed_ms'])}."
-        for name, e in rows
-    )
-    head = f'<svg role="img" aria-label="All-reduce per step. {escape(said)}" viewBox="0 0 {WIDTH:g} {height:g}"'
-    parts = [f'{head} class="chart">', *_legend()]
-    for index, (name, e) in enumerate(rows):
-        parts += _bar(_TOP + index * _ROW, name, e, WIDTH / longest)
-    return InlineSvg("".join([*parts, "</svg>"]))
-
-
-_FULL, _PALE = 'fill="var(--orange)"', 'fill="var(--orange)" fill-opacity="0.35"'
-_BOLD, _SMALL = 'font-weight="bold" font-size="12" fill="var(--ink)"', 'font-size="11" fill="var(--muted)"'
-
-
-def _bar(top: float, name: str, entry: Mapping[str, Any], scale: float) -> list[str]:
-    exposed, measured, expected = entry["exposed_ms"], entry["measured_ms"], entry["expected_ms"]
-    hidden, y = measured - exposed, top + 20
-    parts = [
-        _text(0, top + 14, shorten(name), _BOLD),
-        _text(WIDTH, top + 14, fmt.duration_ms(measured), f'text-anchor="end" {_SMALL}'),
-        _rect((0, y, exposed * scale, _BAR), _FULL, f"exposed: {fmt.duration_ms(exposed)}"),
-        _rect((exposed * scale, y, hidden * scale, _BAR), _PALE, f"hidden: {fmt.duration_ms(hidden)}"),
-    ]
-    if expected is not None:
-        x = min(max(expected * scale, 1.0), WIDTH - 1)
-        parts.append(_mark(x, y - 3, _BAR + 6, f"expected: {fmt.duration_ms(expected)}"))
-    return parts
-
-
-def _legend() -> Sequence[str]:
-    return [
-        _rect((0, 2, 11, 11), _FULL, "exposed"),
-        _text(16, 12, "exposed", _SMALL),
-        _rect((90, 2, 11, 11), _PALE, "hidden"),
-        _text(106, 12, "hidden", _SMALL),
-        _mark(180, 0, 15, "expected"),
-        _text(189, 12, "expected at the measured bandwidth", _SMALL),
-    ]
-
-
-def _text(x: float, y: float, text: str, style: str) -> str:
-    return f'<text x="{x:g}" y="{y:g}" {style}>{escape(text)}</text>'
-
-
-def _rect(place: tuple[float, float, float, float], style: str, title: str) -> str:
-    x, y, width, height = place
-    at = f'x="{x:.2f}" y="{y:g}" width="{width:.2f}" height="{height:g}"'
-    return f"<rect {at} {style}><title>{escape(title)}</title></rect>"
-
-
-def _mark(x: float, y: float, height: float, title: str) -> str:
-    style = 'stroke="var(--ink)" stroke-width="2" fill="none"'
-    return f'<path d="M{x:.2f} {y:g}v{height:g}" {style}><title>{escape(title)}</title></path>'

@@ -7,11 +7,11 @@ from typing import Any
 
 from steptrace.diff.words import nothing_differs, unknown
 from steptrace.report import format as fmt
-from steptrace.report import parts_figures
 from steptrace.report.definitions import Definition
+from steptrace.report.draw import parts as draw
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.markup import page, render
 from steptrace.report.model import Part
-from steptrace.report.svg import InlineSvg
 
 #: How many rows of a topic the page lists; diff.json has all.
 MOST_ROWS = 40
@@ -121,4 +121,4 @@ def _chart(found: Mapping[str, Any]) -> InlineSvg | None:
     if not known:
         return None
     rows = [(side.upper(), [Part(part, total[side] / fmt.NS_PER_MS) for part, total in known]) for side in ("a", "b")]
-    return parts_figures.stacked_bars(rows, "diff-parts", f"ms per profiled {found['unit']}, medians")
+    return draw.stacked_bars(rows, f"ms per profiled {found['unit']}, medians")

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from steptrace.report import definitions as defs
-from steptrace.report import figures, headline
 from steptrace.report import format as fmt
+from steptrace.report import headline
 from steptrace.report.build import load_steps
+from steptrace.report.draw import steps as draw
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.markup import Html, render
 from steptrace.report.model import Finding, IndexEntry, Part, RunError, RunSteps, Study, Variant
 from steptrace.report.sites import Site
-from steptrace.report.svg import InlineSvg
 
 #: Above this, the trace figures describe a step that the profiler has changed.
 PROFILED_WARNING = 1.10
@@ -152,9 +153,9 @@ def comparison_charts(study: Study) -> Html:
     return render(
         "comparison_charts",
         study=study,
-        distribution=figures.step_times(study, steps) if any(run.timed.size for run in steps) else None,
-        ratios=figures.ratios(study) if has_ratio else None,
-        in_order=figures.steps_in_order(study, steps) if any(run.timed.size for run in steps) else None,
+        distribution=draw.step_times(study, steps) if any(run.timed.size for run in steps) else None,
+        ratios=draw.ratios(study) if has_ratio else None,
+        in_order=draw.steps_in_order(study, steps) if any(run.timed.size for run in steps) else None,
         without_steps=_runs_without_steps(study, steps),
     )
 

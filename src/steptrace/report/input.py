@@ -2,11 +2,11 @@
 
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
+from steptrace.report.draw.parts import PART_NAMES, stacked_bars
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.input_model import LOADING_PARTS
 from steptrace.report.markup import Html, render
 from steptrace.report.model import Part, Study, Variant
-from steptrace.report.parts_figures import PART_NAMES, stacked_bars
-from steptrace.report.svg import InlineSvg
 
 
 def input_pipeline(study: Study) -> Html | None:
@@ -52,9 +52,9 @@ def _waits(variants: list[Variant]) -> InlineSvg | None:
         rest = max(found.step_ms - found.wait_ms, 0.0)  # a step by CUDA events can be shorter than the host's wait
         named = {"waiting": found.counted_ms, "hidden_wait": found.wait_ms - found.counted_ms, "rest": rest}
         rows.append((variant.name, [Part(name, ms) for name, ms in named.items()]))
-    return stacked_bars(rows, "input-waits", "ms per unprofiled step, mean") if rows else None
+    return stacked_bars(rows, "ms per unprofiled step, mean") if rows else None
 
 
 def _parts(variants: list[Variant]) -> InlineSvg:
     rows = [(v.name, [Part(name, ms) for name, ms in _loading(v).items() if ms is not None]) for v in variants]
-    return stacked_bars(rows, "input-parts", "ms of work per batch")
+    return stacked_bars(rows, "ms of work per batch")

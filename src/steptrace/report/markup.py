@@ -44,6 +44,7 @@ def breakable(name: str) -> Markup:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
+        bytecode_cache=jinja2.FileSystemBytecodeCache(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -74,6 +75,12 @@ def _environment() -> jinja2.Environment:
 def render(template: str, *, folder: str = "components", **data: object) -> Html:
     """One component of templates/components (or of another folder of templates) with its data."""
     return Html(_environment().get_template(f"{folder}/{template}.html.j2").render(**data))
+
+
+def notebook_styles() -> Html:
+    """The page's style sheet for a notebook's outputs in Jupyter, and for nothing else in its window."""
+    css = (TEMPLATES / "components" / "page.css").read_text(encoding="utf-8").replace(":root", "&")
+    return Html(f"<style>.jp-OutputArea-output {{\n{css}}}</style>")
 
 
 def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:

@@ -8,8 +8,8 @@ from steptrace.errors import RecordError
 from steptrace.record import read_json
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
+from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve
 from steptrace.report.markup import Html, render
-from steptrace.report.memory_figures import CATEGORIES, category_bars, fit_chart, memory_curve
 from steptrace.report.model import Study
 
 #: More curves than this start folded.

@@ -1,4 +1,4 @@
-"""What a page shows, as plain data: read from JSON by build.py, rendered by html.py and figures.py.
+"""What a page shows, as plain data: read from JSON by build.py, rendered by html.py and draw/.
 
 A field is None where a thing was not measured. Times are in the unit their name ends in.
 """

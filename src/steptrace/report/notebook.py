@@ -1,64 +1,52 @@
 """The report's pages: a notebook of reports/notebooks executed on its data and rendered to one self-contained file.
 
-The notebook holds the page's order and its few sentences; its cells call steptrace.report. Whoever wants to look closer
-copies it and goes on from there. The executed notebook is kept as a log, whether it got to its end or not.
+The notebook holds the page's order and its few sentences; its cells call steptrace.report. The executed notebook of a
+study lies beside its page: it opens in Jupyter and runs again on results/.
 """
 
+import contextlib
 import os
 import re
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import nbconvert
-import nbformat
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, DeadKernelError
-from nbconvert import HTMLExporter
-from nbformat import NotebookNode
+from nbconvert import HTMLExporter, TemplateExporter
+from nbformat import NotebookNode, v4
 
 from steptrace.errors import ReportError
 from steptrace.report.build import load_study
+from steptrace.report.cells import CellError, run_cells
 from steptrace.report.markup import TEMPLATES
 
-#: A page takes seconds; a notebook that someone extended may take longer.
-CELL_TIMEOUT_S = 600
-#: A unix socket's path may have 107 bytes, of which the kernel's own names take about 30.
-_LONGEST_SOCKET_FOLDER = 60
-
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
 
-def render_study(comparison: Path, out: Path, log: Path) -> None:
-    """Write a study's page.
+def render_study(comparison: Path, out: Path) -> None:
+    """Write a study's page, and beside it the executed notebook (.ipynb) that it was made of.
 
     Args:
         comparison: the study's comparison.json; the runs' steps.parquet are found beside it.
         out: the page, one HTML file.
-        log: the executed notebook (.ipynb), for looking closer and for errors.
 
     Raises:
         RecordError: comparison.json is missing or not what compare writes.
         ReportError: a cell of the notebook failed; the message holds the whole traceback.
     """
-    study = load_study(comparison)  # a clear error before a kernel is started
-    notebook = _execute(find_notebook("study"), {"COMPARISON": str(comparison.resolve())}, log)
+    study = load_study(comparison)  # a clear error before a cell runs
+    notebook = _execute(find_notebook("study"), {"COMPARISON": _relative(comparison, out)}, out.parent)
+    _write(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
     _write_page(notebook, out, title=f"{study.title} – steptrace", home="index.html")
 
 
-def render_index(comparisons: Sequence[Path], out: Path, log: Path, imported: Sequence[Path] = ()) -> None:
+def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = ()) -> None:
     """Write the index of all studies.
 
     Args:
         comparisons: the studies' comparison.json files. A study's page is `<study>.html` beside `out`.
         out: the page, one HTML file.
-        log: the executed notebook (.ipynb).
         imported: summary.json files of imported traces. Their page is the report.html beside each.
 
     Raises:
@@ -66,11 +54,16 @@ def render_index(comparisons: Sequence[Path], out: Path, log: Path, imported: Se
         ReportError: a cell of the notebook failed.
     """
     parameters = {
-        "COMPARISONS": [str(path.resolve()) for path in comparisons],
-        "IMPORTED": [str(path.resolve()) for path in imported],
-        "PAGES": str(out.resolve().parent),
+        "COMPARISONS": [_relative(path, out) for path in comparisons],
+        "IMPORTED": [_relative(path, out) for path in imported],
+        "PAGES": ".",
     }
-    _write_page(_execute(find_notebook("index"), parameters, log), out, title="steptrace", home=None)
+    _write_page(_execute(find_notebook("index"), parameters, out.parent), out, title="steptrace", home=None)
+
+
+def _relative(path: Path, out: Path) -> str:
+    """A path as seen from the page's folder: pages and results can be moved together."""
+    return os.path.relpath(path.resolve(), out.parent.resolve())
 
 
 def find_notebook(name: str) -> Path:
@@ -87,44 +80,20 @@ def find_notebook(name: str) -> Path:
     raise ReportError("notebook of the report is missing", where=relative, next_step="run this in a steptrace checkout")
 
 
-class _OwnKernelManager(AsyncKernelManager):
-    """Starts this interpreter's ipykernel whatever kernels are installed, over unix sockets instead of TCP ports."""
-
-    @property
-    def kernel_spec(self) -> KernelSpec:
-        return KernelSpec(
-            argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], language="python"
-        )
-
-
-def _execute(path: Path, parameters: Mapping[str, object], log: Path) -> NotebookNode:
-    """Run a notebook with these parameters; write it to `log` with its outputs, even if a cell fails."""
-    notebook: NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+def _execute(path: Path, parameters: Mapping[str, object], folder: Path) -> NotebookNode:
+    """A notebook with these parameters and its outputs, run in the folder that Jupyter will run it in."""
+    notebook: NotebookNode = v4.reads(path.read_text(encoding="utf-8"))  # type: ignore[no-untyped-call]
     _set_parameters(notebook, parameters, path)
-    with tempfile.TemporaryDirectory(prefix="steptrace-", dir=_short_temporary_folder()) as folder:
-        client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, resources={"metadata": {"path": str(path.parent)}})
-        client.km = _OwnKernelManager(transport="ipc", connection_file=str(Path(folder) / "kernel.json"))
-        client.owns_km = True
-        # A profile of the person's own IPython must not change a page, and figures need no display.
-        environment = {**os.environ, "IPYTHONDIR": folder, "MPLBACKEND": "agg"}
-        try:
-            client.execute(env=environment)
-        except CellExecutionError as error:
-            raise ReportError(
-                f"a cell failed\n{_ANSI.sub('', str(error)).strip()}", where=path, next_step=f"look into {log}"
-            ) from None
-        except DeadKernelError:
-            raise ReportError("the kernel died", where=path, next_step=f"look into {log}") from None
-        finally:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebook, log)  # type: ignore[no-untyped-call]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with contextlib.chdir(folder):
+            run_cells(notebook, path.name)
+    except CellError as error:
+        told = ", ".join(f"{name} = {value!r}" for name, value in parameters.items())
+        raise ReportError(
+            str(error), where=path, next_step=f"run it in Jupyter, in {folder.resolve()}, with {told}"
+        ) from None
     return notebook
-
-
-def _short_temporary_folder() -> str | None:
-    """The folder for sockets: the usual temporary one unless its path is too long for a socket."""
-    too_long = len(tempfile.gettempdir()) > _LONGEST_SOCKET_FOLDER
-    return "/tmp" if too_long and Path("/tmp").is_dir() else None
 
 
 def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], path: Path) -> None:
@@ -137,6 +106,7 @@ def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], pa
 
 def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | None) -> None:
     """Render an executed notebook with steptrace's template: cells become sections, code is left out."""
+    notebook.cells = [cell for cell in notebook.cells if "notebook-only" not in cell.metadata.get("tags", ())]
     toc = _mark_sections(notebook)
     folders = [str(TEMPLATES), *_templates_beside_nbconvert()]
     exporter = HTMLExporter(  # type: ignore[no-untyped-call]
@@ -144,13 +114,19 @@ def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | No
         extra_template_basedirs=folders,
         extra_loaders=[jinja2.FileSystemLoader(folders)],
         exclude_anchor_links=True,
+        default_preprocessors=[],
     )
+    exporter.environment.bytecode_cache = jinja2.FileSystemBytecodeCache()
     resources: dict[str, Any] = {"title": title, "toc": toc, "home": home}
-    html, _ = exporter.from_notebook_node(notebook, resources=resources)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    # HTMLExporter's own method would parse the finished page once more, for images that it does not have.
+    html, _ = TemplateExporter.from_notebook_node(exporter, notebook, resources)
+    _write(out, html)
+
+
+def _write(out: Path, text: str) -> None:
     partial = out.with_name(out.name + ".part")
-    partial.write_text(html, encoding="utf-8")
-    partial.replace(out)  # never half a page
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(out)  # never half a file
 
 
 def _templates_beside_nbconvert() -> list[str]:

@@ -9,11 +9,11 @@ from typing import Final
 
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
-from steptrace.report import parts_figures
+from steptrace.report.draw import parts as draw
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.markup import Html, render
 from steptrace.report.model import Finding, Part, Study, Variant
 from steptrace.report.overview_model import FORMAT_NAMES, Operator, Overview, Precision
-from steptrace.report.svg import InlineSvg
 
 #: How many recommendations stand at the top; the section `Findings` has all.
 MOST_FINDINGS: Final = 3
@@ -47,7 +47,7 @@ def overview(study: Study) -> Html:
         format_names=FORMAT_NAMES,
         chart=step_parts(study),
         labels=labels,
-        names=parts_figures.PART_NAMES,
+        names=draw.PART_NAMES,
         unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
         cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
         top_operators=top_operators(study),
@@ -61,7 +61,7 @@ def step_parts(study: Study) -> InlineSvg | None:
     """Where a profiled step's time goes: one stacked bar a variant; None if none was profiled."""
     rows = [(variant.name, _parts(variant)) for variant in study.variants]
     rows = [(name, parts) for name, parts in rows if parts]
-    return parts_figures.stacked_bars(rows, "step-parts", "ms per profiled step") if rows else None
+    return draw.stacked_bars(rows, "ms per profiled step") if rows else None
 
 
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
@@ -96,11 +96,11 @@ def top_operators(study: Study) -> list[TopOperators]:
     ]
 
 
-def parts_chart(view: Overview, title: str, name: str) -> InlineSvg | None:
+def parts_chart(view: Overview, title: str) -> InlineSvg | None:
     """One bar of a trace's parts; None without any."""
     if not view.parts:
         return None
-    return parts_figures.stacked_bars([(title, _labelled(view.parts))], name, "ms")
+    return draw.stacked_bars([(title, _labelled(view.parts))], "ms")
 
 
 def _median(variant: Variant) -> float:
@@ -114,5 +114,5 @@ def _parts(variant: Variant) -> tuple[Part, ...]:
 
 def _labelled(parts: Sequence[tuple[str, float]]) -> tuple[Part, ...]:
     """Parts under labels of their own: some of these names mean a cause of idle time elsewhere on the page."""
-    known = parts_figures.PART_COLOURS
+    known = draw.PART_COLOURS
     return tuple(Part(label if (label := _PREFIX + name) in known else name, ms) for name, ms in parts)

@@ -8,9 +8,9 @@ from typing import Any
 from steptrace.errors import RecordError
 from steptrace.record import read_json
 from steptrace.report import definitions as defs
+from steptrace.report.draw.timeline import MOST_POINTED, timeline_figure
 from steptrace.report.markup import Html, render
 from steptrace.report.model import Study, Variant
-from steptrace.report.timeline_figure import MOST_POINTED, timeline_figure
 
 #: More pictures than this start folded, but for the first; more than `_MOST` are not drawn.
 _MANY, _MOST = 4, 40

@@ -12,8 +12,9 @@ from markupsafe import Markup
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report import overview as first_look
-from steptrace.report import parts_figures
 from steptrace.report.build import finding
+from steptrace.report.draw import parts as draw
+from steptrace.report.draw.chart import part_of_page
 from steptrace.report.html import findings, severity_rank
 from steptrace.report.markup import Html, page, render
 from steptrace.report.model import Finding
@@ -39,7 +40,7 @@ def page_html(traces: Sequence[TraceView], ranks: Any, warnings: Sequence[str] =
     """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
     if len(traces) == 1:
         trace = traces[0]
-        shown, body = _topics(trace, 2, "", "trace")
+        shown, body = _topics(trace, 2, "")
         toc = [*shown, *([("findings", "Findings")] if trace.findings else [])]
         return page(f"{trace.title} – steptrace", _intro(traces, toc, warnings) + body, toc)
     together = [topic for topic in RANK_TOPICS if topic.shown(ranks)]
@@ -47,7 +48,7 @@ def page_html(traces: Sequence[TraceView], ranks: Any, warnings: Sequence[str] =
     found = [finding(item) for item in ranks.get("findings") or ()]
     toc += [("findings", "Findings on all ranks")] if found else []
     toc += [(f"trace-{i}", trace.title) for i, trace in enumerate(traces)]
-    chart = parts_figures.span_chart(traces, "span")
+    chart = draw.span_chart(traces)
     overview = render("trace_first", **first_of_all(traces, found))
     overview += render("trace_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
     overview += Markup("").join(_rank_topic(topic, ranks, traces) for topic in together)
@@ -60,7 +61,7 @@ def page_html(traces: Sequence[TraceView], ranks: Any, warnings: Sequence[str] =
             trace=trace,
             id=f"trace-{i}",
             sentence=headline(trace),
-            body=_topics(trace, 3, f"trace-{i}-", f"t{i}")[1],
+            body=_topics(trace, 3, f"trace-{i}-")[1],
         )
         for i, trace in enumerate(traces)
     ]
@@ -90,7 +91,7 @@ def headline(trace: TraceView) -> str:
     clauses = [f"GPU busy {fmt.percent(share)} of {over}"]
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
-        name = _IDLE_NAMES.get(cause, parts_figures.PART_NAMES.get(cause, cause))
+        name = _IDLE_NAMES.get(cause, draw.PART_NAMES.get(cause, cause))
         clauses.append(f"{fmt.share(idle[cause] / sum(idle.values()))} of its idle time: {name}")
     if trace.syncs_per_step is not None:
         syncs = "sync" if trace.syncs_per_step == 1 else "syncs"
@@ -173,14 +174,15 @@ def _devices(traces: Sequence[TraceView]) -> str | None:
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
 
 
-def _topics(trace: TraceView, level: int, prefix: str, name: str) -> tuple[list[tuple[str, str]], Html]:
-    """The topics of one trace under headings of this level, with the contents; `name` keeps the charts' ids apart.
+def _topics(trace: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, str]], Html]:
+    """The topics of one trace under headings of this level, with the contents.
 
     One that has nothing but the reason why it was not measured is named in a line at the end.
     """
     shown, body, missing = [], Html(""), dict[str, list[str]]()
     for topic in TOPICS:
-        charts = topic.charts(trace, name)
+        with part_of_page(prefix):
+            charts = topic.charts(trace, level)
         text = render(topic.id, folder="topics", t=trace, level=level, charts=charts, **topic.data(trace))
         reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None
         if reason is not None:

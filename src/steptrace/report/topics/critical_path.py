@@ -1,8 +1,8 @@
 """What the steps' time was spent on, one thing after the other."""
 
 from steptrace.report import format as fmt
-from steptrace.report import parts_figures
 from steptrace.report.definitions import Definition
+from steptrace.report.draw import parts as draw
 from steptrace.report.model import Part
 from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
@@ -54,7 +54,7 @@ NAMES = {
 }
 
 
-def _charts(trace: TraceView, name: str) -> Charts:
+def _charts(trace: TraceView, _: int) -> Charts:
     path = trace.raw.get("critical_path")
     if not path:
         return {"shares": None}
@@ -62,7 +62,7 @@ def _charts(trace: TraceView, name: str) -> Charts:
     parts = [Part(f"path_{row['class']}", row["share"] * span) for row in path["classes"] if row["share"]]
     title = "step" if trace.steps else "trace, host and GPU"
     unit = "ms, mean over the steps" if len(trace.steps) > 1 else "ms"
-    return {"shares": parts_figures.stacked_bars([(title, parts)], f"{name}-path", unit)}
+    return {"shares": draw.stacked_bars([(title, parts)], unit)}
 
 
 TOPIC = Topic("critical_path", "Critical path", _TERMS, _charts, lambda _: {"names": NAMES})

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from steptrace.report.definitions import MEMORY_TERMS, definitions
-from steptrace.report.memory_figures import CATEGORIES, category_bars, memory_curve
+from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
 from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
 
@@ -23,7 +23,7 @@ def device_name(entry: Mapping[str, Any]) -> str:
     return "Host" if entry["device_type"] == "cpu" else f"GPU {entry['device'] or 0}"
 
 
-def _charts(trace: TraceView, _: str) -> Charts:
+def _charts(trace: TraceView, _: int) -> Charts:
     found = {}
     for index, entry in enumerate(_shown(trace)):
         name = device_name(entry)

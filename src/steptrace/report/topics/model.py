@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steptrace.report.definitions import Definition
-from steptrace.report.svg import InlineSvg
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.trace_model import TraceView
 
 Charts = Mapping[str, InlineSvg | None]
@@ -26,14 +26,14 @@ class Topic:
         id: names the template and, with a prefix, the place in the page.
         heading: what stands in the table of contents.
         terms: the definitions of its figures.
-        charts: draws its figures; the second argument begins the id of each.
+        charts: draws its figures, for a heading of that level: 2 where the page shows this trace alone.
         data: what else the template takes.
     """
 
     id: str
     heading: str
     terms: tuple[Definition, ...]
-    charts: Callable[[TraceView, str], Charts] = field(default=lambda _, __: {})
+    charts: Callable[[TraceView, int], Charts] = field(default=lambda _, __: {})
     data: Callable[[TraceView], Mapping[str, Any]] = _nothing
 
 

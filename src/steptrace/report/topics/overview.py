@@ -14,9 +14,9 @@ from steptrace.report.trace_model import TraceView
 MOST_KERNELS = 8
 
 
-def _charts(trace: TraceView, name: str) -> Charts:
+def _charts(trace: TraceView, _: int) -> Charts:
     title = "step" if trace.steps else "GPU's span"
-    return {"parts": first_look.parts_chart(trace_overview(trace.raw), title, f"{name}-overview")}
+    return {"parts": first_look.parts_chart(trace_overview(trace.raw), title)}
 
 
 def _rate_note(trace: TraceView) -> str | None:

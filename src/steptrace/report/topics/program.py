@@ -1,7 +1,7 @@
 """Where in the program GPU and host time go."""
 
 from steptrace.report.definitions import Definition
-from steptrace.report.flame import flame
+from steptrace.report.draw.flame import flame
 from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
 
@@ -28,9 +28,9 @@ _SMALLEST_OF_MANY = 0.01
 MOST = 12
 
 
-def _charts(trace: TraceView, name: str) -> Charts:
+def _charts(trace: TraceView, level: int) -> Charts:
     program = trace.raw.get("program") or {}
-    smallest = 0.0 if name == "trace" else _SMALLEST_OF_MANY
+    smallest = 0.0 if level == 2 else _SMALLEST_OF_MANY
     return {
         "device": flame(program.get("device_flame"), "GPU time", smallest),
         "host": flame(program.get("host_flame"), "host time", smallest),

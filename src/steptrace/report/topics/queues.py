@@ -2,7 +2,7 @@
 
 from steptrace.report import format as fmt
 from steptrace.report.definitions import Definition
-from steptrace.report.strips import Strip, strips
+from steptrace.report.draw.strips import Strip, strips
 from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
 
@@ -20,7 +20,7 @@ _TERMS = (
 )
 
 
-def _charts(trace: TraceView, _: str) -> Charts:
+def _charts(trace: TraceView, _: int) -> Charts:
     series = trace.raw.get("series") or {}
     # The series is rounded to be drawn: its maximum need not be the table's.
     longest = {

@@ -1,7 +1,7 @@
 """The picture of one step."""
 
 from steptrace.report.definitions import TIMELINE_TERMS, definitions
-from steptrace.report.timeline_figure import timeline_figure
+from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
 
@@ -9,9 +9,9 @@ from steptrace.report.trace_model import TraceView
 _FEW = 120
 
 
-def _charts(trace: TraceView, name: str) -> Charts:
+def _charts(trace: TraceView, level: int) -> Charts:
     found = trace.raw.get("timeline")
-    return {"step": timeline_figure(found) if name == "trace" else timeline_figure(found, most=_FEW)}
+    return {"step": timeline_figure(found) if level == 2 else timeline_figure(found, most=_FEW)}
 
 
 TOPIC = Topic("timeline", "Trace view", definitions(TIMELINE_TERMS), _charts)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steptrace.report import format as fmt
-from steptrace.report import parts_figures
 from steptrace.report.definitions import Definition
+from steptrace.report.draw import parts as draw
 from steptrace.report.model import Part
 from steptrace.report.topics.model import Charts, RankTopic
 from steptrace.report.trace_model import TraceView
@@ -52,7 +52,7 @@ def _charts(ranks: Mapping[str, Any], traces: Sequence[TraceView]) -> Charts:
         for row in ranks["waits"]
         if row["wait_ns"] is not None
     ]
-    return {"waits": parts_figures.one_part(rows, "rank-waits", "ms waited for other ranks") if rows else None}
+    return {"waits": draw.one_part(rows, "ms waited for other ranks") if rows else None}
 
 
 def _shown(ranks: Mapping[str, Any]) -> bool:

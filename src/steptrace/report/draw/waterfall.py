@@ -6,13 +6,12 @@ from matplotlib.axes import Axes
 
 from steptrace.report import format as fmt
 from steptrace.report.changes_model import Difference
-from steptrace.report.svg import (
+from steptrace.report.draw.chart import (
     COLOURS,
     GREY,
     INK,
     MUTED,
     RULE,
-    InlineSvg,
     canvas,
     inline,
     label_height,
@@ -20,6 +19,7 @@ from steptrace.report.svg import (
     rows_axes,
     style,
 )
+from steptrace.report.draw.svg import InlineSvg
 
 CATEGORY_NAMES: dict[str, str] = {
     "compute": "compute",
@@ -36,7 +36,7 @@ CATEGORY_NAMES: dict[str, str] = {
 _BAR, _GAP = 14.0, 8.0
 
 
-def waterfall_figure(parts: Sequence[Difference], total: Difference, name: str) -> InlineSvg:
+def waterfall_figure(parts: Sequence[Difference], total: Difference) -> InlineSvg:
     """One row a part: a bar from the step time reached so far to the next, green if shorter, red if longer.
 
     The lines are the step times of the baseline and of the variant; the axis need not begin at 0.
@@ -55,7 +55,6 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference, name: str) 
         margin = 0.04 * (max(edges) - min(edges)) or 0.02 * max(edges)
         axes.set_xlim(min(edges) - margin, max(edges) + margin)
         axes.grid(axis="x", color=RULE, linewidth=0.8)
-        axes.set_axisbelow(True)
         # Beside the bars alone: through the labels' lines they would run through the letters.
         bands = [(index * row + head, (index + 1) * row) for index in range(len(parts))]
         for at, colour in ((total.baseline_ms, GREY), (total.variant_ms, INK)):
@@ -73,7 +72,7 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference, name: str) 
             + ", ".join(f"{left} {right}" for left, right in labels)
             + "."
         )
-        return inline(figure, name, alt)
+        return inline(figure, alt)
 
 
 def _name(part: Difference) -> str:

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import escape
-
 from steptrace.report import format as fmt
-from steptrace.report.svg import InlineSvg
+from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.
 _UNITS = 10_000
@@ -94,19 +92,14 @@ def _picture(timeline: Mapping[str, Any], scale_ns: int | None, most: int) -> In
     limit = _pointed_from([box for _, boxes in lanes for box in boxes], most)
     parts, top = [], 0
     for lane, boxes in lanes:
-        parts.append(f'<text class="lane" x="0" y="{top + 11}">{escape(_lane_name(lane))}</text>')
+        parts.append(text(f'class="lane" x="0" y="{top + 11}"', lane["name"]))
         top += _LABEL
         height = (max(box.level for box in boxes) + 1) * _PITCH
         parts += [_lane(boxes, top, height, limit), *_names(lane["kind"], boxes, top)]
         top += height + _GAP
     behind = _grid(scale, top) + _behind(timeline, lanes, scale, top)
-    kinds = [kind for kind in KINDS if any(box.kind == kind for _, boxes in lanes for box in boxes)]
-    legend = "".join(f'<span class="key {kind}">{KINDS[kind]}</span>' for kind in kinds)
-    head = f'role="img" aria-label="{escape(_words(timeline, lanes))}" width="100%" height="{top + _AXIS}"'
-    return InlineSvg(
-        f'<div class="timeline-graph"><div class="flame-bar"><span class="legend">{legend}</span></div>'
-        f'<svg class="timeline" {head}>{behind}{"".join(parts)}</svg></div>'
-    )
+    keys = legend(KINDS, (box.kind for _, boxes in lanes for box in boxes))
+    return graph("timeline", behind + "".join(parts), top + _AXIS, _words(timeline, lanes), keys)
 
 
 def _boxes(timeline: Mapping[str, Any], lane: Mapping[str, Any], scale: int) -> list[_Box]:
@@ -147,8 +140,7 @@ def _drawn(boxes: list[_Box], limit: int) -> str:
     pointed = [box for box in boxes if box.width >= limit]
     small = sorted((box for box in boxes if box.width < limit), key=lambda box: (box.level, box.x))
     parts = [
-        f'<rect x="{box.x}" y="{_top(box)}" width="{box.width}" height="{box.height}">'
-        f"<title>{escape(_title(box))}</title></rect>"
+        f'<rect x="{box.x}" y="{_top(box)}" width="{box.width}" height="{box.height}">{title(_tooltip(box))}</rect>'
         for box in pointed
     ]
     if small:
@@ -167,11 +159,12 @@ def _names(lane_kind: str, boxes: list[_Box], top: int) -> list[str]:
     ends = [*(box.x for box in boxes[1:]), _UNITS]
     for box, next_x in zip(boxes, ends, strict=True):
         room = max(box.width, next_x - box.x) if lane_kind == "syncs" else box.width
-        name = _short(_name(box))
+        name = shorten(_name(box), _MOST_LETTERS)
         if room < min(_NAMED, (len(name) + 1) * _LETTER) or box.height < _BOX - 3:
             continue
         place = f'x="{box.x / 100:g}%" y="{top + box.level * _PITCH}" width="{room / 100:g}%" height="{_BOX}"'
-        found.append(f'<svg {place}><text x="4" y="12">{escape(name)}</text></svg>')
+        named = text('x="4" y="12"', name)
+        found.append(f"<svg {place}>{named}</svg>")
     return found
 
 
@@ -183,22 +176,14 @@ def _name(box: _Box) -> str:
     return box.name.strip("# ") or box.name
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
-
-
-def _title(box: _Box) -> str:
-    name, at = _short(_name(box)), fmt.duration_ns(box.start_ns)
+def _tooltip(box: _Box) -> str:
+    name, at = shorten(_name(box), _MOST_LETTERS), fmt.duration_ns(box.start_ns)
     if box.kind.startswith("idle_"):
-        name = f"idle: {name}, until {_short(box.name)}"
+        name = f"idle: {name}, until {shorten(box.name, _MOST_LETTERS)}"
     if box.events == 1:
         return f"{name}\n{fmt.duration_ns(box.dur_ns)} from {at}"
     times = f"{fmt.duration_ns(box.time_ns)} within {fmt.duration_ns(box.dur_ns)}"
     return f"{box.events:,} events, longest {name}\n{times} from {at}"
-
-
-def _lane_name(lane: Mapping[str, Any]) -> str:
-    return str(lane["name"])
 
 
 def _grid(scale: int, height: int) -> str:
@@ -210,7 +195,7 @@ def _grid(scale: int, height: int) -> str:
         parts.append(f'<line class="grid" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"/>')
         if share < 95:
             unit = " ms" if tick == 0 else ""
-            parts.append(f'<text class="tick" x="{share:.4g}%" dx="3" y="{height + 12}">{tick / 1e6:g}{unit}</text>')
+            parts.append(text(f'class="tick" x="{share:.4g}%" dx="3" y="{height + 12}"', f"{tick / 1e6:g}{unit}"))
     return "".join(parts)
 
 
@@ -238,7 +223,7 @@ def _behind(
     if host is not None and host < 0.995 * span:
         share = 100 * host / scale
         line = f'<line class="left" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}">'
-        parts.append(f"{line}<title>the host left the step, {fmt.duration_ns(host)}</title></line>")
+        parts.append(f"{line}{title(f'the host left the step, {fmt.duration_ns(host)}')}</line>")
     return "".join(parts)
 
 
@@ -248,5 +233,5 @@ def _words(timeline: Mapping[str, Any], lanes: list[tuple[Mapping[str, Any], lis
     parts = []
     for lane, boxes in lanes:
         events, time = sum(box.events for box in boxes), sum(box.time_ns for box in boxes if box.level == 0)
-        parts.append(f"{_lane_name(lane)}: {fmt.plural(events, 'event')}, {fmt.duration_ns(time)} in its first row")
+        parts.append(f"{lane['name']}: {fmt.plural(events, 'event')}, {fmt.duration_ns(time)} in its first row")
     return f"{what}, {fmt.duration_ns(timeline['span_ns'])}. {'; '.join(parts)}."

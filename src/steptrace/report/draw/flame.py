@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import escape
 
 from steptrace.report import format as fmt
-from steptrace.report.svg import InlineSvg
+from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
 #: Height of a box and of the gap below it, in pixels.
 BOX, GAP = 18, 1
@@ -33,29 +33,24 @@ KINDS = {
 }
 
 
-def flame(graph: Mapping[str, Any] | None, what: str, smallest: float = 0.0) -> InlineSvg | None:
+def flame(tree: Mapping[str, Any] | None, what: str, smallest: float = 0.0) -> InlineSvg | None:
     """The flame graph of an entry `device_flame` or `host_flame` of summary.json; None if there is nothing to show.
 
     Args:
-        graph: `total_ns` and `boxes` (`name`, `kind`, `calls`, `ns`, `parent`), parents first.
+        tree: `total_ns` and `boxes` (`name`, `kind`, `calls`, `ns`, `parent`), parents first.
         what: what the widths are, for the root's name.
         smallest: share of the whole below which boxes are left out.
     """
-    if not graph or not graph.get("total_ns"):
+    if not tree or not tree.get("total_ns"):
         return None
-    total = graph["total_ns"]
-    boxes = graph["boxes"]
+    total = tree["total_ns"]
+    boxes = tree["boxes"]
     shown = [row for row, box in enumerate(boxes) if box["ns"] >= smallest * total]
     left, depth = _layout(boxes, shown)
     height = (max(depth.values()) + 1) * (BOX + GAP)
-    kinds = [kind for kind in KINDS if any(boxes[row]["kind"] == kind for row in shown)]
     alt = f"Flame graph of {what}, {fmt.duration_ns(total)} in all. Widest: " + _widest(boxes, shown, total)
     drawn = "".join(_box(boxes[row], left[row] / total, depth[row], total, what) for row in shown)
-    legend = "".join(f'<span class="key {kind}">{KINDS[kind]}</span>' for kind in kinds)
-    return InlineSvg(
-        f'<div class="flame-graph"><div class="flame-bar"><span class="legend">{legend}</span></div>'
-        f'<svg class="flame" role="img" aria-label="{escape(alt)}" width="100%" height="{height}">{drawn}</svg></div>'
-    )
+    return graph("flame", drawn, height, alt, legend(KINDS, (boxes[row]["kind"] for row in shown)))
 
 
 def _layout(boxes: list[Mapping[str, Any]], shown: list[int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -78,11 +73,10 @@ def _layout(boxes: list[Mapping[str, Any]], shown: list[int]) -> tuple[dict[int,
 def _box(box: Mapping[str, Any], left: float, depth: int, total: int, what: str) -> str:
     share = box["ns"] / total
     name = f"all {what}" if box["kind"] == "root" else str(box["name"])
-    title = f"{name}\n{fmt.duration_ns(box['ns'])}, {fmt.share(share)} of {what}, {fmt.plural(box['calls'], 'call')}"
-    short = name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
-    text = f'<text x="4" y="13">{escape(short)}</text>' if share >= _NAMED_SHARE else ""
+    tooltip = f"{name}\n{fmt.duration_ns(box['ns'])}, {fmt.share(share)} of {what}, {fmt.plural(box['calls'], 'call')}"
+    named = text('x="4" y="13"', shorten(name, _MOST_LETTERS)) if share >= _NAMED_SHARE else ""
     place = f'x="{100 * left:.7g}%" y="{depth * (BOX + GAP)}" width="{100 * share:.7g}%" height="{BOX}"'
-    drawn = f'<title>{escape(title)}</title><rect width="100%" height="100%"/>{text}'
+    drawn = f'{title(tooltip)}<rect width="100%" height="100%"/>{named}'
     return f'<svg class="{escape(box["kind"])}" {place}>{drawn}</svg>'
 
 

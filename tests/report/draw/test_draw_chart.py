@@ -3,28 +3,27 @@
 import re
 import xml.etree.ElementTree as ET
 
-from steptrace.report.svg import BAND, COLOURS, canvas, inline, style
+from steptrace.report.draw.chart import BAND, COLOURS, canvas, inline, legend_height, legend_lines, style, tip
 
 
-def drawn(name: str) -> str:
+def drawn(label: str) -> str:
     with style():
         figure = canvas(120)
         axes = figure.add_axes((0.1, 0.2, 0.8, 0.6))
         axes.plot([0, 1, 2, 3], [1.23456789, 2, 1, 3], marker="o", color=COLOURS["blue"])
         axes.plot([0, 1, 2, 3], [3, 1, 2, 1], marker="o", color=COLOURS["blue"])
         axes.axvspan(0.5, 1.5, color=BAND)
-        axes.text(1, 2, "a < b & 0.123456 > c")
-        return str(inline(figure, name, 'so and "so"'))
+        axes.text(1, 2, "a < b & 0.123456 > c", gid=tip(f"{label} & <b>"))
+        return str(inline(figure, 'so and "so"'))
 
 
-def test_every_reference_is_met_and_names_are_the_figures_own() -> None:
+def test_every_reference_has_its_target_and_ids_differ_from_those_of_another_figure() -> None:
     text = drawn("one")
     root = ET.fromstring(text)
     names = [element.get("id") for element in root.iter() if element.get("id")]
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
     assert used == set(names)
     assert len(names) == len(set(names))
-    assert all(name and name.startswith("one-") for name in names)
     assert not used & set(re.findall(r'id="([^"]+)"', drawn("other")))
 
 
@@ -46,3 +45,13 @@ def test_coordinates_are_short_and_words_are_left_alone() -> None:
     assert "rotate(" not in text
     assert text.startswith('<svg role="img" aria-label="so and &#34;so&#34;"')
     assert not re.search(r">\s+<", text)
+
+
+def test_an_artist_with_a_tip_has_it_as_a_tooltip() -> None:
+    assert "<title>one &amp; &lt;b&gt;</title>" in drawn("one")
+
+
+def test_a_legend_wraps_at_the_width() -> None:
+    lines = legend_lines([("a" * 30, "blue"), ("b" * 30, "blue"), ("c", "blue")])
+    assert [[word[0] for _, word, _ in line] for line in lines] == [["a"], ["b", "c"]]
+    assert legend_height(lines) > legend_height(legend_lines([])) > 0

@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from steptrace.report import format as fmt
-from steptrace.report.model import Ratio, RunSteps, Study, Variant
-from steptrace.report.svg import (
+from steptrace.report.draw.chart import (
     BAND,
     COLOURS,
     GREY,
@@ -24,7 +23,6 @@ from steptrace.report.svg import (
     ONE_LINE,
     RULE,
     WIDTH,
-    InlineSvg,
     canvas,
     inline,
     label_height,
@@ -33,6 +31,8 @@ from steptrace.report.svg import (
     shorten,
     style,
 )
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.model import Ratio, RunSteps, Study, Variant
 
 #: Colour and marker of a verdict: told apart by shape as well.
 VERDICT_MARKS: dict[str | None, tuple[str, str]] = {
@@ -66,7 +66,6 @@ def step_times(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
         axes = rows_axes(figure, height)
         _time_axis(axes, left, right, "log" if log else "linear")
         axes.grid(axis="x", color=RULE, linewidth=0.8)
-        axes.set_axisbelow(True)
         y = 0.0
         for variant in shown:
             runs = by_variant[variant.name]
@@ -82,7 +81,7 @@ def step_times(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
         alt = "Step times by run. " + " ".join(
             f"{v.name}: median {fmt.duration_ms(v.step.median)}." for v in shown if v.step is not None
         )
-        return inline(figure, "step-times", alt)
+        return inline(figure, alt)
 
 
 def _time_limits(runs: Sequence[RunSteps]) -> tuple[bool, float, float]:
@@ -179,7 +178,7 @@ def ratios(study: Study) -> InlineSvg:
             _draw_ratio(axes, ratio, index * row + label + 8)
         axes.set_xlabel("◂ slower  ·  ratio of medians  ·  faster ▸")
         alt = "Ratio of medians, above 1 is faster. " + " ".join(_ratio_words(v, ratio) for v, ratio in rows)
-        return inline(figure, "ratios", alt)
+        return inline(figure, alt)
 
 
 def _ratio_words(variant: Variant, ratio: Ratio) -> str:
@@ -238,7 +237,7 @@ def steps_in_order(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
             _draw_order(axes, runs)
             if index == len(shown) - 1:
                 axes.set_xlabel("step (warm-up shaded)")
-        return inline(figure, "steps-in-order", "Step times in the order the steps ran, one line a run, per variant.")
+        return inline(figure, "Step times in the order the steps ran, one line a run, per variant.")
 
 
 def _draw_order(axes: Axes, runs: Sequence[RunSteps]) -> None:

@@ -13,8 +13,8 @@ from steptrace.analysis.syncs.measure import sync_costs
 from steptrace.analysis.timeline.measure import summary, timeline
 from steptrace.report import definitions as defs
 from steptrace.report.build import load_study
+from steptrace.report.draw.timeline import KINDS, MAX_BYTES, tick_ns, timeline_figure
 from steptrace.report.timeline import trace_view
-from steptrace.report.timeline_figure import KINDS, MAX_BYTES, tick_ns, timeline_figure
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ import pytest
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
 from steptrace.report import trace_page
-from steptrace.report.flame import BOX, GAP, flame
+from steptrace.report.draw.flame import BOX, GAP, flame
 
 _BOX = re.compile(
     r'<svg class="(\w+)" x="([\d.e-]+)%" y="(\d+)" width="([\d.e-]+)%" height="\d+"><title>([^<]*)</title>'

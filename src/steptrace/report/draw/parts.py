@@ -1,0 +1,190 @@
+"""The charts of where time and memory go: stacked bars of parts, by variant, by rank, by step."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from steptrace.report import format as fmt
+from steptrace.report.draw.chart import (
+    COLOURS,
+    GREY,
+    INK,
+    RULE,
+    WIDTH,
+    canvas,
+    draw_legend,
+    inline,
+    label_height,
+    legend_height,
+    legend_lines,
+    row_label,
+    rows_axes,
+    style,
+    tip,
+)
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.model import Part
+from steptrace.report.trace_model import StepParts, TraceView
+
+#: Of each part: its colour and its name on a page. A cause of idle time has one colour in every figure.
+_PARTS: dict[str, tuple[str, str]] = {
+    "compute": ("blue", "compute"),
+    "exposed_comm": ("orange", "exposed communication"),
+    "exposed_memory": ("purple", "exposed memory"),
+    "idle": ("rule", "idle"),
+    "sync": ("vermillion", "host blocked in a sync"),
+    "loader": ("green", "waiting for the loader"),
+    "host": ("sky", "host busy launching"),
+    "dependency": ("grey", "stream or event dependency"),
+    "unknown": ("rule", "unknown"),
+    "": ("orange", ""),
+    "data": ("orange", "data"),
+    "forward": ("sky", "forward"),
+    "loss": ("vermillion", "loss"),
+    "backward": ("blue", "backward"),
+    "optimizer": ("green", "optimizer"),
+    "step_compute": ("blue", "compute"),
+    "step_memory": ("purple", "exposed copies"),
+    "step_comm": ("orange", "exposed communication"),
+    "step_input": ("green", "waiting for input"),
+    "step_sync": ("vermillion", "host blocked in a sync"),
+    "step_host": ("sky", "host launching"),
+    "step_dependency": ("grey", "dependency"),
+    "step_unknown": ("rule", "idle, unknown"),
+    "waiting": ("orange", "waiting for data"),
+    "hidden_wait": ("sky", "waiting under a busy GPU"),
+    "rest": ("rule", "rest of the step"),
+    "fetch": ("blue", "fetch"),
+    "transform": ("sky", "transform"),
+    "collate": ("green", "collate"),
+    "pin": ("orange", "pin"),
+    "copy": ("purple", "copy to the device"),
+    "path_host": ("sky", "host"),
+    "path_loader": ("green", "data loader"),
+    "path_sync": ("vermillion", "wait's return"),
+    "path_launch": ("grey", "launch latency"),
+    "path_queue": ("rule", "queueing"),
+    "path_compute": ("blue", "compute"),
+    "path_comm": ("orange", "communication"),
+    "path_memory": ("purple", "memory"),
+}
+PART_COLOURS = {part: COLOURS[colour] for part, (colour, _) in _PARTS.items()}
+PART_NAMES = {part: name for part, (_, name) in _PARTS.items()}
+
+#: More profiled steps than this are not drawn.
+MOST_STEPS = 100
+_BAR, _GAP = 16.0, 11.0
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One stacked bar.
+
+    Attributes:
+        name: what stands above it.
+        note: what stands at the right of the name.
+        parts: length, colour and tooltip of each part.
+        mark: where a dark mark stands, if anywhere.
+    """
+
+    name: str
+    note: str
+    parts: Sequence[tuple[float, Any, str]]
+    mark: float | None = None
+
+
+def bars(rows: Sequence[Bar], legend: Iterable[tuple[str, Any]], alt: str, unit: str | None = None) -> InlineSvg:
+    """Stacked horizontal bars on a common scale under a legend of words and colours; with a unit an axis, too."""
+    head = label_height((bar.name, bar.note) for bar in rows)
+    row = head + _BAR + _GAP
+    longest = max((max(sum(length for length, *_ in bar.parts), bar.mark or 0) for bar in rows), default=0.0) or 1.0
+    with style():
+        lines = legend_lines(legend)
+        top = legend_height(lines)
+        figure = canvas(row * len(rows) + top + (40 if unit else 0))
+        axes = rows_axes(figure, row * len(rows), top=top, margin=4 if unit else 0)
+        axes.set_xlim(0, longest)
+        if unit:
+            axes.grid(axis="x", color=RULE, linewidth=0.8)
+            axes.set_xlabel(unit)
+        else:
+            axes.set_axis_off()
+        for index, bar in enumerate(rows):
+            y, left = index * row, 0.0
+            row_label(axes, y, head, (bar.name, bar.note))
+            for length, colour, words in bar.parts:
+                if length:
+                    place, size = (left, y + head), (length, _BAR)
+                    axes.add_patch(Rectangle(place, *size, facecolor=colour, linewidth=0, gid=tip(words)))
+                left += length
+            if bar.mark is not None:
+                ends = [y + head - 3, y + head + _BAR + 3]
+                axes.plot([bar.mark] * 2, ends, color=INK, linewidth=2, clip_on=False)
+        draw_legend(figure, lines)
+        return inline(figure, alt)
+
+
+def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg:
+    """Stacked bars of parts in milliseconds, with the sum at the right of each name."""
+    labels = dict.fromkeys(part.label for _, parts in rows for part in parts if part.ms and part.label)
+    shown = [
+        Bar(
+            label,
+            fmt.duration_ms(sum(part.ms for part in parts)),
+            [(part.ms, PART_COLOURS.get(part.label, GREY), _words(part)) for part in parts],
+        )
+        for label, parts in rows
+    ]
+    alt = " ".join(f"{label}: {', '.join(_words(part) for part in parts)}." for label, parts in rows)
+    return bars(shown, _legend(labels), alt, unit)
+
+
+def one_part(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg:
+    """Bars of a single part, which the axis names: no legend."""
+    return stacked_bars([(label, [Part("", part.ms) for part in parts]) for label, parts in rows], unit)
+
+
+def span_chart(traces: Sequence[TraceView]) -> InlineSvg | None:
+    """Where the GPU's time went from first to last work: one stacked bar a trace; None without GPU work."""
+    rows = [(trace.title, trace.parts) for trace in traces if trace.parts]
+    return stacked_bars(rows, "ms, first to last GPU work") if rows else None
+
+
+def profiled_steps(steps: Sequence[StepParts]) -> InlineSvg:
+    """The profiled steps in their order, each a bar of its parts on the GPU."""
+    shown = steps[:MOST_STEPS]
+    labels = list(dict.fromkeys(part.label for step in shown for part in step.parts if part.ms))
+    with style():
+        lines = legend_lines(_legend(labels))
+        height = 170.0 + legend_height(lines) + 44
+        figure = canvas(height)
+        axes = figure.add_axes((50 / WIDTH, 40 / height, 1 - 54 / WIDTH, 170 / height))
+        for side in ("right", "top"):
+            axes.spines[side].set_visible(False)
+        at = np.arange(len(shown))
+        bottom = np.zeros(len(shown))
+        for label in labels:
+            ms = np.array([sum(part.ms for part in step.parts if part.label == label) for step in shown])
+            axes.bar(at, ms, 0.78, bottom, color=PART_COLOURS.get(label, GREY), linewidth=0)
+            bottom += ms
+        every = max(1, math.ceil(len(shown) / 12))
+        axes.set_xticks(at[::every], [str(step.index) for step in shown[::every]])
+        axes.set_xlim(-0.8, max(len(shown), 3) - 0.2)
+        axes.locator_params(axis="y", nbins=4)
+        axes.yaxis.set_major_formatter(lambda value, _: fmt.duration_ms(value, 2) if value else "0")
+        axes.set_xlabel("profiled step")
+        draw_legend(figure, lines)
+        alt = "Profiled steps. " + " ".join(f"Step {step.index}: {fmt.duration_ms(step.ms)}." for step in shown)
+        return inline(figure, alt)
+
+
+def _words(part: Part) -> str:
+    return f"{PART_NAMES.get(part.label, part.label)} {fmt.duration_ms(part.ms)}".strip()
+
+
+def _legend(labels: Iterable[str]) -> list[tuple[str, str]]:
+    return [(PART_NAMES.get(label, label), PART_COLOURS.get(label, GREY)) for label in labels]
