@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from steptrace.config.documents import read_yaml
-from steptrace.config.names import near
 from steptrace.config.schema import lookup
 from steptrace.config.signature import parameters_of
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 #: The parts of `_target_` nodes that are Hydra's own.
 _HYDRAS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")

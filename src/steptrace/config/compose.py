@@ -20,9 +20,9 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from steptrace.config.documents import not_yaml
 from steptrace.config.kinds import expected_at
-from steptrace.config.names import near
 from steptrace.config.schema import RootConfig, schema_keys
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 _PLAIN = re.compile(r"(?P<key>[A-Za-z_][\w./]*)=(?P<value>.*)", re.DOTALL)
 #: Folders of the configuration that are no Hydra groups.

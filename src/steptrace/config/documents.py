@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import yaml
 
-from steptrace.config.names import near
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 #: `key=[` or `key={`: an override that YAML takes for a list or mapping of its own where it stands in one.
 _BRACKETED = re.compile(r"[\w./~+]=[\[{]")

@@ -11,8 +11,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
-from steptrace.config.names import near
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 
 def check_target_exists(target: str, folders: Sequence[Path], *, where: str) -> None:

@@ -13,12 +13,12 @@ from steptrace.config.arguments import check_arguments
 from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, versions
 from steptrace.config.lookup import check_target_exists
-from steptrace.config.names import near
 from steptrace.config.schema import targets
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.errors import ConfigError
 from steptrace.gates import EVERY_VARIANT, check_key
+from steptrace.names import near
 
 RESULTS = "results"
 #: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.

@@ -11,8 +11,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from steptrace.config.names import near
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 #: `_target_` prefixes that are always allowed; config/workflow.yaml adds the user's own in `allow_targets`.
 ALLOWED_TARGETS = ("torch.", "steptrace.")

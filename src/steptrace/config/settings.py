@@ -8,8 +8,8 @@ from typing import Any
 
 from steptrace.config.documents import check, read_yaml
 from steptrace.config.gpus import resolve_scale
-from steptrace.config.names import file_safe, near
 from steptrace.errors import ConfigError
+from steptrace.names import file_safe, near
 
 _DEFAULTS: dict[str, Any] = {
     "variants": None,

@@ -9,9 +9,9 @@ from typing import Any
 
 from steptrace.config.cache import ComposeCache, Composed
 from steptrace.config.documents import check, read_yaml
-from steptrace.config.names import file_safe, near, shorten
 from steptrace.config.settings import Project, Settings
 from steptrace.errors import ConfigError
+from steptrace.names import file_safe, near, shorten
 
 #: Beside a variant's config.yaml: the same variant at the scale of a GPU.
 GPU_CONFIG = "config.gpu.yaml"
