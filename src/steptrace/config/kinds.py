@@ -16,7 +16,7 @@ _WORDS: Final[dict[Any, str]] = {
     list[str]: "a list of texts, such as [a,b]",
 }
 #: `equivalence.seeds[0]` is an item of `equivalence.seeds`.
-_ITEM: Final = re.compile(r"\[\d+\]$")
+_ITEM: Final = re.compile(r"\[\d+\]\Z")
 
 
 def expected_at(key: str) -> str | None:
