@@ -109,8 +109,8 @@ def test_two_keys_with_the_same_last_part_keep_their_full_names(plan_of):
 
 
 def test_very_long_names_are_shortened_and_stay_distinct(plan_of):
-    long = "x" * 150
-    study = plan_of(STUDY + f"matrix:\n  model._target_: [torch.{long}, torch.{long}y]\n").studies["tiny"]
+    long = "0." + "0" * 150
+    study = plan_of(STUDY + f"matrix:\n  optimizer.lr: ['{long}1', '{long}2']\n").studies["tiny"]
     names = [variant.name for variant in study.variants]
     assert max(map(len, names)) <= 120
     assert len(set(names)) == 4
@@ -126,6 +126,7 @@ def test_very_long_names_are_shortened_and_stay_distinct(plan_of):
         (("[loss=where]", "loss=where"), ["'variants.other.overrides' is \"loss=where\"", "a list of overrides"]),
         (("hypothesis:", "hypotesis:"), ["unknown key 'hypotesis' in 'variants.other'", "'hypothesis'"]),
         (("  other:", "  ot/her:"), ["'ot/her' cannot be a name in 'variants'", "letters, digits"]),
+        (("  other:", '  "other\\n":'), ["cannot be a name in 'variants'", "letters, digits"]),
         (("  other:", "  Plain:"), ["'Plain' and 'plain' would share one folder"]),
         (("  other:", "  plain:"), ["the key 'plain' twice"]),
         (("  other:", "  no:"), ["the key 'no' is not text; quote it"]),

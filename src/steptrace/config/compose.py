@@ -14,13 +14,13 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from steptrace.config.documents import not_yaml
-from steptrace.config.kinds import expected_at
-from steptrace.config.schema import RootConfig, schema_keys
+from steptrace.config.schema import RootConfig, expected_at, schema_keys
 from steptrace.errors import ConfigError
 from steptrace.names import near
 
@@ -82,10 +82,12 @@ class Composer:
         return self._bases[groups]
 
     def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> DictConfig:
-        more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in self._folders[1:])}]"]
+        # Quoted: a comma, a bracket, a quotation mark or a letter beyond ASCII in a path is no part of Hydra's grammar.
+        paths = [QuotedString(f"file://{folder}", Quote.single).with_quotes() for folder in self._folders[1:]]
+        more = [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
         try:
             with initialize_config_dir(str(self._folders[0]), version_base="1.3"):
-                return compose("config", overrides=[*(more if self._folders[1:] else []), *overrides])
+                return compose("config", overrides=[*more, *overrides])
         except MissingConfigException as error:
             raise self._missing(error, where, places) from error
         except yaml.YAMLError as error:

@@ -1,6 +1,7 @@
 """Reading a YAML document that a person wrote, with errors a person can act on."""
 
 import json
+import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
@@ -15,6 +16,7 @@ from steptrace.names import near
 
 #: `key=[` or `key={`: an override that YAML takes for a list or mapping of its own where it stands in one.
 _BRACKETED = re.compile(r"[\w./~+]=[\[{]")
+_LARGEST = 2**63
 _QUOTED = re.compile(r""" "[^"]*" | '[^']*' """, re.VERBOSE)
 
 
@@ -57,6 +59,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return document
 
 
+def lookup(document: Mapping[str, Any], key: str) -> Any:
+    """Return the value at a dotted `key`, None if there is none."""
+    node: Any = document
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
 def not_yaml(error: yaml.YAMLError, *, where: str, text: str = "") -> ConfigError:
     """Return what PyYAML says about a document, in one line and with the line it is about.
 
@@ -82,12 +92,31 @@ def _schema(path: Path) -> dict[str, Any]:
     return schema
 
 
+def check_numbers(document: Any, *, where: str | Path, key: str = "") -> None:
+    """Refuse numbers that no result could be written with: nan, infinities, and whole numbers beyond 64 bits.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if isinstance(document, Mapping):
+        for name, value in document.items():
+            check_numbers(value, where=where, key=f"{key}.{name}" if key else str(name))
+    elif isinstance(document, list):
+        for index, value in enumerate(document):
+            check_numbers(value, where=where, key=f"{key}.{index}")
+    elif isinstance(document, float) and not math.isfinite(document):
+        raise ConfigError(f"{key} is {document}", where=where, expected="a finite number")
+    elif isinstance(document, int) and not -_LARGEST <= document < _LARGEST:
+        raise ConfigError(f"{key} is {document:.3g}", where=where, expected="a whole number of at most 64 bits")
+
+
 def check(document: Mapping[str, Any], schema_path: Path, *, where: str | Path) -> None:
     """Hold `document` against a JSON schema.
 
     Raises:
         ConfigError: with one line naming the key, what it holds and what was expected.
     """
+    check_numbers(document, where=where)
     validator = jsonschema.Draft202012Validator(_schema(schema_path))
     errors = sorted(validator.iter_errors(document), key=lambda error: (len(error.path), str(error.path)))
     if errors:

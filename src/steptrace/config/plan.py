@@ -9,13 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from steptrace.config.arguments import check_arguments
 from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, versions
-from steptrace.config.lookup import check_target_exists
-from steptrace.config.schema import targets
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
+from steptrace.config.targets import Placed, calls_of, check_calls, targets
 from steptrace.errors import ConfigError
 from steptrace.gates import EVERY_VARIANT, check_key
 from steptrace.names import near
@@ -186,18 +184,18 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
 
 def _check_targets(plan: Plan) -> None:
     """Every class and function is there, and takes what it is given."""
-    checked: set[tuple[object, ...]] = set()
+    allow = plan.settings.allow_targets
+    placed: dict[Placed, None] = {}
     for study in plan.studies.values():
         composed = {f"variant {variant.name}": variant.composed for variant in study.variants}
         on_gpu = {f"variant {variant.name} at scale gpu": variant.on_gpu for variant in study.variants}
         for label, part in {**composed, **study.references, **on_gpu}.items():
-            folders = [plan.project.workdir / folder for folder in part.config["python_path"]]
-            where = f"{study.name}, {label}"
-            for _, target in targets(part.config):
-                if (target, *folders) not in checked:
-                    check_target_exists(target, folders, where=where)
-                    checked.add((target, *folders))
-            check_arguments(part.config, folders, groups=plan.project.config_folders, where=where, checked=checked)
+            folders = tuple(plan.project.workdir / folder for folder in part.config["python_path"])
+            for call in calls_of(part.config, allow=allow):
+                placed.setdefault(Placed(call, folders, where=f"{study.name}, {label}"))
+    workdir = plan.project.workdir
+    cache = workdir / RESULTS / ".cache" / "targets.json"
+    check_calls(placed, cache=cache, workdir=workdir, groups=plan.project.config_folders)
 
 
 def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: str | Path) -> None:

@@ -11,7 +11,8 @@ from steptrace.config.gpus import resolve_scale
 from steptrace.errors import ConfigError
 from steptrace.names import file_safe, near
 
-_DEFAULTS: dict[str, Any] = {
+#: What workflow.yaml need not say.
+DEFAULTS: dict[str, Any] = {
     "variants": None,
     "repeats": 3,
     "scale": "auto",
@@ -91,7 +92,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there.
     """
     file = project.workflow_file
-    document = {**_DEFAULTS, "studies": sorted(project.study_files), **read_yaml(file)}
+    document = {**DEFAULTS, "studies": sorted(project.study_files), **read_yaml(file)}
     check(document, project.schema("workflow"), where=file)
     if overrides:
         document.update({key: _listed(key, value) for key, value in overrides.items()})
@@ -112,7 +113,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     return Settings(
         studies=tuple(document["studies"]),
         variants=None if document["variants"] is None else tuple(document["variants"]),
-        repeats=document["repeats"],
+        repeats=int(document["repeats"]),  # for JSON schemas 3.0 is a whole number, too
         scale=resolve_scale(document["scale"]),
         timeout_minutes=document["timeout_minutes"],
         allow_targets=tuple(document["allow_targets"]),
