@@ -1,7 +1,8 @@
 """Composing one resolved configuration from the YAML groups and a list of Hydra overrides.
 
 Composing costs about 50 ms, so it is done once per combination of groups; plain `key=value` overrides are merged into
-a copy of the result, under the same schema. Every error becomes one `ConfigError` that names the override or file.
+a copy of the result, under the same schema; tests/config/test_compose_equality.py compares the results with Hydra's
+own. Every error becomes one `ConfigError` that names the override or file.
 """
 
 import copy
@@ -25,7 +26,7 @@ from steptrace.errors import ConfigError
 from steptrace.names import near
 
 _PLAIN = re.compile(r"(?P<key>[A-Za-z_][\w./]*)=(?P<value>.*)", re.DOTALL)
-#: Folders of the configuration that are no Hydra groups.
+#: Folders of the configuration that are not Hydra groups.
 _NOT_GROUPS = {"study"}
 #: How OmegaConf names a value of the wrong type.
 _VALUE = re.compile(r"Value '(?P<value>.*)' (?:of type|is not a valid)|(?P<null>is not Optional)")
@@ -82,7 +83,7 @@ class Composer:
         return self._bases[groups]
 
     def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> DictConfig:
-        # Quoted: a comma, a bracket, a quotation mark or a letter beyond ASCII in a path is no part of Hydra's grammar.
+        # Quoted: Hydra's grammar has no unquoted commas, brackets, quotation marks or non-ASCII letters.
         paths = [QuotedString(f"file://{folder}", Quote.single).with_quotes() for folder in self._folders[1:]]
         more = [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
         try:
@@ -121,7 +122,7 @@ class Composer:
     def _readable(
         self, error: Exception, overrides: Sequence[str], where: str, places: Mapping[str, str]
     ) -> ConfigError:
-        """Turn what Hydra and OmegaConf say into one line; the useful part is often in the cause."""
+        """Turn an error of Hydra or OmegaConf into one message; the useful part is often in its cause."""
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
         text = f"{error}\n{cause}"
         full_key = match[1] if (match := re.search(r"full_key: (\S+)", text)) else None
@@ -135,7 +136,9 @@ class Composer:
             return self._unknown_key(full_key, where)
         if isinstance(error, OverrideParseException):
             lines = str(error).splitlines()
-            return ConfigError(f"is no override: {lines[min(1, len(lines) - 1)]}", where=where, expected="key=value")
+            return ConfigError(
+                f"is not a valid override: {lines[min(1, len(lines) - 1)]}", where=where, expected="key=value"
+            )
         reason = _one_line(cause)
         if full_key is None:
             return ConfigError(reason, where=where)

@@ -105,7 +105,7 @@ class Plan:
             study = self.studies.get(parts[1])
             if study is None and parts[1] in self.project.study_files:
                 raise ConfigError(
-                    f"the study '{parts[1]}' is not among those that run now",
+                    f"the study '{parts[1]}' is not selected",
                     where=target,
                     next_step=f"give --config 'studies=[{parts[1]}]', or add it to `studies:`",
                 )
@@ -124,7 +124,7 @@ class Plan:
         }
 
     def write_snapshots(self) -> None:
-        """Write the snapshots, touching no file that is already right."""
+        """Write the snapshots whose content changed."""
         for path, text in self.snapshots.items():
             write_if_changed(path, text)
 
@@ -183,7 +183,7 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
 
 
 def _check_targets(plan: Plan) -> None:
-    """Every class and function is there, and takes what it is given."""
+    """Check that every `_target_` exists and takes its arguments."""
     allow = plan.settings.allow_targets
     placed: dict[Placed, None] = {}
     for study in plan.studies.values():
@@ -206,7 +206,7 @@ def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: 
 
 
 def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[str]]) -> None:
-    """A gate on something that does not exist would hold for ever; a study that does not run now is another matter."""
+    """Gates on unknown studies, variants and figures are refused; a study that is not selected now is known."""
     where = f"{project.workflow_file}, gates"
     for study, variants in settings.gates.items():
         if study not in project.study_files:
