@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from steptrace.config.documents import lookup
 from steptrace.config.gpus import count_gpus
-from steptrace.config.names import near
 from steptrace.config.plan import make_plan
-from steptrace.config.schema import lookup
 from steptrace.config.settings import Project
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 #: The studies that the others refer to: first, so that a limit of time costs the others.
 FIRST: Final = ("masked_loss", "giou")

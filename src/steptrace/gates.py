@@ -16,8 +16,8 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
-from steptrace.config.names import near
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]

@@ -74,7 +74,7 @@ def test_planning_twice_writes_nothing_the_second_time(plan_of, copy):
     study = "title: T\nbaseline: a\nvariants: {a: [], b: [seed=1]}\n"
     plan_of(study)
     files = [path for path in (copy / "results").rglob("*") if path.is_file()]
-    assert len(files) == 7  # study.json, two configurations here and on a GPU, a reference, the cache
+    assert len(files) == 8  # study.json, two configurations here and on a GPU, a reference, two caches
     for path in files:
         os.utime(path, (1, 1))
     plan_of(study)

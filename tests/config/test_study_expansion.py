@@ -109,8 +109,8 @@ def test_two_keys_with_the_same_last_part_keep_their_full_names(plan_of):
 
 
 def test_very_long_names_are_shortened_and_stay_distinct(plan_of):
-    long = "x" * 150
-    study = plan_of(STUDY + f"matrix:\n  model._target_: [torch.{long}, torch.{long}y]\n").studies["tiny"]
+    long = "0." + "0" * 150
+    study = plan_of(STUDY + f"matrix:\n  optimizer.lr: ['{long}1', '{long}2']\n").studies["tiny"]
     names = [variant.name for variant in study.variants]
     assert max(map(len, names)) <= 120
     assert len(set(names)) == 4
@@ -120,15 +120,16 @@ def test_very_long_names_are_shortened_and_stay_distinct(plan_of):
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        (("baseline: plain", "baseline: plian"), ["the baseline 'plian' is no variant", "did you mean 'plain'?"]),
+        (("baseline: plain", "baseline: plian"), ["the baseline 'plian' is not a variant", "did you mean 'plain'?"]),
         (("variants:", "varients:"), ["unknown key 'varients'", "did you mean 'variants'?"]),
         (("title: Tiny\n", ""), ["the key 'title' is missing"]),
         (("[loss=where]", "loss=where"), ["'variants.other.overrides' is \"loss=where\"", "a list of overrides"]),
         (("hypothesis:", "hypotesis:"), ["unknown key 'hypotesis' in 'variants.other'", "'hypothesis'"]),
-        (("  other:", "  ot/her:"), ["'ot/her' cannot be a name in 'variants'", "letters, digits"]),
+        (("  other:", "  ot/her:"), ["'ot/her' is not a valid name in 'variants'", "letters, digits"]),
+        (("  other:", '  "other\\n":'), ["is not a valid name in 'variants'", "letters, digits"]),
         (("  other:", "  Plain:"), ["'Plain' and 'plain' would share one folder"]),
-        (("  other:", "  plain:"), ["the key 'plain' twice"]),
-        (("  other:", "  no:"), ["the key 'no' is not text; quote it"]),
+        (("  other:", "  plain:"), ["duplicate key 'plain'"]),
+        (("  other:", "  no:"), ["the key 'no' is not a string; quote it"]),
         (("  plain: [loss", "  plain: [los"), ["tiny.yaml, variant 'plain'", "unknown key 'los'"]),
         (("loss=masked_reference", "loss=masked_referense"), ["tiny.yaml, reference", "did you mean 'masked_ref"]),
         (("title: Tiny", "title: [Tiny"), ["is not valid YAML"]),
@@ -182,7 +183,7 @@ def test_only_an_unquoted_override_is_to_be_quoted(plan_of):
     [
         ("matrix: {loss: []}", "'matrix.loss' is []"),
         ("matrix: {data.batch_size: 4}", "'matrix.data.batch_size' is 4"),
-        ("matrix: {data.batch_size: [4, 4]}", "'matrix.data.batch_size' holds a value twice"),
+        ("matrix: {data.batch_size: [4, 4]}", "'matrix.data.batch_size' holds a duplicate value"),
         ("matrix: {data.dataset: [a/b, a_b]}", "would share one folder"),
         ("matrix: {data.batch_sise: [4]}", "did you mean 'batch_size'?"),
     ],
@@ -212,9 +213,7 @@ def test_an_unknown_variant_is_named_with_the_near_one(plan_of):
         plan.check_targets(["results/tiny/plan/run0/status.json"])
     with pytest.raises(ConfigError, match=r"did you mean 'tiny'\?"):
         plan.check_targets(["all", "results/tinny/plain/run0/status.json"])
-    with pytest.raises(
-        ConfigError, match=r"'giou' is not among those that run now\n  next: give --config 'studies=\[giou\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"'giou' is not selected\n  next: give --config 'studies=\[giou\]'"):
         plan.check_targets(["results/giou/comparison.json"])
     plan.check_targets(["results/tiny/other/run0/status.json", "results/traces/any/summary.json", "reports/x.html"])
 

@@ -21,6 +21,11 @@ def test_defaults(settings_of):
     assert (settings.repeats, settings.variants, settings.gates, settings.traces) == (3, None, {}, ())
 
 
+def test_a_whole_number_written_with_a_point_is_one(settings_of):
+    repeats = settings_of("repeats: 2.0\nscale: cpu\n").repeats
+    assert (repeats, type(repeats)) == (2, int)
+
+
 def test_command_line_goes_before_the_file(settings_of):
     text = "studies: [masked_loss]\nrepeats: 5\nscale: gpu\n"
     settings = settings_of(text, repeats=1, scale="cpu", studies="masked_loss")
@@ -44,6 +49,13 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
         ("studys: [masked_loss]", ["workflow.yaml: unknown key 'studys'", "did you mean 'studies'?"]),
         ("studies: [masked_los]", ["there is no study 'masked_los'", "did you mean 'masked_loss'?"]),
         ("repeats: three", ["'repeats' is \"three\"", "a whole number of at least 1"]),
+        ("repeats: 1" + "0" * 30, ["repeats is 1e+30", "64 bits"]),
+        ("repeats: 1.0e+30", ["'repeats' is 1e+30", "at most 10000"]),
+        ("repeats: 100000", ["'repeats' is 100000", "at most 10000"]),
+        ("timeout_minutes: .nan", ["timeout_minutes is nan", "a finite number"]),
+        ("timeout_minutes: .inf", ["timeout_minutes is inf", "a finite number"]),
+        ("timeout_minutes: 1.0e+200", ["'timeout_minutes' is 1e+200", "at most 525600"]),
+        ("gates: {masked_loss: {where: {ratio.value: {at_least: .nan}}}}", ["where.ratio.value.at_least is nan"]),
         ("repeats: 0", ["'repeats' is 0", "at least 1"]),
         ("studies: masked_loss", ["'studies' is \"masked_loss\"", "a list of studies"]),
         ("traces: [missing.json]", ["there is no trace 'missing.json'"]),
@@ -52,8 +64,10 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
         ("gates: {masked_loss: {where: {step_ms.median: {at_most_ratio: 1.1}}}}", ["at_most_ratio with a baseline"]),
         ("gates: {masked_loss: {where: {syncs.per_step: {allow: 3}}}}", ["FILE:LINE, FILE or function"]),
         ("allow_targets: ['no such']", ["'allow_targets.0' is \"no such\"", "a dotted package name"]),
-        ("repeats: 2\nrepeats: 3", ["line 2", "the key 'repeats' twice"]),
-        ("- masked_loss", ["holds no keys"]),
+        ('allow_targets: ["mine\\n"]', ["allow_targets.0", "a dotted package name"]),
+        ('traces: [{name: "t\\n", path: config}]', ["'traces.0.name'", "a file-safe name"]),
+        ("repeats: 2\nrepeats: 3", ["line 2", "duplicate key 'repeats'"]),
+        ("- masked_loss", ["is not a mapping"]),
     ],
 )
 def test_mistakes(settings_of, text, parts):
@@ -108,7 +122,7 @@ def test_a_working_directory_may_bring_its_own(copy, tmp_path):
 @pytest.mark.parametrize("name", ["index", "traces", "my study", "it's", ".hidden", "a.b"])
 def test_a_study_whose_name_cannot_be_a_folder_a_page_and_a_word_is_refused(settings_of, copy, name):
     (copy / f"config/study/{name}.yaml").write_text("")
-    with pytest.raises(ConfigError, match="cannot be named") as caught:
+    with pytest.raises(ConfigError, match="is not a valid study name") as caught:
         settings_of("scale: cpu", studies=[name])
     assert f"{name}.yaml" in str(caught.value)
     assert name not in settings_of("studies: [masked_loss]").studies  # as long as it is not chosen it does no harm

@@ -310,3 +310,14 @@ def test_a_prediction_is_frozen() -> None:
         prediction = Prediction.of(syncs)
         x.item()
     assert (prediction.total, syncs.total) == (0, 1)
+
+
+def test_lists_of_a_config_reach_a_class_as_python_s_own(write: Callable[[dict[str, Any]], Path]) -> None:
+    model = {
+        "_target_": "torch.nn.Sequential",
+        "_args_": [
+            {"_target_": "torch.nn.Conv2d", "in_channels": 3, "out_channels": 10, "kernel_size": [1, 1]},
+            {"_target_": "torch.nn.Upsample", "size": [8, 8]},  # refuses OmegaConf's lists
+        ],
+    }
+    assert predict_config(write(config() | {"model": model})).total == 0

@@ -100,6 +100,10 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.write("config/loss/fake.yaml", "_target_: steptrace.workloads.fake_losses.Loss\nmode: ok\n")
     project.write("config/study/tiny.yaml", STUDY)
     project.write("config/workflow.yaml", WORKFLOW)
+    # Planned once, so that not every test imports torch to check the same targets.
+    plan = "from pathlib import Path; from steptrace.config.plan import make_plan; here = Path.cwd(); "
+    plan += "make_plan(here, here, write=False)"
+    subprocess.run([sys.executable, "-c", plan], cwd=folder, env=project.environment, check=True)
     return project
 
 

@@ -53,5 +53,5 @@ def test_traces_without_a_study(tmp_path: Path) -> None:
 def test_neither_a_study_nor_a_trace_is_one_message(tmp_path: Path) -> None:
     result = _snakemake(tmp_path, "--dry-run", "--config", "studies=[]")
     assert result.returncode == 2
-    assert "neither a study nor a trace" in result.stdout
+    assert "no studies and no traces to run" in result.stdout
     assert "Traceback" not in result.stdout

@@ -23,9 +23,9 @@ def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str,
         ConfigError: there is no such study, or it cannot be resolved.
     """
     from steptrace.config.cache import ComposeCache
-    from steptrace.config.names import near
     from steptrace.config.settings import Project, read_settings
     from steptrace.config.study import load_study
+    from steptrace.names import near
 
     here, checkout = Path.cwd(), Path(__file__).resolve().parents[3]
     project = Project(root=here if (here / "Snakefile").is_file() else checkout, workdir=here)

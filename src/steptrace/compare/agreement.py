@@ -15,7 +15,7 @@ from steptrace.documents.comparison import PredictedSite, SyncAgreement, Unknown
 from steptrace.trace.source import same_file
 
 #: Runtime calls that a trace names, as the kinds of a prediction.
-_WAIT = re.compile(r"^(?:cuda|cu|hip)(Stream|Event|Device|Thread|Ctx)Synchronize$")
+_WAIT = re.compile(r"^(?:cuda|cu|hip)(Stream|Event|Device|Thread|Ctx)Synchronize\Z")
 _WAITS_FOR = {"Stream": "stream", "Event": "event", "Device": "device", "Thread": "device", "Ctx": "device"}
 
 Site = PredictedSite | UnknownPlace

@@ -39,7 +39,7 @@ class Composed:
 
 
 class ComposeCache:
-    """Composes through a file that is valid for one state of the configuration, its variables and this package.
+    """A cache of composed configurations in a file; its name is a hash of the YAML files, variables and code used.
 
     Args:
         folders: the configuration folders, see `Composer`.
@@ -64,7 +64,7 @@ class ComposeCache:
         return self._entries[key]
 
     def save(self) -> None:
-        """Write what was composed since, and drop the files of earlier states."""
+        """Write new entries to the file, and remove the files of other hashes."""
         if not self._new:
             return
         entries = {key: asdict(entry) for key, entry in self._entries.items()}
@@ -75,7 +75,7 @@ class ComposeCache:
         self._new = False
 
     def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> Composed:
-        # Hydra takes 0.15 s to import, which a run with nothing to do need not pay.
+        # Importing Hydra takes 0.15 s, which a run with nothing to do should not pay.
         from steptrace.config.compose import Composer
         from steptrace.config.schema import check_config
 
@@ -114,7 +114,7 @@ class ComposeCache:
 
 
 def _place_of(error: ConfigError, overrides: Sequence[str], places: Mapping[str, str]) -> str | None:
-    """Where the last override of a key stands that an error names, if not where all of them do."""
+    """The place of the last override of a key that an error names, if it is not the variant's own."""
     named = error.what.replace("'", " ").split()
     by_key = {override.lstrip("+~").partition("=")[0]: override for override in overrides}
     override = next((by_key[key] for key in named if key in by_key), "")

@@ -1,7 +1,8 @@
 """Composing one resolved configuration from the YAML groups and a list of Hydra overrides.
 
 Composing costs about 50 ms, so it is done once per combination of groups; plain `key=value` overrides are merged into
-a copy of the result, under the same schema. Every error becomes one `ConfigError` that names the override or file.
+a copy of the result, under the same schema; tests/config/test_compose_equality.py compares the results with Hydra's
+own. Every error becomes one `ConfigError` that names the override or file.
 """
 
 import copy
@@ -14,18 +15,18 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from steptrace.config.documents import not_yaml
-from steptrace.config.kinds import expected_at
-from steptrace.config.names import near
-from steptrace.config.schema import RootConfig, schema_keys
+from steptrace.config.schema import RootConfig, expected_at, schema_keys
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
 _PLAIN = re.compile(r"(?P<key>[A-Za-z_][\w./]*)=(?P<value>.*)", re.DOTALL)
-#: Folders of the configuration that are no Hydra groups.
+#: Folders of the configuration that are not Hydra groups.
 _NOT_GROUPS = {"study"}
 #: How OmegaConf names a value of the wrong type.
 _VALUE = re.compile(r"Value '(?P<value>.*)' (?:of type|is not a valid)|(?P<null>is not Optional)")
@@ -82,10 +83,12 @@ class Composer:
         return self._bases[groups]
 
     def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> DictConfig:
-        more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in self._folders[1:])}]"]
+        # Quoted: Hydra's grammar has no unquoted commas, brackets, quotation marks or non-ASCII letters.
+        paths = [QuotedString(f"file://{folder}", Quote.single).with_quotes() for folder in self._folders[1:]]
+        more = [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
         try:
             with initialize_config_dir(str(self._folders[0]), version_base="1.3"):
-                return compose("config", overrides=[*(more if self._folders[1:] else []), *overrides])
+                return compose("config", overrides=[*more, *overrides])
         except MissingConfigException as error:
             raise self._missing(error, where, places) from error
         except yaml.YAMLError as error:
@@ -119,7 +122,7 @@ class Composer:
     def _readable(
         self, error: Exception, overrides: Sequence[str], where: str, places: Mapping[str, str]
     ) -> ConfigError:
-        """Turn what Hydra and OmegaConf say into one line; the useful part is often in the cause."""
+        """Turn an error of Hydra or OmegaConf into one message; the useful part is often in its cause."""
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
         text = f"{error}\n{cause}"
         full_key = match[1] if (match := re.search(r"full_key: (\S+)", text)) else None
@@ -133,7 +136,9 @@ class Composer:
             return self._unknown_key(full_key, where)
         if isinstance(error, OverrideParseException):
             lines = str(error).splitlines()
-            return ConfigError(f"is no override: {lines[min(1, len(lines) - 1)]}", where=where, expected="key=value")
+            return ConfigError(
+                f"is not a valid override: {lines[min(1, len(lines) - 1)]}", where=where, expected="key=value"
+            )
         reason = _one_line(cause)
         if full_key is None:
             return ConfigError(reason, where=where)

@@ -1,4 +1,4 @@
-"""Digests that say whether a run, a table or a page is still what its inputs would give today.
+"""Digests that decide whether a run, a table or a page is up to date.
 
 The digest of code is taken over syntax trees without docstrings, so comments, formatting and file times cost nothing
 and any change of meaning counts. It covers what is executed and no more: a module and all it imports from steptrace.
@@ -18,9 +18,9 @@ import steptrace
 from steptrace.errors import ConfigError
 
 _PACKAGE = Path(steptrace.__file__).parent
-#: Not part of what a configuration means: two variants that differ in these alone are the same training.
+#: Not part of the digest: variants that differ in these only are the same training.
 _LABELS = ("study", "variant", "digest")
-#: A folder on the python_path larger than this is a data or home directory given by mistake.
+#: A folder on the python_path with more files is probably a data or home directory.
 _MOST_FILES = 2_000
 _SKIPPED = ("__pycache__", "py.typed")
 
@@ -157,6 +157,6 @@ def _files(folder: Path) -> list[Path]:
         found += [Path(parent, name) for name in names if name not in _SKIPPED and not name.startswith(".")]
         if len(found) > _MOST_FILES:
             raise ConfigError(
-                f"holds more than {_MOST_FILES} files", where=folder, next_step="name a folder with code alone"
+                f"holds more than {_MOST_FILES} files", where=folder, next_step="name a folder that holds only code"
             )
     return sorted(found)

@@ -9,16 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from steptrace.config.arguments import check_arguments
 from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, versions
-from steptrace.config.lookup import check_target_exists
-from steptrace.config.names import near
-from steptrace.config.schema import targets
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
+from steptrace.config.targets import Placed, calls_of, check_calls, targets
 from steptrace.errors import ConfigError
 from steptrace.gates import EVERY_VARIANT, check_key
+from steptrace.names import near
 
 RESULTS = "results"
 #: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.
@@ -107,7 +105,7 @@ class Plan:
             study = self.studies.get(parts[1])
             if study is None and parts[1] in self.project.study_files:
                 raise ConfigError(
-                    f"the study '{parts[1]}' is not among those that run now",
+                    f"the study '{parts[1]}' is not selected",
                     where=target,
                     next_step=f"give --config 'studies=[{parts[1]}]', or add it to `studies:`",
                 )
@@ -126,7 +124,7 @@ class Plan:
         }
 
     def write_snapshots(self) -> None:
-        """Write the snapshots, touching no file that is already right."""
+        """Write the snapshots whose content changed."""
         for path, text in self.snapshots.items():
             write_if_changed(path, text)
 
@@ -185,19 +183,19 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
 
 
 def _check_targets(plan: Plan) -> None:
-    """Every class and function is there, and takes what it is given."""
-    checked: set[tuple[object, ...]] = set()
+    """Check that every `_target_` exists and takes its arguments."""
+    allow = plan.settings.allow_targets
+    placed: dict[Placed, None] = {}
     for study in plan.studies.values():
         composed = {f"variant {variant.name}": variant.composed for variant in study.variants}
         on_gpu = {f"variant {variant.name} at scale gpu": variant.on_gpu for variant in study.variants}
         for label, part in {**composed, **study.references, **on_gpu}.items():
-            folders = [plan.project.workdir / folder for folder in part.config["python_path"]]
-            where = f"{study.name}, {label}"
-            for _, target in targets(part.config):
-                if (target, *folders) not in checked:
-                    check_target_exists(target, folders, where=where)
-                    checked.add((target, *folders))
-            check_arguments(part.config, folders, groups=plan.project.config_folders, where=where, checked=checked)
+            folders = tuple(plan.project.workdir / folder for folder in part.config["python_path"])
+            for call in calls_of(part.config, allow=allow):
+                placed.setdefault(Placed(call, folders, where=f"{study.name}, {label}"))
+    workdir = plan.project.workdir
+    cache = workdir / RESULTS / ".cache" / "targets.json"
+    check_calls(placed, cache=cache, workdir=workdir, groups=plan.project.config_folders)
 
 
 def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: str | Path) -> None:
@@ -208,7 +206,7 @@ def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: 
 
 
 def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[str]]) -> None:
-    """A gate on something that does not exist would hold for ever; a study that does not run now is another matter."""
+    """Gates on unknown studies, variants and figures are refused; a study that is not selected now is known."""
     where = f"{project.workflow_file}, gates"
     for study, variants in settings.gates.items():
         if study not in project.study_files:

@@ -1,188 +1,233 @@
-"""The one root schema of a resolved configuration, and the checks that types alone cannot express.
+"""The one root schema of a resolved configuration: each key described once, with its type, range, choices and meaning.
 
-Hydra merges the YAML groups into `RootConfig`, so a wrong type or an unknown key is refused while composing. What a
-model, a loss, a dataset or an optimizer takes is up to its class, so those four stay open mappings with a `_target_`.
+Hydra merges the YAML groups into `RootConfig`, so a wrong type or an unknown key is refused while composing. Ranges and
+choices are checked here, from the same description that messages and the table in config/README.md are made from. What
+a model, a loss, a dataset or an optimizer takes is up to its class, so those four stay open mappings with a `_target_`.
 """
 
 import dataclasses
+import json
+import re
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, Final, get_args, get_origin
 
 from omegaconf import MISSING
 
-from steptrace.config.names import near
+from steptrace.config.documents import check_numbers, lookup
+from steptrace.config.targets import check_allowed
 from steptrace.errors import ConfigError
+from steptrace.names import near
 
-#: `_target_` prefixes that are always allowed; config/workflow.yaml adds the user's own in `allow_targets`.
-ALLOWED_TARGETS = ("torch.", "steptrace.")
-AUTOCAST = ("bf16", "fp16")
-DEVICES = ("cpu", "cuda")
-COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-BACKENDS = ("nccl", "gloo")
-COMM_HOOKS = ("bf16", "fp16")
+
+def _key(default: Any, meaning: str, *, at_least: float | None = None, choices: Sequence[str] = ()) -> Any:
+    """A field with its description: `default` may be a function that makes it, a number is at least `at_least`."""
+    metadata = {"meaning": meaning, "at_least": at_least, "choices": tuple(choices)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass
 class DataConfig:
     """The dataset and the arguments of its DataLoader."""
 
-    dataset: dict[str, Any] = MISSING
-    batch_size: int = MISSING
-    num_workers: int = 0
-    pin_memory: bool = False
-    non_blocking: bool = False
-    shuffle: bool = True
-    prefetch_factor: int | None = None
-    persistent_workers: bool = False
-    #: Copy the next batch to the device on a stream of its own while the step computes.
-    device_prefetch: bool = False
-    #: So many batches are loaded before the first step and gone through again and again: loading then costs nothing.
-    pool: int | None = None
+    dataset: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments")
+    batch_size: int = _key(MISSING, "samples in a batch, of each rank", at_least=1)
+    num_workers: int = _key(0, "processes that load batches; with 0 the training loads them itself", at_least=0)
+    pin_memory: bool = _key(False, "load batches into pinned host memory, where there is a GPU")
+    non_blocking: bool = _key(False, "copy batches to the device without waiting for the copy")
+    shuffle: bool = _key(True, "draw samples in random order")
+    prefetch_factor: int | None = _key(None, "batches that each worker loads ahead", at_least=1)
+    persistent_workers: bool = _key(False, "keep the workers from one epoch to the next")
+    device_prefetch: bool = _key(False, "copy the next batch to the device on its own stream during the step")
+    pool: int | None = _key(None, "load this many batches before the first step and reuse them in turn", at_least=1)
 
 
 @dataclass
 class ToleranceConfig:
     """Largest relative error against the float64 reference that still counts as the same answer."""
 
-    loss: float = MISSING
-    gradient: float = MISSING
+    loss: float = _key(MISSING, "largest relative error of the loss against the float64 reference", at_least=0)
+    gradient: float = _key(MISSING, "largest relative error of the gradient", at_least=0)
 
 
 @dataclass
 class PrecisionConfig:
     """Number formats of a training."""
 
-    name: str = MISSING
-    autocast: str | None = None
-    tf32: bool = False
-    grad_scaler: bool = False
+    name: str = _key(MISSING, "name of the number format, for tables")
+    autocast: str | None = _key(None, "number format of autocast; null for none", choices=("bf16", "fp16"))
+    tf32: bool = _key(False, "allow TF32 in float32 matrix products and convolutions")
+    grad_scaler: bool = _key(False, "scale the loss (`torch.amp.GradScaler`); for fp16 only")
     tolerance: ToleranceConfig = field(default_factory=ToleranceConfig)
 
 
 @dataclass
 class StepConfig:
-    """How one step is made.
+    """How one step is made."""
 
-    `accumulate` batches go into each optimizer step; `compile` is the mode of torch.compile, None for eager.
-    """
-
-    accumulate: int = 1
-    set_to_none: bool = True
-    channels_last: bool = False
-    compile: str | None = None
+    accumulate: int = _key(1, "batches whose gradients are added up in one optimizer step", at_least=1)
+    set_to_none: bool = _key(True, "`zero_grad` frees gradients instead of filling them with zeros")
+    channels_last: bool = _key(False, "store weights and images of convolutions in channels-last order")
+    compile: str | None = _key(
+        None,
+        "mode of torch.compile; null for eager execution",
+        choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    )
 
 
 @dataclass
 class DistributedConfig:
-    """Data-parallel training over `world_size` processes; with one there is no process group.
+    """Data-parallel training over `world_size` processes; with one there is no process group."""
 
-    `backend` None is nccl on GPUs and gloo on CPUs. `no_sync` reduces gradients with the last accumulated batch alone;
-    `comm_hook` names the format that they are compressed to before they are sent.
-    """
-
-    world_size: int = 1
-    backend: str | None = None
-    bucket_cap_mb: float = 25.0
-    gradient_as_bucket_view: bool = False
-    static_graph: bool = False
-    no_sync: bool = True
-    comm_hook: str | None = None
+    world_size: int = _key(1, "number of data-parallel processes (ranks)", at_least=1)
+    backend: str | None = _key(None, "null is nccl on GPUs and gloo on CPUs", choices=("nccl", "gloo"))
+    bucket_cap_mb: float = _key(25.0, "size of a gradient bucket, in MiB", at_least=0.001)
+    gradient_as_bucket_view: bool = _key(False, "gradients are views of the buckets, without a copy")
+    static_graph: bool = _key(False, "tell DistributedDataParallel that the graph is the same in every step")
+    no_sync: bool = _key(True, "reduce gradients with the last accumulated batch only")
+    comm_hook: str | None = _key(None, "format in which gradients are sent; null for theirs", choices=("bf16", "fp16"))
 
 
 @dataclass
 class ScaleConfig:
-    """How many steps are run, and on how many threads (None: as many as the process is given).
+    """How many steps are run, and on how many threads."""
 
-    `section_steps` are those of a pass that times each section by itself, with a synchronisation around it;
-    `input_steps` those of one that times the parts of loading a batch. `memory_limit_mb` is what the training may take
-    of the device's memory before it counts as out of memory (None: all there is). `nvml_period_s` is the time between
-    two samples of the GPU's state during the timed steps (None: no sampling).
-    """
-
-    name: str = MISSING
-    warmup_steps: int = MISSING
-    timed_steps: int = MISSING
-    section_steps: int = 0
-    input_steps: int = 0
-    threads: int | None = None
-    memory_limit_mb: int | None = None
-    nvml_period_s: float | None = 0.1
+    name: str = _key(MISSING, "name of the scale, for tables")
+    warmup_steps: int = _key(MISSING, "steps before the timed ones", at_least=0)
+    timed_steps: int = _key(MISSING, "steps that are timed, without a profiler", at_least=1)
+    section_steps: int = _key(0, "steps of a separate pass that synchronises around each section", at_least=0)
+    input_steps: int = _key(0, "steps of a separate pass that times the parts of loading a batch", at_least=0)
+    threads: int | None = _key(None, "CPU threads of a process; null for as many as it is given", at_least=1)
+    memory_limit_mb: int | None = _key(
+        None, "device memory in MiB above which the training counts as out of memory; null for all of it", at_least=1
+    )
+    nvml_period_s: float | None = _key(0.1, "seconds between samples of the GPU's state; null for none", at_least=0.01)
 
 
 @dataclass
 class ProfileConfig:
     """The profiled window, in steps, and what the profiler records in it."""
 
-    wait: int = MISSING
-    warmup: int = MISSING
-    active: int = MISSING
-    record_shapes: bool = True
-    profile_memory: bool = True
-    with_stack: bool = True
+    wait: int = _key(MISSING, "steps before the profiler's warm-up", at_least=0)
+    warmup: int = _key(MISSING, "steps of the profiler's warm-up", at_least=0)
+    active: int = _key(MISSING, "recorded steps", at_least=1)
+    record_shapes: bool = _key(True, "record the shapes of operators' inputs")
+    profile_memory: bool = _key(True, "record allocations")
+    with_stack: bool = _key(True, "record Python stacks")
 
 
 @dataclass
 class EquivalenceConfig:
-    """Seeds and batch size of the comparison with the float64 reference.
+    """Seeds and batch size of the comparison with the float64 reference."""
 
-    `model` holds arguments of the model that differ there, such as a smaller width, where float64 would take too long.
-    """
-
-    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
-    batch_size: int = 2
-    model: dict[str, Any] = field(default_factory=dict)
+    seeds: list[int] = _key(lambda: [0, 1, 2], "seeds of the weights and batches that are compared with the reference")
+    batch_size: int = _key(2, "samples of a compared batch", at_least=1)
+    model: dict[str, Any] = _key(dict, "arguments of the model that differ there, such as a smaller width")
 
 
 @dataclass
 class RootConfig:
     """Everything one training needs to know."""
 
-    seed: int = 0
-    device: str = "cpu"
-    model: dict[str, Any] = MISSING
-    loss: dict[str, Any] = MISSING
+    seed: int = _key(0, "seed of weights and data; repeat k uses seed + k", at_least=0)
+    device: str = _key("cpu", "device of the training; `scale=gpu` sets cuda", choices=("cpu", "cuda"))
+    model: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments")
+    loss: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments")
     data: DataConfig = field(default_factory=DataConfig)
-    optimizer: dict[str, Any] = MISSING
+    optimizer: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments and `_partial_: true`")
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     step: StepConfig = field(default_factory=StepConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     equivalence: EquivalenceConfig = field(default_factory=EquivalenceConfig)
-    python_path: list[str] = field(default_factory=list)
+    python_path: list[str] = _key(list, "folders with code of your own, relative to the working directory")
 
 
-#: Smallest allowed value of every number.
-_AT_LEAST = {
-    "seed": 0,
-    "data.batch_size": 1,
-    "data.num_workers": 0,
-    "data.prefetch_factor": 1,
-    "data.pool": 1,
-    "scale.warmup_steps": 0,
-    "scale.timed_steps": 1,
-    "step.accumulate": 1,
-    "distributed.world_size": 1,
-    "distributed.bucket_cap_mb": 0.001,
-    "scale.section_steps": 0,
-    "scale.input_steps": 0,
-    "scale.threads": 1,
-    "scale.memory_limit_mb": 1,
-    "scale.nvml_period_s": 0.01,
-    "profile.wait": 0,
-    "profile.warmup": 0,
-    "profile.active": 1,
-    "equivalence.batch_size": 1,
+_TYPES: Final[dict[Any, str]] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    dict[str, Any]: "a mapping",
+    types.NoneType: "null",
+    list[int]: "a list of whole numbers, such as [0,1]",
+    list[str]: "a list of texts, such as [a,b]",
 }
-_CHOICES: dict[str, Sequence[str]] = {
-    "device": DEVICES,
-    "precision.autocast": AUTOCAST,
-    "step.compile": COMPILE_MODES,
-    "distributed.backend": BACKENDS,
-    "distributed.comm_hook": COMM_HOOKS,
-}
-_TARGETS = ("model", "loss", "data.dataset", "optimizer")
+#: `equivalence.seeds[0]` is an item of `equivalence.seeds`.
+_ITEM: Final = re.compile(r"\[\d+\]\Z")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the configuration that is not a section."""
+
+    name: str
+    field: "dataclasses.Field[Any]"
+
+    def expected(self, *, item: bool = False) -> str:
+        """Return what the key takes, such as `a whole number of at least 1 or null`; `item`: what its list holds."""
+        kind: Any = get_args(self.field.type)[0] if item else self.field.type
+        low, choices = self.field.metadata["at_least"], self.field.metadata["choices"]
+        kinds = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+        parts = [" or ".join(choices) if choices and part is str else _TYPES[part] for part in kinds]
+        return " or ".join([parts[0] if low is None else f"{parts[0]} of at least {low:g}", *parts[1:]])
+
+    def check(self, value: Any, where: str) -> None:
+        """Refuse a value out of the key's range or choices."""
+        low, choices = self.field.metadata["at_least"], self.field.metadata["choices"]
+        if value is None or ((low is None or value >= low) and (not choices or value in choices)):
+            return
+        hint = near(str(value), choices) if choices else None
+        shown = f"'{value}'" if isinstance(value, str) else value
+        raise ConfigError(f"{self.name} is {shown}", where=where, expected=self.expected(), next_step=hint)
+
+
+@cache
+def keys() -> dict[str, Key]:
+    """Return every key that is not a section, by its dotted name."""
+    return {key.name: key for key in _keys(RootConfig, "")}
+
+
+def _keys(schema: Any, prefix: str) -> Iterator[Key]:
+    for each in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(each.type):
+            yield from _keys(each.type, f"{prefix}{each.name}.")
+        else:
+            yield Key(f"{prefix}{each.name}", each)
+
+
+def expected_at(name: str) -> str | None:
+    """Return what the dotted key `name` takes; None where the schema leaves it open."""
+    key = keys().get(_ITEM.sub("", name))
+    if key is None or key.field.type == dict[str, Any]:
+        return None
+    return key.expected(item=_ITEM.search(name) is not None and get_origin(key.field.type) is list)
+
+
+def key_table() -> str:
+    """Return the table of all keys in config/README.md."""
+    lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
+    for key in keys().values():
+        factory = key.field.default_factory
+        default = key.field.default if factory is dataclasses.MISSING else factory()
+        cell = "" if default == MISSING else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+        lines.append(f"| `{key.name}` | {key.expected()} | {cell} | {key.field.metadata['meaning']} |")
+    return "\n".join(lines) + "\n"
+
+
+def schema_keys(name: str = "") -> list[str] | None:
+    """Return the keys the schema knows below the dotted key `name`; None where anything goes."""
+    node: Any = RootConfig
+    for part in filter(None, name.split(".")):
+        node = next((f.type for f in dataclasses.fields(node) if f.name == part), None)
+        if not dataclasses.is_dataclass(node):
+            return None
+    return [f.name for f in dataclasses.fields(node)]
 
 
 def check_config(config: Mapping[str, Any], *, allow: Iterable[str] = (), where: str) -> None:
@@ -190,51 +235,28 @@ def check_config(config: Mapping[str, Any], *, allow: Iterable[str] = (), where:
 
     Args:
         config: the resolved configuration, keys as in `RootConfig`.
-        allow: `_target_` prefixes the user allows besides `ALLOWED_TARGETS`.
+        allow: `_target_` prefixes the user allows besides `ALLOWED`.
         where: the file and variant, for the message.
 
     Raises:
         ConfigError: an unknown key, a value out of range, values that contradict each other, a target not allowed.
     """
-    _check_keys(config, RootConfig, "", where)
-    for key, low in _AT_LEAST.items():
-        value = lookup(config, key)
-        if value is not None and value < low:
-            raise ConfigError(f"{key} is {value}", where=where, expected=f"at least {low}")
-    for key, choices in _CHOICES.items():
-        value = lookup(config, key)
-        if value is not None and value not in choices:
-            hint = near(str(value), choices)
-            raise ConfigError(f"{key} is '{value}'", where=where, expected=" or ".join(choices), next_step=hint)
+    _check_unknown(config, "", where)
+    check_numbers(config, where=where)
+    for name, key in keys().items():
+        key.check(lookup(config, name), where)
     _check_together(config, where)
-    check_targets(config, allow=allow, where=where)
+    check_allowed(config, allow=allow, where=where)
 
 
-def lookup(config: Mapping[str, Any], key: str) -> Any:
-    """Return the value at a dotted `key`, None if there is none."""
-    node: Any = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
-
-
-def schema_keys(key: str = "") -> list[str] | None:
-    """Return the keys the schema knows below the dotted `key`; None where anything goes."""
-    node: Any = RootConfig
-    for part in filter(None, key.split(".")):
-        node = next((f.type for f in dataclasses.fields(node) if f.name == part), None)
-        if not dataclasses.is_dataclass(node):
-            return None
-    return [f.name for f in dataclasses.fields(node)]
-
-
-def _check_keys(config: Mapping[str, Any], schema: Any, prefix: str, where: str) -> None:
-    fields = {f.name: f.type for f in dataclasses.fields(schema)}
-    for key, value in config.items():
-        if key not in fields:
-            raise ConfigError(f"unknown key '{prefix}{key}'", where=where, next_step=near(key, fields))
-        if dataclasses.is_dataclass(fields[key]):
-            _check_keys(value, fields[key], f"{prefix}{key}.", where)
+def _check_unknown(config: Mapping[str, Any], section: str, where: str) -> None:
+    known = schema_keys(section)
+    for key, value in config.items() if known is not None else ():
+        name = f"{section}.{key}" if section else key
+        if key not in (known or ()):
+            raise ConfigError(f"unknown key '{name}'", where=where, next_step=near(key, known or ()))
+        if isinstance(value, Mapping):
+            _check_unknown(value, name, where)
 
 
 def _check_together(config: Mapping[str, Any], where: str) -> None:
@@ -261,37 +283,3 @@ def _check_together(config: Mapping[str, Any], where: str) -> None:
         )
     if not config["equivalence"]["seeds"]:
         raise ConfigError("equivalence.seeds is empty", where=where, expected="at least one seed")
-
-
-def check_targets(config: Mapping[str, Any], *, allow: Iterable[str] = (), where: str) -> None:
-    """Check that every `_target_` begins with an allowed prefix, and that none of the four is missing.
-
-    A configuration is code: whatever a `_target_` names is imported and called. The prefixes keep a YAML file from
-    reaching further than its reader expects; they are no sandbox.
-    """
-    for key in _TARGETS:
-        node = lookup(config, key)
-        if not isinstance(node, Mapping) or "_target_" not in node:
-            raise ConfigError(f"{key} has no _target_", where=where, expected="the dotted name of a class or function")
-    prefixes = [*ALLOWED_TARGETS, *(f"{prefix.rstrip('.')}." for prefix in allow)]
-    for key, target in targets(config):
-        if not isinstance(target, str) or not target.startswith(tuple(prefixes)):
-            top = str(target).split(".", maxsplit=1)[0]
-            raise ConfigError(
-                f"{key} is '{target}', which is not on the list of allowed prefixes ({', '.join(prefixes)})",
-                where=where,
-                next_step=f"if you trust it, add `allow_targets: [{top}]` to config/workflow.yaml",
-            )
-
-
-def targets(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every `_target_` of `config` as (dotted key, value)."""
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "_target_":
-                yield f"{prefix}_target_", value
-            else:
-                yield from targets(value, f"{prefix}{key}.")
-    elif isinstance(config, list):
-        for index, value in enumerate(config):
-            yield from targets(value, f"{prefix}{index}.")

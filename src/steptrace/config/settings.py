@@ -1,4 +1,4 @@
-"""config/workflow.yaml: which studies run, how often, at what scale, and what must hold in the end."""
+"""config/workflow.yaml: which studies run, repeats, scale, imported traces and gates."""
 
 import re
 from collections.abc import Mapping
@@ -8,10 +8,11 @@ from typing import Any
 
 from steptrace.config.documents import check, read_yaml
 from steptrace.config.gpus import resolve_scale
-from steptrace.config.names import file_safe, near
 from steptrace.errors import ConfigError
+from steptrace.names import file_safe, near
 
-_DEFAULTS: dict[str, Any] = {
+#: Defaults of the keys of workflow.yaml.
+DEFAULTS: dict[str, Any] = {
     "variants": None,
     "repeats": 3,
     "scale": "auto",
@@ -20,9 +21,9 @@ _DEFAULTS: dict[str, Any] = {
     "traces": [],
     "gates": {},
 }
-#: Names that no study can have: folders of results/ that are no study's, and the page that lists the studies.
+#: Reserved names: other folders of results/, and the page that lists the studies.
 RESERVED = ("traces", "extension", "index")
-#: What a study's name, which becomes a folder, a page and a word of a command, is made of.
+#: Valid study names; they become folders, pages and arguments of commands.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
 
@@ -91,20 +92,20 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there.
     """
     file = project.workflow_file
-    document = {**_DEFAULTS, "studies": sorted(project.study_files), **read_yaml(file)}
+    document = {**DEFAULTS, "studies": sorted(project.study_files), **read_yaml(file)}
     check(document, project.schema("workflow"), where=file)
     if overrides:
         document.update({key: _listed(key, value) for key, value in overrides.items()})
         check(document, project.schema("workflow"), where="--config")
     where = file if "studies" not in overrides else "--config"
     if not document["studies"] and not document["traces"]:
-        raise ConfigError("neither a study nor a trace", where=where, expected="`studies`, `traces`, or both")
+        raise ConfigError("no studies and no traces to run", where=where, expected="`studies`, `traces`, or both")
     for name in document["studies"]:
         if name not in project.study_files:
             raise ConfigError(f"there is no study '{name}'", where=where, next_step=near(name, project.study_files))
         if name in RESERVED or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"a study cannot be named '{name}'",
+                f"'{name}' is not a valid study name",
                 where=project.study_files[name],
                 expected=f"letters, digits, _, + and -, beginning with a letter or digit; not {' or '.join(RESERVED)}",
                 next_step="rename the file",
@@ -112,7 +113,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     return Settings(
         studies=tuple(document["studies"]),
         variants=None if document["variants"] is None else tuple(document["variants"]),
-        repeats=document["repeats"],
+        repeats=int(document["repeats"]),  # for JSON schemas 3.0 is a whole number, too
         scale=resolve_scale(document["scale"]),
         timeout_minutes=document["timeout_minutes"],
         allow_targets=tuple(document["allow_targets"]),
@@ -122,7 +123,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
 
 
 def _listed(key: str, value: Any) -> Any:
-    # `--config studies=masked_loss` is what one types for a list of one.
+    # `--config studies=masked_loss` means a list of one.
     return [value] if key in ("studies", "variants", "allow_targets") and isinstance(value, str) else value
 
 

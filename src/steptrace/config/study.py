@@ -9,20 +9,20 @@ from typing import Any
 
 from steptrace.config.cache import ComposeCache, Composed
 from steptrace.config.documents import check, read_yaml
-from steptrace.config.names import file_safe, near, shorten
 from steptrace.config.settings import Project, Settings
 from steptrace.errors import ConfigError
+from steptrace.names import file_safe, near, shorten
 
 #: Beside a variant's config.yaml: the same variant at the scale of a GPU.
 GPU_CONFIG = "config.gpu.yaml"
 _GPU_SCALE = "gpu"
-#: What a baseline's overrides are taken with where they are the reference: it computes in float64 whatever they say.
+#: Added to the baseline's overrides to make a reference: it is computed in float64 in any case.
 _REFERENCE_PRECISION = "precision=fp32"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One variant: a diff over the study's baseline, and everything it resolves to.
+    """One variant: its overrides and the configuration that they resolve to.
 
     `baseline` names the variant it is compared with (itself for a baseline) and `reference` the file of the float64
     reference beside study.json. `on_gpu` is the same variant as a GPU would train it: what a prediction follows.
@@ -127,7 +127,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     check(document, project.schema("study"), where=path)
     baseline, variants = document["baseline"], document["variants"]
     if baseline not in variants:
-        raise ConfigError(f"the baseline '{baseline}' is no variant", where=path, next_step=near(baseline, variants))
+        raise ConfigError(f"the baseline '{baseline}' is not a variant", where=path, next_step=near(baseline, variants))
     scale = settings.scale
     _check_baseline_runs(document, scale, path)
     common, common_on_gpu = _common(document, scale), _common(document, _GPU_SCALE)
@@ -170,7 +170,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         baseline=expanded[list(variants).index(baseline)].name,
         scale=scale,
         repeats=settings.repeats,
-        # Composed all the same: a mistake in a variant for GPUs is told on a laptop too.
+        # Variants for other scales are composed too, so that their mistakes are reported everywhere.
         variants=tuple(variant for variant in expanded if variant.name not in elsewhere),
         references=references,
         elsewhere=tuple(variant.name for variant in expanded if variant.name in elsewhere),
@@ -197,7 +197,7 @@ def _common(document: Mapping[str, Any], scale: str) -> list[str]:
 
 
 def _places(document: Mapping[str, Any], cell: _Cell, scale: str, path: Path) -> dict[str, str]:
-    """Where each override stands that is no variant's own: a mistake in one is told once, of its key in the file."""
+    """The key of the file that holds each override which variants share, for error messages."""
     parts = {
         "overrides": document.get("overrides", []),
         f"scales.{scale}": document.get("scales", {}).get(scale, []),
@@ -214,7 +214,7 @@ def _own(entry: list[str] | Mapping[str, Any]) -> list[str]:
 def _of_reference(document: Mapping[str, Any], common: list[str], cell: _Cell) -> list[str]:
     """The overrides of the reference: the study's, else the baseline's own without its number format.
 
-    The defaults of config.yaml would be no reference: a study with a model of its own has another loss, too.
+    The defaults of config.yaml cannot be the reference: a study with its own model also has its own loss.
     """
     if "reference" in document:
         return [*common, *cell.overrides, *document["reference"]]
@@ -224,7 +224,7 @@ def _of_reference(document: Mapping[str, Any], common: list[str], cell: _Cell) -
 
 
 def base_name(name: str) -> str:
-    """Return the name a variant has in the study's file, without its cell of the matrix."""
+    """Return a variant's name in the study's file, without the suffix of the matrix."""
     return name.split("__", maxsplit=1)[0]
 
 

@@ -53,7 +53,7 @@ KERNEL_LEVELS: tuple[Callable[[Key], Key], ...] = (
 #: Autograd numbers its nodes by version: `AddmmBackward` became `AddmmBackward0`.
 OPERATOR_LEVELS: tuple[Callable[[Key], Key], ...] = (
     lambda key: key,
-    lambda key: (re.sub(r"(Backward)\d+$", r"\1", str(key[0])).rstrip("_"),),
+    lambda key: (re.sub(r"(Backward)\d+\Z", r"\1", str(key[0])).rstrip("_"),),
 )
 
 EXACT: tuple[Callable[[Key], Key], ...] = (lambda key: key,)

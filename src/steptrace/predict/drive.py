@@ -176,14 +176,14 @@ def _training_step(config: DictConfig) -> Step:
     torch.manual_seed(config.seed)
     precision = config.precision
     dtype = _AUTOCAST[precision.autocast] if precision.autocast else None
-    model = instantiate(config.model).to("cuda").train()
+    model = instantiate(config.model, _convert_="all").to("cuda").train()
     if (config.get("step") or {}).get("compile"):
         model = torch.compile(model)  # the eager step is followed, and that it is another one is said
-    loss_of = instantiate(config.loss)
+    loss_of = instantiate(config.loss, _convert_="all")
     if isinstance(loss_of, torch.nn.Module):
         loss_of = loss_of.to("cuda")
     extend_rules([*declared_rules(model), *declared_rules(loss_of)])
-    optimizer = instantiate(config.optimizer)(model.parameters())
+    optimizer = instantiate(config.optimizer, _convert_="all")(model.parameters())
     scaler = torch.amp.GradScaler("cuda", enabled=precision.grad_scaler)
     batches = _batches(config)
 
@@ -218,7 +218,7 @@ def _training_step(config: DictConfig) -> Step:
 def _batches(config: DictConfig) -> Iterator[Any]:
     """The config's batches without worker processes, which make no syncs; pinned if the config says so."""
     data = config.data
-    dataset = instantiate(data.dataset)
+    dataset = instantiate(data.dataset, _convert_="all")
     loader: DataLoader[Any] = DataLoader(
         dataset,
         batch_size=min(data.batch_size, len(dataset)),

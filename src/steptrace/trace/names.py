@@ -46,7 +46,7 @@ _COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem
 #: Labels around the work of collectives that the host does itself, on threads of their own.
 _HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):")
 
-_VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+$")
+_VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+\Z")
 
 #: Calls that return only once queued GPU work of a stream, an event or the device is complete.
 WAITS = frozenset(
@@ -60,13 +60,13 @@ WAITS = frozenset(
 )
 STREAM_WAITS = frozenset({"cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize"})
 
-_ASYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy\w*Async$")
-_SYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!\w*Async$)\w*$")
+_ASYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy\w*Async\Z")
+_SYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!\w*Async\Z)\w*\Z")
 
 #: Calls that make one stream wait for an event of another, without holding up the host.
 STREAM_WAIT_EVENTS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
 
-_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)$")
+_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)\Z")
 _COPY_DIRECTION = re.compile(r"^(?:Memcpy\s+|Copy)?(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost)\b")
 
 

@@ -10,7 +10,7 @@ from steptrace.memory_record import OUT_OF_MEMORY
 from steptrace.train.torchrun import first_failure
 
 #: The last line of a Python traceback: an exception's dotted name, with or without a message.
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Timeout|Stop\w*)\b(: .*)?$")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Timeout|Stop\w*)\b(: .*)?\Z")
 _LONGEST = 500
 
 

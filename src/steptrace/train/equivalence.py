@@ -99,8 +99,8 @@ def compare_on(config: DictConfig, reference: DictConfig, name: str, seed: int, 
     precision = Precision.from_config(config.precision, device.type)
     precision.apply()
     seed_everything(seed)
-    model = instantiate(config.model, **config.equivalence.model)
-    reference_model = instantiate(reference.model, **reference.equivalence.model)
+    model = instantiate(config.model, **config.equivalence.model, _convert_="all")
+    reference_model = instantiate(reference.model, **reference.equivalence.model, _convert_="all")
     try:
         reference_model.load_state_dict(model.state_dict())
     except RuntimeError as error:
@@ -184,7 +184,7 @@ def verdict_on(cases: list[Case], tolerance: Mapping[str, float]) -> dict[str, A
 
 
 def _loss_of(config: DictConfig, device: torch.device) -> Any:
-    loss = instantiate(config.loss)
+    loss = instantiate(config.loss, _convert_="all")
     return loss.to(device) if isinstance(loss, nn.Module) else loss
 
 

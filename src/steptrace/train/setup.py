@@ -1,7 +1,8 @@
 """From a resolved config to the parts of a training.
 
 The config was validated when it was composed; here it is only read. A `_target_` may be anyone's code: the folders in
-`python_path` are searched before the installed packages.
+`python_path` are searched before the installed packages. Lists and mappings reach it as plain Python containers
+(`_convert_="all"`): OmegaConf's own are slow to read, and many libraries refuse them.
 """
 
 import random
@@ -92,7 +93,8 @@ def seed_everything(seed: int) -> None:
 def build_dataset(config: DictConfig, seed: int) -> Dataset[Batch]:
     """The config's data set, with `seed` in place of its own seed where it takes one."""
     settings = config.data.dataset
-    return instantiate(settings, seed=seed) if "seed" in settings else instantiate(settings)  # type: ignore[no-any-return]
+    seeded = {"seed": seed} if "seed" in settings else {}
+    return instantiate(settings, **seeded, _convert_="all")  # type: ignore[no-any-return]
 
 
 def collate_of(dataset: Dataset[Batch]) -> Callable[[list[Any]], Any]:
@@ -114,8 +116,8 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
     if threads is not None:
         torch.set_num_threads(threads)
     seed_everything(seed)
-    model = arranged(instantiate(config.model).to(device).train(), config.step)
-    loss = instantiate(config.loss)
+    model = arranged(instantiate(config.model, _convert_="all").to(device).train(), config.step)
+    loss = instantiate(config.loss, _convert_="all")
     if isinstance(loss, torch.nn.Module):
         loss = loss.to(device)
     loader = build_loader(config, device, seed, ranks)
@@ -129,7 +131,7 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
         yield Training(
             model=model,
             loss=loss,
-            optimizer=instantiate(config.optimizer)(model.parameters()),
+            optimizer=instantiate(config.optimizer, _convert_="all")(model.parameters()),
             precision=precision,
             scaler=precision.scaler(),
             batches=batches,

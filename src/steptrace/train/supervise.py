@@ -53,7 +53,7 @@ _STALE = (
 _TAIL_LINES = 20
 _POLL_S = 0.2
 _GRACE_S = 2.0
-_PROGRESS = re.compile(r"\S.* \d+/\d+\s*$")
+_PROGRESS = re.compile(r"\S.* \d+/\d+\s*\Z")
 _PR_SET_PDEATHSIG = 1
 
 

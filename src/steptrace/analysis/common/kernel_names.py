@@ -22,7 +22,7 @@ _PLAIN_TYPES = frozenset(
 )
 _SILENT_SPACES = frozenset({"at", "native", "impl", "internal", "detail", "std", "type"})
 #: The parameters of the lambda that an argument ends with.
-_LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#\d+\}$")
+_LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#\d+\}\Z")
 _SPACES = re.compile(r"(?:\w+::)+")
 
 

@@ -23,7 +23,7 @@ _MATRIX_OPS: Final = re.compile(
     r"^aten::(?:mm|mv|addmm|addmv|bmm|baddbmm|addbmm|matmul|linear|einsum|_?scaled_mm|_int_mm|_addmm_activation|"
     r"_?grouped_mm|_scaled_grouped_mm|_cudnn_rnn\w*|_thnn_fused_\w*|"
     r"_?convolution(?:_backward|_overrideable)?|conv\w*|cudnn_convolution\w*|miopen_convolution\w*|"
-    r"_conv_depthwise2d\w*|_slow_conv\w*|_?scaled_dot_product\w*|_(?:flash|efficient|cudnn)_attention\w*)$"
+    r"_conv_depthwise2d\w*|_slow_conv\w*|_?scaled_dot_product\w*|_(?:flash|efficient|cudnn)_attention\w*)\Z"
     r"|attention|flash_attn|fmha|(?<!fb)gemm|matmul",
     re.IGNORECASE,
 )

@@ -18,8 +18,8 @@ from steptrace.intervals import Ints
 from steptrace.trace.columns import nearest, row_numbers, take
 from steptrace.trace.model import Trace
 
-_LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)$")
-_FRAME: Final = re.compile(r": _single_tensor_\w+$")
+_LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
+_FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
 
 
 def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:

@@ -23,7 +23,7 @@ LOST_SHARE, LOST_AT_END = 0.01, 3
 CLOCK_TOLERANCE_NS = 2_000
 
 #: Calls that always put one kernel or set on a GPU. A copy of nothing leaves no record, a captured launch neither.
-_LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?:Cooperative)?Kernel(?:Ex|ExC)?$")
+_LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?:Cooperative)?Kernel(?:Ex|ExC)?\Z")
 _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 
 
