@@ -119,25 +119,21 @@ giou::cuda::Boxes cuda_boxes(const Arguments& a) {
   return {a.predictions.const_data_ptr(), a.targets.const_data_ptr(), a.prediction_type, a.target_type, a.count, a.iterations};
 }
 
-// The workspace of one call. Under capture it belongs to the graph: zeroed by it and taken from the graph's own memory.
-class Scratch {
+// The workspace of one call: the library's, or, once all of those are taken, one that the call zeroes for itself.
+class Workspace {
  public:
-  Scratch(const char* op, giou::cuda::Place place, const Tensor& like) {
-    bool capturing = false;
-    raise_if(op, giou::cuda::is_capturing(place, &capturing));
-    if (capturing) {
-      const int64_t bytes = giou::cuda::kWorkspaceBytes;
-      owned_ = torch::stable::new_zeros(like, {&bytes, 1}, ScalarType::Byte);
-      pointer_ = owned_->mutable_data_ptr();
-    } else {
-      raise_if(op, giou::cuda::cached_workspace(place, &pointer_));
-    }
+  Workspace(const char* op, giou::cuda::Place place, const Tensor& like) {
+    raise_if(op, giou::cuda::workspace_slot(place, &scratch_.slot));
+    if (scratch_.slot >= 0) return;
+    const int64_t bytes = giou::cuda::kWorkspaceBytes;
+    own_ = torch::stable::new_zeros(like, {&bytes, 1}, ScalarType::Byte);
+    scratch_.own = own_->mutable_data_ptr();
   }
-  void* pointer() const { return pointer_; }
+  giou::cuda::Scratch scratch() const { return scratch_; }
 
  private:
-  std::optional<Tensor> owned_;
-  void* pointer_ = nullptr;
+  std::optional<Tensor> own_;
+  giou::cuda::Scratch scratch_ = {-1, nullptr};
 };
 
 std::tuple<Tensor, Tensor> giou_loss_cuda(const Tensor& predictions, const Tensor& targets, int64_t iterations) {
@@ -147,8 +143,9 @@ std::tuple<Tensor, Tensor> giou_loss_cuda(const Tensor& predictions, const Tenso
   const Arguments a = checked(op, predictions, targets, iterations);
   Tensor loss = new_empty(a.predictions, {}, loss_type(a));
   Tensor valid = new_empty(a.predictions, {}, ScalarType::Long);
-  const Scratch scratch(op, on.place(), a.predictions);
-  raise_if(op, giou::cuda::loss_forward(on.place(), cuda_boxes(a), scratch.pointer(), loss.mutable_data_ptr(), valid.mutable_data_ptr()));
+  const Workspace workspace(op, on.place(), a.predictions);
+  raise_if(op, giou::cuda::loss_forward(on.place(), cuda_boxes(a), workspace.scratch(), loss.mutable_data_ptr(),
+                                        valid.mutable_data_ptr()));
   return {loss, valid};
 }
 
