@@ -117,7 +117,8 @@ def test_every_pair_of_types(
     make_boxes: MakeBoxes,
     tolerance: Callable,
 ) -> None:
-    predictions, targets = make_boxes(3, 701, dtypes=dtypes)
+    emulator.device(1)
+    predictions, targets = make_boxes(3, 1701, dtypes=dtypes)  # several tiles a warp, the last of them no whole one
     loss, valid = emulator.loss_forward(predictions, targets)
     expected_loss, expected_valid = torch.ops.steptrace_giou.giou_loss(predictions, targets)
     limit = tolerance(dtypes[0])
@@ -157,18 +158,23 @@ def test_views_that_begin_anywhere(
     dtypes: tuple[torch.dtype, torch.dtype],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    predictions, targets = make_boxes(97, dtypes=dtypes)
+    emulator.device(1)
+    predictions, targets = make_boxes(1097, dtypes=dtypes)
     loss, valid = emulator.loss_forward(predictions, targets)
     gradient = emulator.loss_backward(torch.ones_like(loss), predictions, targets, valid)
-    for p_offset, t_offset in ((1, 0), (0, 1), (3, 2)):
+    # Corners from anywhere, and whole boxes that begin at no multiple of 16 bytes.
+    for p_offset, t_offset in ((1, 0), (0, 1), (3, 2), (0, 4), (4, 4)):
         moved = []
         for boxes, offset in ((predictions, p_offset), (targets, t_offset)):
             room = torch.zeros(boxes.numel() + offset, dtype=boxes.dtype)
             room[offset:] = boxes.flatten()
             moved.append(room[offset:].view_as(boxes))
-        assert any(t.data_ptr() % min(16, 4 * t.element_size()) for t in moved)
+        assert [t.data_ptr() % 16 for t in moved] == [
+            offset * t.element_size() % 16 for offset, t in zip((p_offset, t_offset), moved, strict=True)
+        ]
         moved_loss, moved_valid = emulator.loss_forward(*moved)
         assert torch.equal(moved_loss, loss)
+        assert moved_valid == valid
         assert torch.equal(emulator.loss_backward(torch.ones_like(loss), *moved, moved_valid), gradient)
     assert "misaligned address" not in capfd.readouterr().err
 
@@ -245,5 +251,9 @@ def test_each_stream_of_each_device_and_graph_has_its_own_workspace_until_none_i
     assert sorted(slots) == list(range(len(places)))
     assert [slot_of(*place) for place in places] == slots
     left = emulator.library.workspaces_there_are() - len(places)
-    assert [slot_of(0, 0, 100 + graph) for graph in range(left + 2)] == [*range(len(places), left + len(places)), -1, -1]
+    assert [slot_of(0, 0, 100 + graph) for graph in range(left + 2)] == [
+        *range(len(places), left + len(places)),
+        -1,
+        -1,
+    ]
     assert [slot_of(*place) for place in places] == slots

@@ -111,8 +111,8 @@ def _serves(tensor: Tensor) -> bool:
 class _Loss(torch.autograd.Function):
     """The fused operator, with the same formula as is registered for it below, in about half the time on the CPU.
 
-    A registered formula is found by way of the dispatcher, which takes the arguments apart and wraps them in Python. The
-    compiler needs it, and so do direct calls of the operator.
+    A registered formula is found by way of the dispatcher, which takes the arguments apart and wraps them in Python.
+    The compiler needs it, and so do direct calls of the operator.
     """
 
     @staticmethod
