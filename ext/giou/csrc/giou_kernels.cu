@@ -421,8 +421,8 @@ const char* launch(Place place, int64_t blocks, void (*kernel)(Parameters...), A
 // Blocks that cover the boxes at one box a thread; at least one, since no boxes also have a loss.
 int64_t covering(int64_t boxes) { return boxes <= kThreads ? 1 : (boxes + kThreads - 1) / kThreads; }
 
-// How a launch shares the boxes out: as many blocks as are resident at once, at most, each warp in turn taking `tiles`
-// tiles: one, as long as that makes for one turn a warp.
+// How a launch shares the boxes out: as many blocks as are resident at once, at most, and groups of so many tiles that the
+// last turn of the warps is as full as the others.
 struct Shape {
   int64_t blocks;
   int tiles;
@@ -436,7 +436,8 @@ const char* shape_of(Place place, int64_t boxes, Shape* shape) {
   if (most > kMaxBlocks) most = kMaxBlocks;
   const int64_t blocks = covering((boxes + kTileRows<T> - 1) / kTileRows<T>);
   const int64_t tiles = (blocks + most - 1) / most;
-  *shape = {blocks < most ? blocks : most, tiles < kTiles<T> ? static_cast<int>(tiles) : kTiles<T>};
+  const int64_t turns = (tiles + kTiles<T> - 1) / kTiles<T>;
+  *shape = {blocks < most ? blocks : most, static_cast<int>((tiles + turns - 1) / turns)};
   return nullptr;
 }
 

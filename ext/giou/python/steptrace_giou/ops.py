@@ -91,8 +91,7 @@ def serves(tensor: Tensor) -> bool:
     device they say they are on (PyTorch's fake tensors, virtual devices).
     """
     return IMPLEMENTATION.name == "library" and (
-        tensor.device.type in IMPLEMENTATION.devices
-        or torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
+        tensor.device.type in IMPLEMENTATION.devices or torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
     )
 
 
