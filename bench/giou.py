@@ -8,28 +8,34 @@ anything is timed.
 A sample is the mean over a few back-to-back calls; in each repeat every implementation gives one sample, in a new
 random order, so that a disturbance of the machine hits all of them. The table has medians, quartiles and the fastest.
 On CUDA each is also captured as a graph and replayed (`graph`): what is left is the device's time, without Python.
-`--cold` goes from batch to batch, enough of them that none is in the device's cache when its turn comes.
+`--cold` goes from batch to batch, enough of them that none is in the device's cache when its turn comes; a graph then
+holds as many calls as there are batches. `cold` in the file says whether it came to that: between two uses of a batch
+at least twice the cache has to move.
 
 Floors, measured in the same run: `copy`, the time torch takes to move as many bytes as the loss has to (all targets and
 the predictions that count; for backward both again, and every gradient written once); `empty`, a call of an operator
 that does nothing (on CUDA an empty kernel), twice for forward + backward. The column `over floor` is over the larger.
 `copy_gb_s` in the file is the bandwidth of a copy of a gigabyte, the ceiling for large batches.
+
+The file is written after each size and mode, so that a run that is cut off leaves what it had; `complete` says whether
+it came to its end. An implementation that fails is named in `failures` with its message, and the others go on; the exit
+code is then 1.
 """
 
 import argparse
 import itertools
-import json
 import math
 import platform
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ext" / "giou" / "python"))
 
+from giou_parts.figures import Failure, Results, Row, Samples, Sized, rows_of, show, write
 from giou_parts.losses import (
     FILLS,
     MODES,
@@ -41,61 +47,78 @@ from giou_parts.losses import (
     implementations,
     make_batch,
 )
-from giou_parts.timing import Call, cache_bytes, copy_gb_s, measure, measure_graphs, microseconds
+from giou_parts.timing import (
+    Call,
+    cache_bytes,
+    copy_gb_s,
+    graph_size,
+    measure,
+    measure_graphs,
+    message_of,
+)
 
 _MOST_BATCHES = 256
+_FLOORS = ("(copy)", "(empty)")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table. Times in microseconds; null where nothing was measured."""
-
-    batch: int
-    boxes: int
-    mode: str
-    implementation: str
-    us: float
-    us_low: float
-    us_high: float
-    us_fastest: float
-    samples: int
-    graph_us: float | None
-    graph_us_low: float | None
-    graph_us_high: float | None
-    graph_error: str | None
-    batches: int
-    bytes_moved: int
-    copy_us: float
-    empty_us: float
-    copy_graph_us: float | None
-    empty_graph_us: float | None
-    over_floor: float
-    padding_over_this: float | None
-    operators: int | None
-    loss: float
-    loss_minus_fused: float | None
+def bench_size(
+    size: tuple[int, int], runs: Mapping[str, Loss], options: argparse.Namespace, results: Results
+) -> Iterator[list[Row]]:
+    """Both modes at one size: adds to the results, and yields the rows of each mode as soon as they are there."""
+    try:
+        sized = prepare(size, runs, options, results)
+    except Exception as error:
+        results.failures.append(Failure(*size, None, None, message_of(error)))
+        return
+    for mode in MODES:
+        try:
+            calls = calls_of(mode, sized.runs, sized.batches)
+            samples, graphs = times_of(calls, sized, options)
+        except Exception as error:
+            results.failures.append(Failure(*size, mode, None, message_of(error)))
+            continue
+        failed = {name: values for name, values in samples.items() if isinstance(values, str)}
+        results.failures += [Failure(*size, mode, name, message) for name, message in failed.items()]
+        if failed.keys() & set(_FLOORS):
+            continue
+        times = {name: values for name, values in samples.items() if not isinstance(values, str)}
+        rows = rows_of(mode, sized, times, graphs, cache_bytes(options.device) if options.cold else None)
+        results.rows += rows
+        yield rows
 
 
-def bench_size(images: int, boxes: int, runs: Mapping[str, Loss], options: argparse.Namespace) -> list[Row]:
-    """All implementations and both modes at one size."""
-    batch = make_batch(images, boxes, options)
-    losses = {name: run(batch).item() for name, run in runs.items()}
-    wrong = {name: loss for name, loss in losses.items() if abs(loss - losses.get("fused", loss)) > 1e-4}
-    if wrong:
-        raise SystemExit(f"not the same loss as fused, {losses['fused']}: {wrong}")
-    operators = {name: count_operators(runs[name], batch) if name != "compiled" else None for name in runs}
+def prepare(size: tuple[int, int], runs: Mapping[str, Loss], options: argparse.Namespace, results: Results) -> Sized:
+    """The batches of a size, and which implementations are worth timing there; the others are failures."""
+    batch = make_batch(*size, options)
+    losses: dict[str, float] = {}
+    operators: dict[str, int | None] = {}
+    for name, run in runs.items():
+        try:
+            losses[name] = run(batch).item()
+            operators[name] = count_operators(run, batch) if name != "compiled" else None
+        except Exception as error:
+            results.failures.append(Failure(*size, None, name, message_of(error)))
+    for name, loss in losses.items():
+        if abs(loss - losses.get("fused", loss)) > 1e-4:
+            message = f"not the same loss as fused, {losses['fused']}: {loss}"
+            results.failures.append(Failure(*size, None, name, message))
+    failed = {failure.implementation for failure in results.failures if (failure.batch, failure.boxes) == size}
     batches = [batch]
     if options.cold:
         wanted = math.ceil(4 * cache_bytes(options.device) / max(bytes_moved(batch, "forward"), 1))
         batches += [copy_of(batch) for _ in range(min(max(wanted, 2), _MOST_BATCHES) - 1)]
-    rows = []
-    for mode in MODES:
-        calls = calls_of(mode, runs, batches)
-        how = {"repeats": options.repeats, "sample_ms": options.sample_ms}
-        samples = measure(calls, options.device, **how)
-        graphs = measure_graphs(calls, operators, **how) if options.device == "cuda" and options.graphs else {}
-        rows += rows_of(mode, batches, samples, graphs, {"losses": losses, "operators": operators})
-    return rows
+    return Sized(batches, {name: run for name, run in runs.items() if name not in failed}, losses, operators)
+
+
+def times_of(calls: dict[str, Call], sized: Sized, options: argparse.Namespace) -> tuple[Samples, Samples]:
+    """Samples of the calls, and on CUDA of the same calls in graphs."""
+    how = {"repeats": options.repeats, "sample_ms": options.sample_ms}
+    samples = measure(calls, options.device, **how)
+    if options.device != "cuda" or not options.graphs:
+        return samples, {}
+    sizes = {name: graph_size(sized.operators.get(name), len(sized.batches)) for name in calls}
+    good = {name: call for name, call in calls.items() if not isinstance(samples[name], str)}
+    return samples, measure_graphs(good, sizes, **how)
 
 
 def calls_of(mode: str, runs: Mapping[str, Loss], batches: list[Batch]) -> dict[str, Call]:
@@ -115,81 +138,6 @@ def calls_of(mode: str, runs: Mapping[str, Loss], batches: list[Batch]) -> dict[
     calls["(copy)"] = copy
     calls["(empty)"] = lambda: ops.empty_call(batches[0].targets)
     return calls
-
-
-def rows_of(
-    mode: str,
-    batches: list[Batch],
-    samples: dict[str, list[float]],
-    graphs: Mapping[str, list[float] | str],
-    facts: Mapping[str, Mapping[str, float | int | None]],
-) -> list[Row]:
-    """The figures of one size and mode."""
-    times = {name: microseconds(values) for name, values in samples.items()}
-    graph = {name: microseconds(values) for name, values in graphs.items() if not isinstance(values, str)}
-    empties = 1 if mode == "forward" else 2
-    copy, empty = times.pop("(copy)")[0], times.pop("(empty)")[0] * empties
-    unknown = (None, None, None)
-    empty_graph = graph.get("(empty)", unknown)[0]
-    losses = facts["losses"]
-    rows = []
-    for name, (us, low, high) in times.items():
-        error = graphs.get(name)
-        graph_us, graph_low, graph_high = graph.get(name, unknown)
-        rows.append(
-            Row(
-                batch=len(batches[0].rows),
-                boxes=batches[0].predictions.shape[1],
-                mode=mode,
-                implementation=name,
-                us=us,
-                us_low=low,
-                us_high=high,
-                us_fastest=1e6 * min(samples[name]),
-                samples=len(samples[name]),
-                graph_us=graph_us,
-                graph_us_low=graph_low,
-                graph_us_high=graph_high,
-                graph_error=error if isinstance(error, str) else None,
-                batches=len(batches),
-                bytes_moved=bytes_moved(batches[0], mode),
-                copy_us=copy,
-                empty_us=empty,
-                copy_graph_us=graph.get("(copy)", unknown)[0],
-                empty_graph_us=None if empty_graph is None else empty_graph * empties,
-                over_floor=us / max(copy, empty),
-                padding_over_this=times["padding"][0] / us if "padding" in times else None,
-                operators=facts["operators"][name] if mode == "forward" else None,
-                loss=losses[name],
-                loss_minus_fused=losses[name] - losses["fused"] if "fused" in losses else None,
-            )
-        )
-    return rows
-
-
-def show(rows: list[Row]) -> None:
-    """Print the rows of one size as two tables."""
-    for mode in MODES:
-        chosen = [row for row in rows if row.mode == mode]
-        first = chosen[0]
-        print(
-            f"\n{first.batch} x {first.boxes} boxes, {mode}: {first.bytes_moved / 1e6:.2f} MB to move, "
-            f"copy {first.copy_us:.1f} us ({first.bytes_moved / first.copy_us / 1e3:.1f} GB/s), "
-            f"empty {first.empty_us:.1f} us"
-        )
-        print(
-            f"{'':20}{'us':>12}{'quartiles':>22}{'fastest':>11}{'graph':>11}{'padding/this':>14}{'over floor':>12}"
-            f"{'operators':>11}"
-        )
-        for row in chosen:
-            quartiles = f"{row.us_low:.1f} .. {row.us_high:.1f}"
-            ratio = "" if row.padding_over_this is None else f"{row.padding_over_this:.2f}"
-            count = "" if row.operators is None else str(row.operators)
-            graph = "" if row.graph_us is None else f"{row.graph_us:.1f}"
-            print(
-                f"{row.implementation:20}{row.us:12.1f}{quartiles:>22}{row.us_fastest:11.1f}{graph:>11}{ratio:>14}"
-                f"{row.over_floor:12.1f}{count:>11}"
-            )
 
 
 def arguments() -> argparse.Namespace:
@@ -243,16 +191,18 @@ def main() -> None:
         "copy_gb_s": round(copy_gb_s(options.device), 1),
     }
     print(", ".join(f"{key} {value}" for key, value in setting.items()))
-    rows: list[Row] = []
-    for images, boxes in options.sizes:
-        rows += bench_size(images, boxes, runs, options)
-        show(rows[-2 * len(runs) :])
+    results = Results()
+    for size in options.sizes:
+        for rows in bench_size(size, runs, options, results):
+            if rows:
+                show(rows)
+            write(options.json, setting, results, complete=False)
+    write(options.json, setting, results, complete=True)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(
-            json.dumps({"schema_version": 1, **setting, "rows": [asdict(r) for r in rows]}, indent=1) + "\n"
-        )
         print(f"\nwritten: {options.json}")
+    if results.failures:
+        lines = [" ".join(str(part) for part in asdict(failure).values() if part) for failure in results.failures]
+        raise SystemExit("not measured:\n" + "\n".join(lines))
 
 
 if __name__ == "__main__":

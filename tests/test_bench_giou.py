@@ -58,20 +58,58 @@ for kernel, more in (
 """
 
 
-def run(*command: str, **environment: str) -> None:
+# The benchmark with more implementations, and a cache of the size that is asked for.
+WITH_MORE = """
+import os, sys
+sys.path.insert(0, sys.argv.pop(1))
+cache, size = (int(sys.argv.pop(1)) for _ in range(2))
+import giou
+from giou_parts import losses
+calls = 0
+def later(batch):
+    global calls
+    calls += 1
+    if calls > 5:
+        raise ValueError("out of order\\nand more")
+    return losses.MADE["fused"](batch)
+def first(batch):
+    raise RuntimeError("no such kernel")
+def cut(batch):
+    if len(batch.rows) == size:
+        os._exit(9)
+    return losses.MADE["fused"](batch)
+more = {"later": later, "first": first, "wrong": lambda b: losses.MADE["fused"](b) + 1, "cut": cut}
+def made(names, device):
+    losses.MADE = losses.implementations(["fused"], device)
+    return losses.MADE | {name: more[name] for name in names if name != "fused"}
+giou.implementations = made
+if cache:
+    giou.cache_bytes = lambda device: cache
+giou.main()
+"""
+QUICK = ("--device", "cpu", "--repeats", "3", "--sample-ms", "0.1")
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the extension with")
+
+
+def started(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     env = {key: value for key, value in os.environ.items() if key != "STEPTRACE_GIOU_LIBRARY"}
-    result = subprocess.run(
+    return subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, env=env | environment, check=False
     )
+
+
+def run(*command: str, **environment: str) -> None:
+    result = started(*command, **environment)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the extension with")
+@needs_compiler
 def test_every_figure_of_a_small_run_is_there(tmp_path: Path) -> None:
-    how = ("--device", "cpu", "--repeats", "2", "--sample-ms", "0.1", "--cold", "--only", "padding", "fused")
+    how = (*QUICK, "--cold", "--only", "padding", "fused")
     run(str(BENCH / "giou.py"), *how, "--sizes", "2x8", "--json", str(tmp_path / "giou.json"))
     found = json.loads((tmp_path / "giou.json").read_text())
     assert found["copy_gb_s"] > 0
+    assert (found["complete"], found["failures"]) == (True, [])
     assert [(row["implementation"], row["mode"]) for row in found["rows"]] == [
         *(("padding", "forward"), ("fused", "forward")),
         *(("padding", "forward+backward"), ("fused", "forward+backward")),
@@ -80,6 +118,75 @@ def test_every_figure_of_a_small_run_is_there(tmp_path: Path) -> None:
         assert row["us_fastest"] <= row["us_low"] <= row["us"] <= row["us_high"]
         assert row["graph_us"] is None
         assert row["batches"] > 1
+        assert row["cold"] is False  # the most batches that there are make less than a cache
+
+
+@needs_compiler
+def test_what_fails_is_named_and_the_others_are_measured(tmp_path: Path) -> None:
+    file = tmp_path / "giou.json"
+    done = started(
+        *("-c", WITH_MORE, str(BENCH), "0", "0", *QUICK, "--sizes", "2x8", "--json", str(file)),
+        *("--only", "fused", "later", "first", "wrong"),
+    )
+    assert done.returncode == 1
+    found = json.loads(file.read_text())
+    assert found["complete"]
+    assert [row["implementation"] for row in found["rows"]] == ["fused", "fused"]
+    failures = [(failure["implementation"], failure["mode"], failure["message"]) for failure in found["failures"]]
+    assert failures[0] == ("first", None, "RuntimeError: no such kernel")
+    assert failures[1][:2] == ("wrong", None)
+    assert failures[1][2].startswith("not the same loss as fused")
+    later = "ValueError: out of order"
+    assert failures[2:] == [("later", "forward", later), ("later", "forward+backward", later)]
+    assert f"2 8 forward later {later}" in done.stderr
+
+
+@needs_compiler
+def test_a_run_that_is_cut_off_leaves_the_sizes_before(tmp_path: Path) -> None:
+    file = tmp_path / "giou.json"
+    done = started(
+        *("-c", WITH_MORE, str(BENCH), "0", "3", *QUICK, "--sizes", "2x8", "3x8", "--json", str(file)),
+        *("--only", "fused", "cut"),
+    )
+    assert done.returncode == 9
+    found = json.loads(file.read_text())
+    assert not found["complete"]
+    assert [(row["batch"], row["mode"]) for row in found["rows"]] == [
+        *[(2, "forward")] * 2,
+        *[(2, "forward+backward")] * 2,
+    ]
+
+
+@needs_compiler
+def test_cold_means_that_more_than_the_cache_moves_between_two_uses_of_a_batch(tmp_path: Path) -> None:
+    file = tmp_path / "giou.json"
+    run(
+        "-c",
+        WITH_MORE,
+        str(BENCH),
+        "1000",
+        "0",
+        *QUICK,
+        "--cold",
+        "--sizes",
+        "2x8",
+        "--json",
+        str(file),
+        "--only",
+        "fused",
+    )
+    for row in json.loads(file.read_text())["rows"]:
+        assert row["cold"]
+        assert (row["batches"] - 1) * row["bytes_moved"] > 2000
+
+
+def test_a_graph_goes_through_all_batches_or_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCH)
+    from giou_parts.timing import graph_size
+
+    assert [graph_size(operators, 1) for operators in (None, 8, 500, 5000)] == [20, 20, 4, 1]
+    assert [graph_size(operators, 185) for operators in (None, 8, 45)] == [185, 185, 185]
+    assert graph_size(1500, 185) == "not measured: 185 batches of 1500 operators are too many for one graph"
 
 
 @needs_triton

@@ -53,9 +53,9 @@ def test_kernels_spill_nothing_and_fit_their_registers(
     ptxas: str, record_property: Callable[[str, object], None]
 ) -> None:
     table = kernels(ptxas)
-    assert (
-        len(table) == 2 * 2 * 11 + 4 + 1
-    )  # fused: both passes, aligned or not, 11 pairs of types; the article's; empty
+    # Fused: both passes, box by box and corner by corner for 11 pairs of types, by the tile where 16 bytes hold several
+    # targets (6 pairs); the article's; empty.
+    assert len(table) == 2 * (2 * 11 + 6) + 4 + 1
     for name, kernel in table.items():
         # Mangled: the arithmetic's type is the third template parameter; S2_ and its like stand for a repeated one.
         kind = "double" if re.search(r"_kernelId", name) else "float"
@@ -67,17 +67,47 @@ def test_kernels_spill_nothing_and_fit_their_registers(
         print(f"{kind}: {len(counts)} kernels, {counts[0]} to {counts[-1]} registers, no spills")  # noqa: T201 the report
 
 
-def test_aligned_boxes_are_read_and_written_whole(build: ModuleType, nvcc: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def accesses(build: ModuleType, nvcc: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The loads and stores of each kernel of the fused loss by mangled name, in their order, from the PTX."""
     command = build.kernel_command(nvcc, "giou_kernels.cu", ["90"])
     command[command.index("-c")] = "-ptx"
     command = [part.replace("[sm_90,compute_90]", "compute_90") for part in command if part != "-Xptxas=-v"]
-    output = tmp_path / "kernels.ptx"
+    output = tmp_path_factory.mktemp("ptx") / "kernels.ptx"
     build.run([*command, "-o", str(output)])
-    text = output.read_text()
-    for access in ("ld.global.nc.v4.f32", "ld.global.nc.v4.u16", "ld.global.nc.v4.u8", "ld.global.nc.v2.f64"):
-        assert access in text
-    for access in ("st.global.v4.f32", "st.global.v4.u16", "st.global.v2.f64"):
-        assert access in text
+    entries = (text.split("(", 1) for text in output.read_text().split(".entry ")[1:])
+    return {
+        name: re.findall(r"\b(?:ld|st)\.(?:global|shared)[\w.]*", body) for name, body in entries if "loss_" in name
+    }
+
+
+BY_TILE, BY_BOX, BY_ELEMENT = "AccessE0E", "AccessE1E", "AccessE2E"
+FLOAT_BY_FLOAT = "kernelIfff"
+
+
+def test_four_wide_loads_of_targets_are_under_way_before_the_first_is_used(accesses: dict[str, list[str]]) -> None:
+    found = 0
+    for name, kernel in accesses.items():
+        if BY_TILE not in name and not (FLOAT_BY_FLOAT in name and BY_BOX in name):
+            continue
+        before = kernel[: next(i for i, access in enumerate(kernel) if access.startswith("st."))]
+        scalars = ["ld.global.u64", before[1]] if "backward" in name else []  # valid and grad, used much later
+        assert before == [*scalars, *["ld.global.nc.v4.u32"] * 4], name
+        found += 1
+    assert found == 2 * (6 + 1)
+
+
+def test_aligned_boxes_are_read_and_written_whole(accesses: dict[str, list[str]]) -> None:
+    whole = {"If": "v4.u32", "I6__half": "v2.u32", "I13__nv_bfloat16": "v2.u32", "Id": "v4.u32"}
+    stores = {"If": "v4.f32", "I6__half": "v4.u16", "I13__nv_bfloat16": "v4.u16", "Id": "v2.f64"}
+    for name, kernel in accesses.items():
+        kind = next(kind for kind in whole if f"_kernel{kind}" in name)
+        if BY_ELEMENT not in name:
+            assert f"ld.global.nc.{whole[kind]}" in kernel, name
+        if "backward" in name:
+            assert {access for access in kernel if access.startswith("st.global")} == {f"st.global.{stores[kind]}"}, (
+                name
+            )
 
 
 def test_cuda_branch_of_the_binding_type_checks(build: ModuleType) -> None:

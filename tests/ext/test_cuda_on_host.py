@@ -19,18 +19,17 @@ MakeBoxes = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Emulator:
-    """The launchers of giou_launch.h over host memory, with one workspace as a stream would have it."""
+    """The launchers of giou_launch.h over host memory."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         for name in ("loss_forward_c", "loss_backward_c", "box_forward_c", "box_backward_c"):
             getattr(library, name).restype = ctypes.c_char_p
-        library.cached_workspace_c.restype = ctypes.c_void_p
-        library.cached_workspace_c.argtypes = [ctypes.c_int, ctypes.c_int64]
-        library.is_capturing_c.restype = ctypes.c_bool
+        library.workspace_slot_c.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+        library.tickets_are_back.restype = ctypes.c_bool
         for name in ("launches", "workspace_bytes"):
             getattr(library, name).restype = ctypes.c_int64
-        self.workspace = torch.zeros(library.workspace_bytes(), dtype=torch.uint8)
+        self.own = torch.zeros(library.workspace_bytes(), dtype=torch.uint8)
 
     def device(self, processors: int, *, backwards: bool = False) -> None:
         self.library.emulate(processors, backwards)
@@ -48,13 +47,15 @@ class Emulator:
         counts = [ctypes.c_int64(predictions.numel() // 4), ctypes.c_int64(iterations)]
         return [self._pointer(predictions), self._pointer(targets), *types, *counts]
 
-    def loss_forward(self, predictions: Tensor, targets: Tensor, iterations: int = 1) -> tuple[Tensor, Tensor]:
+    def loss_forward(
+        self, predictions: Tensor, targets: Tensor, iterations: int = 1, *, slot: int | None = 0
+    ) -> tuple[Tensor, Tensor]:
         loss = torch.zeros((), dtype=torch.float64 if predictions.dtype == torch.float64 else torch.float32)
         valid = torch.zeros((), dtype=torch.int64)
         boxes = self._boxes(predictions, targets, iterations, typed=True)
-        outputs = [self._pointer(self.workspace), self._pointer(loss), self._pointer(valid)]
-        assert self.library.loss_forward_c(*boxes, *outputs) is None
-        assert not self.workspace[:4].any(), "the ticket is not back at 0"
+        scratch = [slot, None] if slot is not None else [-1, self._pointer(self.own)]
+        assert self.library.loss_forward_c(*boxes, *scratch, self._pointer(loss), self._pointer(valid)) is None
+        assert self.library.tickets_are_back(self._pointer(self.own)), "a ticket is not back at 0"
         return loss, valid
 
     def loss_backward(
@@ -116,7 +117,8 @@ def test_every_pair_of_types(
     make_boxes: MakeBoxes,
     tolerance: Callable,
 ) -> None:
-    predictions, targets = make_boxes(3, 101, dtypes=dtypes)
+    emulator.device(1)
+    predictions, targets = make_boxes(3, 1701, dtypes=dtypes)  # several tiles a warp, the last of them no whole one
     loss, valid = emulator.loss_forward(predictions, targets)
     expected_loss, expected_valid = torch.ops.steptrace_giou.giou_loss(predictions, targets)
     limit = tolerance(dtypes[0])
@@ -131,11 +133,15 @@ def test_every_pair_of_types(
     )
 
 
-# Around a warp, a block, and the 4 blocks that a multiprocessor takes (1,024 threads; beyond, several boxes a thread).
-@pytest.mark.parametrize("boxes", [0, 1, 31, 33, 255, 256, 257, 1024, 1025, 3001])
-def test_every_size(emulator: Emulator, ops: ModuleType, make_boxes: MakeBoxes, boxes: int) -> None:
+# Around a warp, a tile (16 to 128 boxes) and the most that 4 blocks of a multiprocessor take in one turn, of one tile a
+# warp (4,096 uint8 boxes, 1,024 float32 ones) and of several (16,384 and 4,096).
+@pytest.mark.parametrize("boxes", [0, 1, 31, 33, 127, 128, 129, 257, 1025, 4095, 4097, 5003, 16_384, 16_385, 20_001])
+@pytest.mark.parametrize("target", [torch.uint8, torch.float32], ids=["uint8", "float32"])
+def test_every_size(
+    emulator: Emulator, ops: ModuleType, make_boxes: MakeBoxes, boxes: int, target: torch.dtype
+) -> None:
     emulator.device(1)
-    predictions, targets = make_boxes(boxes)
+    predictions, targets = make_boxes(boxes, dtypes=(torch.float32, target))
     loss, valid = emulator.loss_forward(predictions, targets)
     expected_loss, expected_valid = torch.ops.steptrace_giou.giou_loss(predictions, targets)
     assert ops.IMPLEMENTATION.name == "library"
@@ -152,18 +158,23 @@ def test_views_that_begin_anywhere(
     dtypes: tuple[torch.dtype, torch.dtype],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    predictions, targets = make_boxes(97, dtypes=dtypes)
+    emulator.device(1)
+    predictions, targets = make_boxes(1097, dtypes=dtypes)
     loss, valid = emulator.loss_forward(predictions, targets)
     gradient = emulator.loss_backward(torch.ones_like(loss), predictions, targets, valid)
-    for p_offset, t_offset in ((1, 0), (0, 1), (3, 2)):
+    # Corners from anywhere, and whole boxes that begin at no multiple of 16 bytes.
+    for p_offset, t_offset in ((1, 0), (0, 1), (3, 2), (0, 4), (4, 4)):
         moved = []
         for boxes, offset in ((predictions, p_offset), (targets, t_offset)):
             room = torch.zeros(boxes.numel() + offset, dtype=boxes.dtype)
             room[offset:] = boxes.flatten()
             moved.append(room[offset:].view_as(boxes))
-        assert any(t.data_ptr() % min(16, 4 * t.element_size()) for t in moved)
+        assert [t.data_ptr() % 16 for t in moved] == [
+            offset * t.element_size() % 16 for offset, t in zip((p_offset, t_offset), moved, strict=True)
+        ]
         moved_loss, moved_valid = emulator.loss_forward(*moved)
         assert torch.equal(moved_loss, loss)
+        assert moved_valid == valid
         assert torch.equal(emulator.loss_backward(torch.ones_like(loss), *moved, moved_valid), gradient)
     assert "misaligned address" not in capfd.readouterr().err
 
@@ -226,15 +237,23 @@ def test_the_articles_kernels(
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_each_stream_of_each_device_has_its_own_workspace(emulator: Emulator) -> None:
-    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    addresses = [emulator.library.cached_workspace_c(*place) for place in places]
-    assert len(set(addresses)) == len(places)
-    assert [emulator.library.cached_workspace_c(*place) for place in places] == addresses
-    size = emulator.library.workspace_bytes()
-    assert ctypes.string_at(addresses[0], size) == bytes(size)
+def test_a_workspace_of_the_callers_serves_as_well(emulator: Emulator, make_boxes: MakeBoxes) -> None:
+    predictions, targets = make_boxes(2500)
+    first = emulator.loss_forward(predictions, targets, slot=3)
+    for slot in (3, None, None):
+        assert emulator.loss_forward(predictions, targets, slot=slot) == first
 
 
-def test_a_graph_being_recorded_is_noticed(emulator: Emulator) -> None:
-    assert emulator.library.is_capturing_c(True)
-    assert not emulator.library.is_capturing_c(False)
+def test_each_stream_of_each_device_and_graph_has_its_own_workspace_until_none_is_left(emulator: Emulator) -> None:
+    slot_of = emulator.library.workspace_slot_c
+    places = [(device, stream, graph) for device in (0, 1) for stream in (0, 1) for graph in (0, 1, 2)]
+    slots = [slot_of(*place) for place in places]
+    assert sorted(slots) == list(range(len(places)))
+    assert [slot_of(*place) for place in places] == slots
+    left = emulator.library.workspaces_there_are() - len(places)
+    assert [slot_of(0, 0, 100 + graph) for graph in range(left + 2)] == [
+        *range(len(places), left + len(places)),
+        -1,
+        -1,
+    ]
+    assert [slot_of(*place) for place in places] == slots

@@ -6,6 +6,7 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <sstream>
@@ -31,13 +32,16 @@ template <typename... Parts>
   throw std::runtime_error(text.str());
 }
 
-inline std::string shape_of(const Tensor& tensor) {
+// The first `dims` sizes, as Python writes them.
+inline std::string shape_of(const Tensor& tensor, int64_t dims) {
   std::ostringstream text;
   text << '(';
-  for (int64_t d = 0; d < tensor.dim(); ++d) text << (d ? ", " : "") << tensor.size(d);
-  text << (tensor.dim() == 1 ? ",)" : ")");
+  for (int64_t d = 0; d < dims; ++d) text << (d ? ", " : "") << tensor.size(d);
+  text << (dims == 1 ? ",)" : ")");
   return text.str();
 }
+
+inline std::string shape_of(const Tensor& tensor) { return shape_of(tensor, tensor.dim()); }
 
 inline std::string device_of(const Tensor& tensor) {
   if (tensor.is_cpu()) return "cpu";
@@ -102,16 +106,29 @@ struct __attribute__((visibility("hidden"))) Arguments {
   int64_t iterations;
 };
 
+inline bool same_device(const Tensor& a, const Tensor& b) {
+  return a.is_cuda() == b.is_cuda() && a.is_cpu() == b.is_cpu() && a.get_device_index() == b.get_device_index();
+}
+
+// Whether `tensor` has the first `dims` sizes of `other` for its shape.
+inline bool has_shape(const Tensor& tensor, const Tensor& other, int64_t dims) {
+  if (tensor.dim() != dims) return false;
+  const auto sizes = tensor.sizes(), expected = other.sizes();
+  return std::equal(sizes.begin(), sizes.end(), expected.begin());
+}
+
 inline void check_layout(const char* op, const Tensor& predictions, const Tensor& targets, int64_t iterations) {
   const int64_t dim = predictions.dim();
   if (dim < 1 || predictions.size(dim - 1) != 4)
     fail(op, "got predictions of shape ", shape_of(predictions), ", expected (..., 4): x1, y1, x2, y2 of one box a row");
-  if (shape_of(predictions) != shape_of(targets))
+  if (!has_shape(targets, predictions, dim))
     fail(op, "got targets of shape ", shape_of(targets), ", expected the predictions' shape ", shape_of(predictions));
-  if (device_of(predictions) != device_of(targets))
+  if (!same_device(predictions, targets))
     fail(op, "got predictions on ", device_of(predictions), " and targets on ", device_of(targets), ", expected one device");
   if (iterations < 1) fail(op, "got iterations=", iterations, ", expected at least 1");
 }
+
+inline Tensor dense(const Tensor& tensor) { return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor); }
 
 inline Arguments checked(const char* op, const Tensor& predictions, const Tensor& targets, int64_t iterations) {
   check_layout(op, predictions, targets, iterations);
@@ -122,7 +139,7 @@ inline Arguments checked(const char* op, const Tensor& predictions, const Tensor
   if (!t || (*t != *p && *t != DType::kFloat32 && *t != DType::kUInt8))
     fail(op, "got targets of dtype ", name_of(targets.scalar_type()), " with predictions of dtype ",
          name_of(predictions.scalar_type()), ", expected the predictions' dtype, float32 or uint8");
-  return {torch::stable::contiguous(predictions), torch::stable::contiguous(targets), *p, *t, predictions.numel() / 4, iterations};
+  return {dense(predictions), dense(targets), *p, *t, predictions.numel() / 4, iterations};
 }
 
 // The article's kernel knows float32 only; its callers convert.
@@ -134,14 +151,15 @@ inline Arguments checked_float32(const char* op, const Tensor& predictions, cons
   return checked(op, predictions, targets, iterations);
 }
 
-inline void check_grad(const char* op, const Tensor& grad, const std::string& shape, ScalarType type, const Tensor& predictions) {
-  if (shape_of(grad) != shape || grad.scalar_type() != type || device_of(grad) != device_of(predictions))
+// A gradient of a tensor whose shape is the first `dims` sizes of the predictions'.
+inline void check_grad(const char* op, const Tensor& grad, int64_t dims, ScalarType type, const Tensor& predictions) {
+  if (!has_shape(grad, predictions, dims) || grad.scalar_type() != type || !same_device(grad, predictions))
     fail(op, "got grad of shape ", shape_of(grad), " and dtype ", name_of(grad.scalar_type()), " on ", device_of(grad),
-         ", expected ", shape, " and ", name_of(type), " on ", device_of(predictions));
+         ", expected ", shape_of(predictions, dims), " and ", name_of(type), " on ", device_of(predictions));
 }
 
 inline void check_valid(const char* op, const Tensor& valid, const Tensor& predictions) {
-  if (valid.dim() != 0 || valid.scalar_type() != ScalarType::Long || device_of(valid) != device_of(predictions))
+  if (valid.dim() != 0 || valid.scalar_type() != ScalarType::Long || !same_device(valid, predictions))
     fail(op, "got valid of shape ", shape_of(valid), " and dtype ", name_of(valid.scalar_type()), " on ", device_of(valid),
          ", expected () and int64 on ", device_of(predictions));
 }
@@ -150,29 +168,19 @@ inline ScalarType loss_type(const Arguments& arguments) {
   return arguments.prediction_type == DType::kFloat64 ? ScalarType::Double : ScalarType::Float;
 }
 
-// The shape of one number a box.
-inline std::vector<int64_t> box_shape(const Tensor& predictions) {
-  std::vector<int64_t> shape;
-  for (int64_t d = 0; d + 1 < predictions.dim(); ++d) shape.push_back(predictions.size(d));
-  return shape;
-}
-
-inline std::string text_of(const std::vector<int64_t>& shape) {
-  std::ostringstream text;
-  text << '(';
-  for (size_t d = 0; d < shape.size(); ++d) text << (d ? ", " : "") << shape[d];
-  text << (shape.size() == 1 ? ",)" : ")");
-  return text.str();
-}
-
-inline Tensor new_empty(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
-  return torch::stable::new_empty(like, {shape.data(), shape.size()}, type);
-}
-
-inline std::vector<int64_t> sizes_of(const Tensor& tensor) {
-  std::vector<int64_t> shape = box_shape(tensor);
-  shape.push_back(4);
-  return shape;
+// An uninitialised tensor beside `like`, whose shape is the first `dims` sizes of it. Made without the dispatcher, which
+// would take longer than the checks together.
+inline Tensor new_empty(const Tensor& like, int64_t dims, ScalarType type) {
+  const auto sizes = like.sizes();
+  std::vector<int64_t> strides(static_cast<size_t>(dims), 1);
+  for (int64_t d = dims - 2; d >= 0; --d) strides[d] = strides[d + 1] * (sizes[d + 1] > 1 ? sizes[d + 1] : 1);
+  int32_t device_type = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  const auto code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(dims, sizes.data(), strides.data(), code, device_type, like.get_device_index(), &made));
+  return Tensor(made);
 }
 
 }  // namespace checks

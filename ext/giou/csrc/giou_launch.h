@@ -25,21 +25,27 @@ struct Boxes {
   int64_t iterations;
 };
 
-// The sum over blocks needs a few kilobytes whose first word, the ticket, is 0 before the kernel and 0 again after it.
-constexpr int kMaxBlocks = 2048;
-constexpr int64_t kWorkspaceBytes = 16 + 16 * static_cast<int64_t>(kMaxBlocks);
+// The sum over blocks needs a workspace: a ticket that is 0 before the kernel and 0 again after it, and a sum and a count
+// for each block. The library has kWorkspaces of them, 4 MB on each device that a kernel of it runs on.
+constexpr int kMaxBlocks = 1024;
+constexpr int64_t kWorkspaceBytes = 8 + 16 * static_cast<int64_t>(kMaxBlocks);
+constexpr int kWorkspaces = 256;
+
+// One of the library's workspaces, or, where `own` is no null pointer, kWorkspaceBytes of zeros that the caller brings.
+struct Scratch {
+  int slot;
+  void* own;
+};
 
 // Every function returns nullptr, or a static text that says what CUDA refused.
 
-// Whether work given to the stream is being recorded in a CUDA graph.
-const char* is_capturing(Place place, bool* capturing);
-
-// A workspace that lives as long as the process, one per (device, stream): kernels of one stream never overlap. Not for use
-// under capture, since a graph may be replayed on another stream.
-const char* cached_workspace(Place place, void** workspace);
+// The workspace of the place: each (device, stream) has one, since kernels of one stream never overlap, and so has each
+// stream of each CUDA graph being recorded, since a graph may be replayed on any stream, but never beside itself. A slot
+// is never given back; *slot is -1 once all are taken.
+const char* workspace_slot(Place place, int* slot);
 
 // Writes the loss (float, or double for float64 predictions) and the number of valid boxes (int64).
-const char* loss_forward(Place place, const Boxes& boxes, void* workspace, void* loss, void* valid);
+const char* loss_forward(Place place, const Boxes& boxes, Scratch scratch, void* loss, void* valid);
 
 // Writes d loss / d predictions times *grad, both `grad` and `valid` being read on the device. `gradient` is 16-byte aligned.
 const char* loss_backward(Place place, const Boxes& boxes, const void* grad, const void* valid, void* gradient);

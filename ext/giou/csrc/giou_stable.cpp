@@ -37,8 +37,8 @@ giou::cpu::Boxes<P, T> cpu_boxes(const Arguments& a) {
 
 std::tuple<Tensor, Tensor> giou_loss_cpu(const Tensor& predictions, const Tensor& targets, int64_t iterations) {
   const Arguments a = checked("giou_loss", predictions, targets, iterations);
-  Tensor loss = new_empty(a.predictions, {}, loss_type(a));
-  Tensor valid = new_empty(a.predictions, {}, ScalarType::Long);
+  Tensor loss = new_empty(a.predictions, 0, loss_type(a));
+  Tensor valid = new_empty(a.predictions, 0, ScalarType::Long);
   giou::dispatch<giou::cpu::Half, giou::cpu::BFloat16>(a.prediction_type, a.target_type, [&](auto types) {
     using P = typename decltype(types)::Prediction;
     using T = typename decltype(types)::Target;
@@ -53,9 +53,9 @@ Tensor giou_loss_backward_cpu(const Tensor& grad, const Tensor& predictions, con
                               int64_t iterations) {
   const char* op = "giou_loss_backward";
   const Arguments a = checked(op, predictions, targets, iterations);
-  check_grad(op, grad, "()", loss_type(a), predictions);
+  check_grad(op, grad, 0, loss_type(a), predictions);
   check_valid(op, valid, predictions);
-  Tensor gradient = new_empty(a.predictions, sizes_of(a.predictions), a.predictions.scalar_type());
+  Tensor gradient = new_empty(a.predictions, a.predictions.dim(), a.predictions.scalar_type());
   giou::dispatch<giou::cpu::Half, giou::cpu::BFloat16>(a.prediction_type, a.target_type, [&](auto types) {
     using P = typename decltype(types)::Prediction;
     using T = typename decltype(types)::Target;
@@ -73,8 +73,8 @@ giou::cpu::Select selection(bool conditional) {
 
 std::tuple<Tensor, Tensor> box_giou_cpu(const Tensor& predictions, const Tensor& targets, bool conditional, int64_t iterations) {
   const Arguments a = checked_float32("box_giou", predictions, targets, iterations);
-  Tensor out = new_empty(a.predictions, box_shape(a.predictions), ScalarType::Float);
-  Tensor valid = new_empty(a.predictions, box_shape(a.predictions), ScalarType::Float);
+  Tensor out = new_empty(a.predictions, a.predictions.dim() - 1, ScalarType::Float);
+  Tensor valid = new_empty(a.predictions, a.predictions.dim() - 1, ScalarType::Float);
   giou::cpu::box_forward(cpu_boxes<float, float>(a), selection(conditional), static_cast<float*>(out.mutable_data_ptr()),
                          static_cast<float*>(valid.mutable_data_ptr()), kParallelFor);
   return {out, valid};
@@ -84,9 +84,9 @@ Tensor box_giou_backward_cpu(const Tensor& grad, const Tensor& predictions, cons
                              int64_t iterations) {
   const char* op = "box_giou_backward";
   const Arguments a = checked_float32(op, predictions, targets, iterations);
-  check_grad(op, grad, text_of(box_shape(predictions)), ScalarType::Float, predictions);
-  const Tensor dense_grad = torch::stable::contiguous(grad);  // of a sum it arrives as an expanded scalar
-  Tensor gradient = new_empty(a.predictions, sizes_of(a.predictions), ScalarType::Float);
+  check_grad(op, grad, predictions.dim() - 1, ScalarType::Float, predictions);
+  const Tensor dense_grad = dense(grad);  // of a sum it arrives as an expanded scalar
+  Tensor gradient = new_empty(a.predictions, a.predictions.dim(), ScalarType::Float);
   giou::cpu::box_backward(cpu_boxes<float, float>(a), selection(conditional), static_cast<const float*>(dense_grad.const_data_ptr()),
                           static_cast<float*>(gradient.mutable_data_ptr()), kParallelFor);
   return gradient;
@@ -119,48 +119,43 @@ giou::cuda::Boxes cuda_boxes(const Arguments& a) {
   return {a.predictions.const_data_ptr(), a.targets.const_data_ptr(), a.prediction_type, a.target_type, a.count, a.iterations};
 }
 
-// The workspace of one call. Under capture it belongs to the graph: zeroed by it and taken from the graph's own memory.
-class Scratch {
+// The workspace of one call: the library's, or, once all of those are taken, one that the call zeroes for itself.
+class Workspace {
  public:
-  Scratch(const char* op, giou::cuda::Place place, const Tensor& like) {
-    bool capturing = false;
-    raise_if(op, giou::cuda::is_capturing(place, &capturing));
-    if (capturing) {
-      const int64_t bytes = giou::cuda::kWorkspaceBytes;
-      owned_ = torch::stable::new_zeros(like, {&bytes, 1}, ScalarType::Byte);
-      pointer_ = owned_->mutable_data_ptr();
-    } else {
-      raise_if(op, giou::cuda::cached_workspace(place, &pointer_));
-    }
+  Workspace(const char* op, giou::cuda::Place place, const Tensor& like) {
+    raise_if(op, giou::cuda::workspace_slot(place, &scratch_.slot));
+    if (scratch_.slot >= 0) return;
+    const int64_t bytes = giou::cuda::kWorkspaceBytes;
+    own_ = torch::stable::new_zeros(like, {&bytes, 1}, ScalarType::Byte);
+    scratch_.own = own_->mutable_data_ptr();
   }
-  void* pointer() const { return pointer_; }
+  giou::cuda::Scratch scratch() const { return scratch_; }
 
  private:
-  std::optional<Tensor> owned_;
-  void* pointer_ = nullptr;
+  std::optional<Tensor> own_;
+  giou::cuda::Scratch scratch_ = {-1, nullptr};
 };
 
 std::tuple<Tensor, Tensor> giou_loss_cuda(const Tensor& predictions, const Tensor& targets, int64_t iterations) {
   const char* op = "giou_loss";
-  check_layout(op, predictions, targets, iterations);  // before the guard, which needs a CUDA device to guard
-  const OnDevice on(predictions);
   const Arguments a = checked(op, predictions, targets, iterations);
-  Tensor loss = new_empty(a.predictions, {}, loss_type(a));
-  Tensor valid = new_empty(a.predictions, {}, ScalarType::Long);
-  const Scratch scratch(op, on.place(), a.predictions);
-  raise_if(op, giou::cuda::loss_forward(on.place(), cuda_boxes(a), scratch.pointer(), loss.mutable_data_ptr(), valid.mutable_data_ptr()));
+  const OnDevice on(a.predictions);
+  Tensor loss = new_empty(a.predictions, 0, loss_type(a));
+  Tensor valid = new_empty(a.predictions, 0, ScalarType::Long);
+  const Workspace workspace(op, on.place(), a.predictions);
+  raise_if(op, giou::cuda::loss_forward(on.place(), cuda_boxes(a), workspace.scratch(), loss.mutable_data_ptr(),
+                                        valid.mutable_data_ptr()));
   return {loss, valid};
 }
 
 Tensor giou_loss_backward_cuda(const Tensor& grad, const Tensor& predictions, const Tensor& targets, const Tensor& valid,
                                int64_t iterations) {
   const char* op = "giou_loss_backward";
-  check_layout(op, predictions, targets, iterations);
-  const OnDevice on(predictions);
   const Arguments a = checked(op, predictions, targets, iterations);
-  check_grad(op, grad, "()", loss_type(a), predictions);
+  const OnDevice on(a.predictions);
+  check_grad(op, grad, 0, loss_type(a), predictions);
   check_valid(op, valid, predictions);
-  Tensor gradient = new_empty(a.predictions, sizes_of(a.predictions), a.predictions.scalar_type());
+  Tensor gradient = new_empty(a.predictions, a.predictions.dim(), a.predictions.scalar_type());
   raise_if(op, giou::cuda::loss_backward(on.place(), cuda_boxes(a), grad.const_data_ptr(), valid.const_data_ptr(),
                                          gradient.mutable_data_ptr()));
   return gradient;
@@ -168,11 +163,10 @@ Tensor giou_loss_backward_cuda(const Tensor& grad, const Tensor& predictions, co
 
 std::tuple<Tensor, Tensor> box_giou_cuda(const Tensor& predictions, const Tensor& targets, bool conditional, int64_t iterations) {
   const char* op = "box_giou";
-  check_layout(op, predictions, targets, iterations);
-  const OnDevice on(predictions);
   const Arguments a = checked_float32(op, predictions, targets, iterations);
-  Tensor out = new_empty(a.predictions, box_shape(a.predictions), ScalarType::Float);
-  Tensor valid = new_empty(a.predictions, box_shape(a.predictions), ScalarType::Float);
+  const OnDevice on(a.predictions);
+  Tensor out = new_empty(a.predictions, a.predictions.dim() - 1, ScalarType::Float);
+  Tensor valid = new_empty(a.predictions, a.predictions.dim() - 1, ScalarType::Float);
   raise_if(op, giou::cuda::box_forward(on.place(), cuda_boxes(a), conditional, static_cast<float*>(out.mutable_data_ptr()),
                                        static_cast<float*>(valid.mutable_data_ptr())));
   return {out, valid};
@@ -181,12 +175,11 @@ std::tuple<Tensor, Tensor> box_giou_cuda(const Tensor& predictions, const Tensor
 Tensor box_giou_backward_cuda(const Tensor& grad, const Tensor& predictions, const Tensor& targets, bool conditional,
                               int64_t iterations) {
   const char* op = "box_giou_backward";
-  check_layout(op, predictions, targets, iterations);
-  const OnDevice on(predictions);
   const Arguments a = checked_float32(op, predictions, targets, iterations);
-  check_grad(op, grad, text_of(box_shape(predictions)), ScalarType::Float, predictions);
-  const Tensor dense_grad = torch::stable::contiguous(grad);
-  Tensor gradient = new_empty(a.predictions, sizes_of(a.predictions), ScalarType::Float);
+  const OnDevice on(a.predictions);
+  check_grad(op, grad, predictions.dim() - 1, ScalarType::Float, predictions);
+  const Tensor dense_grad = dense(grad);
+  Tensor gradient = new_empty(a.predictions, a.predictions.dim(), ScalarType::Float);
   raise_if(op, giou::cuda::box_backward(on.place(), cuda_boxes(a), conditional, static_cast<const float*>(dense_grad.const_data_ptr()),
                                         static_cast<float*>(gradient.mutable_data_ptr())));
   return gradient;

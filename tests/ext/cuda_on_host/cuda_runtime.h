@@ -6,7 +6,6 @@
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -45,7 +44,7 @@ inline thread_local Block* block = nullptr;
 // Set by the tests: how many multiprocessors the device claims, and whether blocks run from the last to the first.
 inline int processors = 2;
 inline bool backwards = false;
-inline bool capturing = false;
+inline unsigned long long recording = 0;  // the number of the graph that is being recorded, 0 for none
 inline std::int64_t launches = 0;
 
 }  // namespace emulated
@@ -65,10 +64,23 @@ T __shfl_down_sync(unsigned, T value, int offset) {
   return value;
 }
 
+inline void __syncwarp() { emulated::block->warps[threadIdx.x / emulated::kWarp]->arrive_and_wait(); }
+
 template <typename T>
 T __ldcg(const T* pointer) {
   return *pointer;
 }
+template <typename T>
+T __ldg(const T* pointer) {
+  return *pointer;
+}
+
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 
 inline unsigned atomicInc(unsigned* address, unsigned limit) {
   const unsigned old = *address;
@@ -88,23 +100,12 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, int, int) {
   return cudaSuccess;
 }
 
-using cudaStreamCaptureMode = int;
 using cudaStreamCaptureStatus = int;
-constexpr int cudaStreamCaptureModeRelaxed = 2;
 constexpr int cudaStreamCaptureStatusNone = 0;
 
-inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
-inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = emulated::capturing ? 1 : cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  *memory = std::malloc(bytes);
-  std::memset(*memory, 0xff, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
-  std::memset(memory, value, bytes);
+inline cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  *status = emulated::recording != 0 ? 1 : cudaStreamCaptureStatusNone;
+  *id = emulated::recording;
   return cudaSuccess;
 }
 

@@ -10,27 +10,30 @@ void emulate(int processors, bool backwards) {
   emulated::backwards = backwards;
 }
 
-bool is_capturing_c(bool capturing) {
-  emulated::capturing = capturing;
-  bool seen = false;
-  is_capturing({0, nullptr}, &seen);
-  emulated::capturing = false;
-  return seen;
+// A stream is but a number here, and so is a graph being recorded; 0 is none.
+int workspace_slot_c(int device, int64_t stream, int64_t recording) {
+  int slot = -2;
+  emulated::recording = static_cast<unsigned long long>(recording);
+  const char* error = workspace_slot({device, reinterpret_cast<void*>(stream)}, &slot);
+  emulated::recording = 0;
+  return error ? -2 : slot;
 }
 
-// A stream is but a number here.
-void* cached_workspace_c(int device, int64_t stream) {
-  void* workspace = nullptr;
-  return cached_workspace({device, reinterpret_cast<void*>(stream)}, &workspace) ? nullptr : workspace;
+// Whether all tickets, and that of `own`, are 0.
+bool tickets_are_back(const void* own) {
+  for (const Workspace& workspace : workspaces)
+    if (workspace.ticket != 0) return false;
+  return own == nullptr || static_cast<const Workspace*>(own)->ticket == 0;
 }
 
 int64_t launches() { return emulated::launches; }
 int64_t workspace_bytes() { return kWorkspaceBytes; }
+int workspaces_there_are() { return kWorkspaces; }
 
-const char* loss_forward_c(const void* p, const void* t, int p_type, int t_type, int64_t count, int64_t iterations, void* workspace,
-                           void* loss, void* valid) {
+const char* loss_forward_c(const void* p, const void* t, int p_type, int t_type, int64_t count, int64_t iterations, int slot,
+                           void* own, void* loss, void* valid) {
   return loss_forward({0, nullptr}, {p, t, static_cast<giou::DType>(p_type), static_cast<giou::DType>(t_type), count, iterations},
-                      workspace, loss, valid);
+                      {slot, own}, loss, valid);
 }
 
 const char* loss_backward_c(const void* p, const void* t, int p_type, int t_type, int64_t count, int64_t iterations,
