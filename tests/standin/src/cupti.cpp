@@ -1,5 +1,4 @@
-// Stand-in for libcupti.so.13, as far as PyTorch's profiler (Kineto) uses it: activity records of what cudart.cpp
-// simulates.
+// Stand-in for libcupti.so.13, as far as PyTorch's profiler (Kineto) uses it: activity records of what is simulated.
 #include "fcu.h"
 #include "cbid.h"
 #include <cupti.h>
@@ -16,30 +15,38 @@ static std::recursive_mutex& mu = *new std::recursive_mutex;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 // --- time: CLOCK_MONOTONIC in here, outside what the subscriber's clock says, by default CLOCK_REALTIME
-// --------------------
 static CUpti_TimestampCallbackFunc clock_of_user;
-static uint64_t first_ns, first_ticks;
 static uint64_t ticks() {
     if (clock_of_user) return clock_of_user();
     timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
+struct Instant { // by both clocks
+    uint64_t ns, ticks;
+};
+static Instant instant() { // the tightest of some readings: between the two of one, another process may run
+    Instant best = {};
+    for (uint64_t i = 0, narrowest = ~0ull; i < 8; i++) {
+        uint64_t before = fcu_now(), between = ticks(), after = fcu_now();
+        if (after - before < narrowest) narrowest = after - before, best = {before + narrowest / 2, between};
+    }
+    return best;
+}
+static Instant first;
 static void start_clock() {
-    first_ns = fcu_now();
-    first_ticks = ticks();
-    fcu_wait_until(first_ns + 3000000); // so that the rate is known well enough at once
+    first = instant();
+    fcu_wait_until(first.ns + 3000000); // so that the rate is known well enough at once
 }
 static uint64_t outside(uint64_t ns) {
-    if (!first_ns) start_clock();
-    static thread_local uint64_t at_ns, at_ticks;
+    if (!first.ns) start_clock();
+    static thread_local Instant at;
     static thread_local double rate;
-    uint64_t now = fcu_now();
-    if (now - at_ns > 1000000) { // anew every millisecond; both clocks drift by far less in between
-        at_ns = now, at_ticks = ticks();
-        rate = double(at_ticks - first_ticks) / double(at_ns - first_ns);
+    if (fcu_now() - at.ns > 1000000) { // anew every millisecond; both clocks drift by far less in between
+        at = instant();
+        rate = double(at.ticks - first.ticks) / double(at.ns - first.ns);
     }
-    return at_ticks + int64_t((double(ns) - double(at_ns)) * rate);
+    return at.ticks + int64_t((double(ns) - double(at.ns)) * rate);
 }
 
 // --- buffers
