@@ -32,6 +32,14 @@ test-setup: $(VENV)/.installed-dev
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null || \
 	  echo "chromium could not be installed: the browser tests will be skipped"
 
+# The GPU paths on a stand-in for a CUDA device, see tests/standin/README.md. Not part of `test`, as it downloads a CUDA
+# build of PyTorch (0.5 GB). None of NVIDIA's packages may be there: the stand-ins lie in their place.
+VENV_STANDIN ?= .venv-standin
+.PHONY: test-standin
+test-standin: $(VENV_STANDIN)/.installed-standin
+	$(MAKE) --no-print-directory -C tests/standin install VENV=$(abspath $(VENV_STANDIN)) BUILD=$(abspath build/standin)
+	FAKECUDA_COMPUTED_SIZE=8 FAKECUDA_COMPUTED_BOOL=1 $(VENV_STANDIN)/bin/pytest -m '(gpu or standin) and not gpu_values' $(ARGS)
+
 bench: $(VENV)/.installed-dev
 	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
@@ -64,4 +72,13 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	@touch $@
+
+$(VENV_STANDIN)/.installed-standin: requirements.lock requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV_STANDIN)
+	$(VENV_STANDIN)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  $$(sed -n 's/^torch==/torch===/p' requirements.lock)
+	grep -hv '^torch==\|^-r' requirements.lock requirements-dev.lock | \
+	  $(VENV_STANDIN)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r /dev/stdin
+	$(VENV_STANDIN)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@

@@ -142,7 +142,7 @@ def test_a_trace_that_cannot_be_written_is_told_and_training_goes_on(capture, en
     assert _record(tmp_path / "again").state == "recorded"
 
 
-@pytest.mark.parametrize("kept", [None, 0, 1024, -40])
+@pytest.mark.parametrize("kept", ["no file", 0.0, 0.5, 0.99])
 def test_a_trace_without_its_end_is_not_taken_for_one(capture, entry, tmp_path, monkeypatch, kept):
     """Where the disk is full PyTorch's writer stops, and raises nothing."""
     export = torch.profiler.profile.export_chrome_trace
@@ -151,8 +151,8 @@ def test_a_trace_without_its_end_is_not_taken_for_one(capture, entry, tmp_path, 
         export(profile, path)
         content = Path(path).read_bytes()
         Path(path).unlink()
-        if kept is not None:
-            Path(path).write_bytes(content[:kept])
+        if kept != "no file":  # a share of it: its length differs between versions and runs
+            Path(path).write_bytes(content[: int(len(content) * kept)])
 
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", cut)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no such folder"))  # it is written where it is to lie

@@ -1,5 +1,6 @@
 """The CUDA operators on a GPU: streams, graphs, devices, sizes beyond an int32, and no wait for the device."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -25,11 +26,17 @@ def cuda_library(ops: ModuleType) -> None:
 @pytest.fixture
 def no_sync() -> Iterator[None]:
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
+    try:
+        with warnings.catch_warnings():
+            # A process's first change of the mode warns that it does not see everything.
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype feature")
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.gpu_values
 def test_agrees_with_the_twin(
     ops: ModuleType,
     reference: ModuleType,
@@ -47,6 +54,7 @@ def test_agrees_with_the_twin(
     torch.testing.assert_close(gradient.cpu(), expected_gradient, rtol=limit.gradient, atol=limit.gradient * scale)
 
 
+@pytest.mark.gpu_values
 @pytest.mark.parametrize("boxes", [0, 1, 31, 33, 256, 257, 100_003, 1_000_003])
 def test_sizes(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient, boxes: int) -> None:
     predictions, targets = make_boxes(boxes)
@@ -56,6 +64,7 @@ def test_sizes(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAn
     torch.testing.assert_close(gradient.cpu(), expected_gradient, rtol=1e-4, atol=1e-5 / max(boxes, 1))
 
 
+@pytest.mark.gpu_values
 def test_gradcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     predictions, targets = (boxes.cuda() for boxes in make_boxes(3, 8, dtypes=(torch.float64, torch.float64)))
     assert torch.autograd.gradcheck(lambda p: ops.giou_loss(p, targets), predictions.requires_grad_())
@@ -123,6 +132,7 @@ def test_graph_replays_with_new_numbers(ops: ModuleType, make_boxes: MakeBoxes) 
         assert torch.equal(predictions.grad, eager_leaf.grad)
 
 
+@pytest.mark.gpu_values
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, raised by the compiler itself
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_compiled(ops: ModuleType, make_boxes: MakeBoxes, mode: str) -> None:
@@ -174,6 +184,7 @@ def test_devices_must_agree(ops: ModuleType) -> None:
         ops.giou_loss(torch.zeros(1, 4, device="cuda"), torch.zeros(1, 4))
 
 
+@pytest.mark.gpu_values
 def test_more_elements_than_an_int32_counts(ops: ModuleType) -> None:
     boxes = 2**29 + 7  # 2^31 + 28 elements
     free, _ = torch.cuda.mem_get_info()

@@ -24,7 +24,7 @@ def test_the_step_that_a_recording_ended_in_is_marked(tmp_path: Path) -> None:
     assert b'"Unfinished step #3"' in gzip.decompress((tmp_path / "trace.json.gz").read_bytes())
 
 
-@pytest.mark.parametrize("text", [None, "", TRACE[:40], TRACE[:-10], "}"])
+@pytest.mark.parametrize("text", [None, "", TRACE[:40], TRACE[:-10], TRACE.partition("]")[0].strip(), "}"])
 def test_half_a_trace_is_an_error_and_replaces_nothing(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "plain.json").write_text(text)

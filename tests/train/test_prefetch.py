@@ -127,6 +127,7 @@ def test_the_order_of_waits_between_the_streams(monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.gpu_values
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_copies_run_on_a_stream_of_their_own_and_are_never_written_over():
     device = torch.device("cuda")

@@ -53,8 +53,10 @@ def _check_whole(trace: Path) -> None:
         with trace.open("rb") as file:
             file.seek(max(trace.stat().st_size - _END, 0))
             end = file.read().rstrip()
-    # What follows the events differs between versions.
-    if not end.endswith(b"}") or not (b'"Record Window End"' in end or b'"traceName"' in end):
+    # What follows the events differs between versions; their list is closed in all of them.
+    _, mark, rest = end.rpartition(b'"Record Window End"')
+    closed = b'"traceName"' in end or (mark and b"]" in rest)
+    if not closed or not end.endswith(b"}"):
         raise OSError(f"PyTorch has not written all of {trace}: is the disk full?")
 
 
