@@ -12,7 +12,8 @@ from torch.utils import _foreach_utils
 
 from steptrace.errors import PredictError
 from steptrace.predict import backend, cuda_api, predict_syncs
-from steptrace.predict.rules import KINDS, RULES
+from steptrace.predict.rule import KINDS
+from steptrace.predict.rules import RULES
 
 
 def state() -> dict[str, object]:
@@ -104,8 +105,9 @@ def test_another_owner_of_the_backend_is_an_error(monkeypatch: pytest.MonkeyPatc
 def test_rows_name_operators_of_this_pytorch() -> None:
     for rule in RULES:
         packet, _, overload = rule.op.partition(".")
-        operator = getattr(torch.ops.aten, packet)
-        assert not overload or overload in operator.overloads(), rule.op
+        if "::" not in packet:  # another library's, which may not be there
+            operator = getattr(torch.ops.aten, packet)
+            assert not overload or overload in operator.overloads(), rule.op
         assert rule.kind in KINDS
         assert rule.source
         assert rule.reason

@@ -10,7 +10,7 @@ from steptrace.errors import PredictError
 from steptrace.predict import amp, backend, execution
 from steptrace.predict.recorder import Recorder, recording
 from steptrace.predict.reroute import rerouted
-from steptrace.predict.rules import Rule
+from steptrace.predict.rule import Rule
 from steptrace.predict.sites import Syncs
 
 _one_at_a_time = threading.Lock()
@@ -26,7 +26,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
     the second.
 
     Args:
-        rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.rules`).
+        rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.rule`).
 
     Raises:
         PredictError: another prediction is active in this process, or PyTorch cannot be extended.

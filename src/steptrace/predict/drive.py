@@ -27,7 +27,7 @@ from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.predict.attribution import LOOK_PAST
 from steptrace.predict.core import predict_syncs
 from steptrace.predict.execution import extend_rules
-from steptrace.predict.rules import declared_rules
+from steptrace.predict.rule import declared_rules
 from steptrace.predict.sites import Prediction
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -9,10 +9,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, pinned
+from steptrace.predict.cpp_paths import judge_node
 from steptrace.predict.gpu_only import SUBSTITUTES
 from steptrace.predict.recorder import Recorder
-from steptrace.predict.rules import RULES, Call, Rule
-from steptrace.predict.tensor import VirtualTensor, is_virtual, map_tensors, refresh, unwrap
+from steptrace.predict.rule import Call, Rule
+from steptrace.predict.rules import RULES
+from steptrace.predict.rules_sparse import SPARSE_JUDGED
+from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh, unwrap
 
 _COMPOSITE = "CompositeImplicitAutograd"
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -82,6 +85,8 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
     if not to_virtual and not any(map(is_virtual, tensors)):
         return _run_on_host(func, args, kwargs)
+    if any(is_wrapper(type(tensor)) for tensor in tensors):
+        return func(*args, **kwargs)  # nested and distributed tensors do their work on those that they hold
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
         # In inference mode composite operators arrive whole.
         with VirtualDevice():  # type: ignore[no-untyped-call]  # factories inside must be caught too
@@ -121,6 +126,7 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
     recorder = Recorder.active
     if recorder is None:
         return
+    judge_node(torch._C._current_autograd_node(), recorder)
     name = func._schema.name
     if not func.is_view:
         recorder.operator()
@@ -137,9 +143,10 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
         recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
     elif _DATA_DEPENDENT & set(func.tags):
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
-    if any(t.layout != torch.strided for t in tensors):
-        recorder.cannot_judge(name, "sparse tensors are not covered")
     packet = name.partition("::")[2]
+    layouts = {t.layout for t in tensors} - {torch.strided}
+    if layouts and not (layouts == {torch.sparse_coo} and packet in SPARSE_JUDGED):
+        recorder.cannot_judge(name, "of the operators on sparse tensors few are covered, and this one is not")
     if packet not in _BOTH_SIDES and any(not is_virtual(t) and t.dim() > 0 for t in tensors):
         recorder.cannot_judge(name, "a CPU tensor among CUDA tensors: CUDA may refuse this call")
 

@@ -34,6 +34,8 @@ class Recorder:
         # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
         # it run in autograd's.
         self._labels: list[str] = []
+        #: The autograd node of the last operator, None in the forward pass.
+        self.node: object = None
 
     @property
     def total(self) -> int:

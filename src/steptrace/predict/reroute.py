@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _foreach_utils
 
 from steptrace.predict import backend, cuda_api, pinned
+from steptrace.predict.cpp_paths import REPLACED
 from steptrace.predict.recorder import Recorder
 from steptrace.predict.tensor import SET_DATA, VirtualTensor, is_virtual, map_tensors
 
@@ -34,6 +36,10 @@ def _virtual_device(value: Any) -> Any:
 class Reroute(TorchFunctionMode):
     """Replaces CUDA devices among the arguments of PyTorch's functions before C++ sees them."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._inside: list[Any] = []
+
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -53,7 +59,34 @@ class Reroute(TorchFunctionMode):
         for name in ("device", "other", "map_location"):
             if name in kwargs:
                 kwargs[name] = _virtual_device(kwargs[name])
-        return func(*args, **kwargs)
+        func = REPLACED.get(func, func)
+        inside = _without_question(func)
+        if inside is None or func in self._inside:  # a method that calls its base class's comes by again
+            return func(*args, **kwargs)
+        self._inside.append(func)
+        try:
+            with self:
+                return inside(*args, **kwargs)
+        finally:
+            self._inside.remove(func)
+
+
+def _without_question(func: Any) -> Callable[..., Any] | None:
+    """One of PyTorch's functions written in Python, less its first question: whether a mode wants to replace it.
+
+    This mode has just been asked. While it is, PyTorch leaves it out, so that "cuda" would mean nothing to the
+    functions called within, nor to the program's own hooks in a backward pass; and entering it again would ask again.
+    """
+    if not isinstance(func, FunctionType):
+        return None
+    asked = (name for name in func.__code__.co_names if name.startswith("has_torch_function"))
+    questions = [name for name in asked if name in func.__globals__]
+    if not questions:
+        return None
+    known = {**func.__globals__, **dict.fromkeys(questions, lambda *_: False)}
+    copy = FunctionType(func.__code__, known, func.__name__, func.__defaults__, func.__closure__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
 
 
 def _to_virtual(

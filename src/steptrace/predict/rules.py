@@ -1,99 +1,23 @@
 """When an operator on CUDA tensors makes the host wait: one row per operator and kind of wait.
 
 A row says how many syncs one call makes, and where that is to be read in PyTorch (paths are below `aten/src/ATen` of
-its repository unless they begin with `torch` or `tools`). The definition of a sync is the report's: one host operation
-after which the host goes on only once queued GPU work is complete; a copy with its stream synchronisation is one.
+its repository unless they begin with `torch` or `tools`). Waits of Thrust, which PyTorch does not warn of, were counted
+in traces of its CUDA build.
 
 What is not in the table counts as none if it is one of PyTorch's own operators, and PyTorch does not tag its result as
 depending on the data. Everything else without a row is reported as unknown, never as none. Operator tags alone would
 not do: `index_put_`, `copy_` and `_to_copy` carry none, and `index` carries one even where it does not wait.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from steptrace.errors import PredictError
-
-#: A wait for a copy from or to the device, for a stream, an event or the whole device.
-KINDS = ("d2h_copy", "h2d_copy", "stream", "event", "device")
-
-
-@dataclass(frozen=True)
-class Call:
-    """One operator call as the rules see it: arguments by name, tensors still virtual."""
-
-    arguments: Mapping[str, Any]
-    is_virtual: Callable[[object], bool]
-    is_pinned: Callable[[Tensor], bool]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.arguments.get(name)
-
-    def on_device(self, name: str) -> bool:
-        """Whether the named argument is a tensor on the virtual device."""
-        return self.is_virtual(self[name])
-
-    def on_host(self, name: str) -> bool:
-        """Whether the named argument is a CPU tensor."""
-        return isinstance(self[name], Tensor) and not self.on_device(name)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One row: `count(call)` syncs of one kind, or None where the count cannot be told.
-
-    `op` is the operator's name without namespace if it is one of ATen's ("nonzero" stands for all its overloads,
-    "fill_.Tensor" for one), else with it ("my_library::nms").
-    """
-
-    op: str
-    kind: str
-    count: Callable[[Call], int | None]
-    source: str
-    reason: str
-
-
-def declared_rules(program: object) -> list[Rule]:
-    """The rows that a model or loss declares for its own operators in `predict_rules`, as mappings.
-
-    Raises:
-        PredictError: a row lacks something, or names an unknown kind.
-    """
-    found = []
-    for row in getattr(program, "predict_rules", ()):
-        try:
-            syncs, kind = int(row["syncs"]), row.get("kind", "stream")
-            rule = Rule(row["op"], kind, lambda _, syncs=syncs: syncs, row["source"], row["reason"])  # type: ignore[misc]
-        except (KeyError, TypeError, ValueError) as error:
-            raise PredictError(
-                f"a row of predict_rules cannot be read ({error!r})",
-                where=type(program).__name__,
-                expected="a mapping with op, syncs, source and reason",
-            ) from error
-        if kind not in KINDS:
-            raise PredictError(f"unknown kind {kind!r}", where=type(program).__name__, expected=", ".join(KINDS))
-        found.append(rule)
-    return found
-
-
-def _once(_: Call) -> int:
-    return 1
-
-
-def _never(_: Call) -> int:
-    return 0
-
-
-def _cannot_tell(_: Call) -> None:
-    return None
-
-
-def _once_if_not_empty(call: Call) -> int:
-    return int(call["self"].numel() > 0)
+from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
+from steptrace.predict.rules_linalg import LINALG
+from steptrace.predict.rules_sparse import SPARSE
+from steptrace.predict.rules_torchvision import TORCHVISION
 
 
 def _is_mask(index: object) -> bool:
@@ -212,39 +136,63 @@ def _repeats_without_size(call: Call) -> int:
 
 
 def _std_tensor(call: Call) -> int:
-    return int(isinstance(call["std"], Tensor) and call["std"].numel() > 0)
+    """Checked once when the result is made, and once when it is filled."""
+    if not isinstance(call["std"], Tensor) or call["std"].numel() == 0:
+        return 0
+    return 1 if isinstance(call["out"], Tensor) else 2
 
 
-def _checked(call: Call) -> int:
-    return int(bool(call["check_errors"]))
+def _segments(call: Call) -> int:
+    return 0 if call["unsafe"] or not isinstance(call["lengths"], Tensor) else 2
 
 
-def _segments(call: Call) -> int | None:
-    return None if call["unsafe"] is False else 0
+def _along_dim(call: Call) -> int:
+    """Thrust's waits: it sorts, compares neighbours, and scans and scatters for the inverse."""
+    if call["self"].numel() == 0:
+        return 0
+    return 3 + 3 * bool(call["return_inverse"]) + bool(call["return_counts"])
+
+
+def _consecutive(call: Call) -> int:
+    return if_not_empty(call) if call["dim"] is None else 0
+
+
+def _consecutive_along_dim(call: Call) -> int:
+    return _along_dim(call) - 1 if call["dim"] is not None and call["self"].numel() > 0 else 0
+
+
+def _long_slices(call: Call) -> int | None:
+    """Slices of up to 2048 elements are sorted in one kernel."""
+    shape = call["self"].shape
+    return 0 if not shape or shape[call["dim"]] <= 2048 else None
+
+
+def _half_of_grouped(call: Call) -> int:
+    """Offsets are copied to the host unless one kernel takes all groups."""
+    return int(call["self"].dtype != torch.bfloat16 and call.on_device("offs"))
 
 
 _INDEXING = "native/TensorAdvancedIndexing.cpp, native/IndexingUtils.h"
 _COPY = "native/cuda/Copy.cu, native/TensorConversions.cpp"
+_THRUST = "native/cuda/Unique.cu: unique_dim_cuda_template"
 _UNIQUE = "native/cuda/UniqueCub.cu: num_out.item()"
-_CHECKS = "native/BatchLinearAlgebra.cpp: _linalg_check_errors reads infos.any()"
 _MASK = "a boolean index becomes nonzero(), whose size the host must know"
 _INDEX_COPY = "an integer index or a value on the CPU is copied to the device"
-_SOLVER = "its CUDA libraries' own waits are not known"
 
 RULES: tuple[Rule, ...] = (
     # Reading values
-    Rule("_local_scalar_dense", "d2h_copy", _once, "native/cuda/CUDAScalar.cu", "the host reads one value"),
+    Rule("_local_scalar_dense", "d2h_copy", once, "native/cuda/CUDAScalar.cu", "the host reads one value"),
     Rule("equal", "d2h_copy", _equal, "native/cuda/Equal.cpp", "the host reads whether all are equal"),
-    Rule("allclose", "d2h_copy", _once, "native/TensorCompare.cpp", "the host reads whether all are close"),
+    Rule("allclose", "d2h_copy", once, "native/TensorCompare.cpp", "the host reads whether all are close"),
     # Sizes that depend on the data
-    Rule("nonzero", "d2h_copy", _once, "native/cuda/Nonzero.cu", "the host must know how many there are"),
-    Rule("masked_select", "d2h_copy", _once, "native/cuda/IndexKernel.cpp", _MASK),
-    Rule("masked_scatter_backward", "d2h_copy", _once, "tools/autograd/derivatives.yaml", "masked_select of grad"),
-    Rule("_unique", "d2h_copy", _once_if_not_empty, _UNIQUE, "the host must know how many there are"),
-    Rule("_unique2", "d2h_copy", _once_if_not_empty, _UNIQUE, "the host must know how many there are"),
-    Rule("unique_consecutive", "d2h_copy", _once_if_not_empty, _UNIQUE, "the host must know how many there are"),
-    Rule("unique_dim", "stream", _cannot_tell, "native/cuda/Unique.cu", "Thrust waits, how often is not known"),
-    Rule("unique_dim_consecutive", "stream", _cannot_tell, "native/cuda/Unique.cu", "Thrust waits, how often unknown"),
+    Rule("nonzero", "d2h_copy", once, "native/cuda/Nonzero.cu", "the host must know how many there are"),
+    Rule("masked_select", "d2h_copy", once, "native/cuda/IndexKernel.cpp", _MASK),
+    Rule("masked_scatter_backward", "d2h_copy", once, "tools/autograd/derivatives.yaml", "masked_select of grad"),
+    Rule("_unique", "d2h_copy", if_not_empty, _UNIQUE, "the host must know how many there are"),
+    Rule("_unique2", "d2h_copy", if_not_empty, _UNIQUE, "the host must know how many there are"),
+    Rule("unique_consecutive", "d2h_copy", _consecutive, _UNIQUE, "the host must know how many there are"),
+    Rule("unique_consecutive", "stream", _consecutive_along_dim, _THRUST, "Thrust waits for what it was asked"),
+    Rule("unique_dim", "stream", _along_dim, _THRUST, "Thrust waits for what it was asked"),
     Rule("repeat_interleave.Tensor", "d2h_copy", _repeats_without_size, "native/Repeat.h", "reads total and sign"),
     Rule("bincount", "d2h_copy", _bincount, "native/cuda/SummaryOps.cu", "reads the largest value, and the smallest"),
     Rule("histc", "d2h_copy", _histc, "native/cuda/SummaryOps.cu", "reads both bounds where none are given"),
@@ -252,12 +200,6 @@ RULES: tuple[Rule, ...] = (
     # Checks of arguments
     Rule("searchsorted", "d2h_copy", _sorter, "native/BucketizationUtils.h", "reads the sorter's bounds"),
     Rule("normal", "d2h_copy", _std_tensor, "native/DistributionTemplates.h", "checks that std is not negative"),
-    Rule("_linalg_check_errors", "d2h_copy", _once, _CHECKS, "the host reads whether the factorisation failed"),
-    Rule("linalg_cholesky_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
-    Rule("linalg_inv_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
-    Rule("_linalg_solve_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
-    Rule("linalg_lu_factor_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
-    Rule("linalg_ldl_factor_ex", "d2h_copy", _checked, _CHECKS, "asked to check"),
     # Indexing
     Rule("index", "d2h_copy", _index_masks, _INDEXING, _MASK),
     Rule("index", "h2d_copy", _index_copies, _INDEXING, _INDEX_COPY),
@@ -271,7 +213,7 @@ RULES: tuple[Rule, ...] = (
             ("h2d_copy", _assignment_copies, _INDEX_COPY),
         )
     ),
-    Rule("nonzero_static", "d2h_copy", _never, "native/cuda/Nonzero.cu", "the size is given"),
+    Rule("nonzero_static", "d2h_copy", never, "native/cuda/Nonzero.cu", "the size is given"),
     # Single values given as tensors
     Rule("masked_fill.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
     Rule("masked_fill_.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
@@ -294,15 +236,13 @@ RULES: tuple[Rule, ...] = (
         )
     ),
     # Known to wait, but not how often
-    Rule("segment_reduce", "d2h_copy", _segments, "native/SegmentReduce.cpp", "checks of lengths that may change"),
-    Rule("mode", "stream", _cannot_tell, "native/cuda/TensorModeKernel.cu", "Thrust waits on long slices"),
-    Rule("_ctc_loss", "d2h_copy", _cannot_tell, "native/cuda/LossCTC.cu", "copies lengths both ways"),
-    Rule("_cudnn_ctc_loss", "d2h_copy", _cannot_tell, "native/cudnn/LossCTC.cpp", "copies lengths both ways"),
-    Rule("_linalg_eigh", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
-    Rule("_linalg_svd", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
-    Rule("linalg_eig", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
-    Rule("_linalg_eigvals", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
-    Rule("linalg_lstsq", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
-    Rule("linalg_qr", "stream", _cannot_tell, "native/cuda/linalg/BatchLinearAlgebra.cpp", _SOLVER),
-    Rule("linalg_matrix_exp", "d2h_copy", _cannot_tell, "native/LinearAlgebra.cpp", "nonzero per order, by the data"),
+    Rule("segment_reduce", "d2h_copy", _segments, "native/SegmentReduce.cpp", "reads whether the lengths are valid"),
+    Rule("mode", "stream", _long_slices, "native/cuda/TensorModeKernel.cu", "Thrust waits on long slices"),
+    Rule("_ctc_loss", "h2d_copy", times(3), "native/cuda/LossCTC.cu", "lengths and offsets are copied over"),
+    Rule("_ctc_loss_backward", "h2d_copy", times(3), "native/cuda/LossCTC.cu", "lengths and offsets are copied over"),
+    Rule("_grouped_mm", "d2h_copy", _half_of_grouped, "native/cuda/GroupedBlas.cpp", "offsets are copied to the host"),
+    Rule("_cudnn_ctc_loss", "d2h_copy", cannot_tell, "native/cudnn/LossCTC.cpp", "copies lengths both ways"),
+    *LINALG,
+    *SPARSE,
+    *TORCHVISION,
 )

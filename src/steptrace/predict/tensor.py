@@ -37,13 +37,14 @@ class VirtualTensor(Tensor):
     @staticmethod
     def __new__(cls, inner: Tensor) -> "VirtualTensor":
         """Wrap a CPU tensor."""
+        has_strides = inner.layout in (torch.strided, torch.sparse_coo)
         wrapper: VirtualTensor = Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
+            strides=inner.stride() if has_strides else None,
+            storage_offset=inner.storage_offset() if has_strides else None,
             dtype=inner.dtype,
-            layout=inner.layout,
+            layout=inner.layout if has_strides else torch.strided,
             device=backend.device(),
         )
         wrapper._inner = inner
@@ -51,10 +52,12 @@ class VirtualTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, _types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         from steptrace.predict.execution import run
 
+        if any(not issubclass(kind, VirtualTensor) and is_wrapper(kind) for kind in types):
+            return NotImplemented  # other subclasses hold tensors of ours rather than the other way round
         return run(func, args, kwargs or {})
 
     # What a CUDA tensor says of itself
@@ -63,6 +66,11 @@ class VirtualTensor(Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         """The device as the program knows it."""
         return _CUDA
+
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        """The layout of the values: C++ takes compressed sparse tensors, which it cannot wrap, for strided ones."""
+        return self._inner.layout
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
@@ -148,6 +156,11 @@ SET_DATA: Any = vars(torch._C.TensorBase)["data"].__set__
 
 # Tensors print the name of a subclass; a CUDA tensor prints "tensor(...)".
 VirtualTensor.__name__ = "tensor"
+
+
+def is_wrapper(kind: type) -> bool:
+    """Whether a subclass of Tensor holds other tensors, as nested and distributed tensors do."""
+    return hasattr(kind, "__tensor_flatten__")
 
 
 def is_virtual(value: object) -> bool:

@@ -1,0 +1,64 @@
+"""The lines of `tests/idioms.txt` against PyTorch's CUDA host code, on the stand-in device.
+
+A value that a kernel would have computed reads as 0 or False in one run and as 8 or True in another. Code that branches
+on such values takes one way in each, so a line has to hold in one of the two; where neither goes through, it says why.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import idioms
+from idioms import Counts, Idiom
+
+pytestmark = [
+    pytest.mark.standin,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or "stand-in" not in torch.cuda.get_device_name(),
+        reason="needs PyTorch's CUDA build on the stand-in device",
+    ),
+]
+TABLE = idioms.read_table()
+_SMALL = {"FAKECUDA_COMPUTED_SIZE": "0", "FAKECUDA_COMPUTED_BOOL": "0"}
+_LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
+
+
+def _run(mode: str, settings: dict[str, str]) -> dict[str, Counts]:
+    command = [sys.executable, idioms.__file__, mode]
+    done = subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {row.pop("code"): Counts(**row) for row in rows}
+
+
+@pytest.fixture(scope="module")
+def measured() -> list[dict[str, Counts]]:
+    return [_run("device", _SMALL), _run("device", _LARGE)]
+
+
+@pytest.fixture(scope="module")
+def predicted() -> dict[str, Counts]:
+    # In a process of its own, since PyTorch prefers a registered backend over CUDA.
+    return _run("predict", {})
+
+
+@pytest.mark.parametrize("idiom", TABLE, ids=[idiom.code for idiom in TABLE])
+def test_the_device_does_what_a_line_says(idiom: Idiom, measured: list[dict[str, Counts]]) -> None:
+    runs = [run[idiom.code] for run in measured]
+    through = [run for run in runs if not run.error]
+    assert through or idiom.reason, runs[0].error
+    expected = (idiom.expected.warned, idiom.expected.traced)
+    assert expected in [(run.warned, run.traced) for run in through or runs]
+
+
+@pytest.mark.parametrize("idiom", TABLE, ids=[idiom.code for idiom in TABLE])
+def test_the_cuda_build_predicts_what_a_line_says(idiom: Idiom, predicted: dict[str, Counts]) -> None:
+    found = predicted[idiom.code]
+    assert not found.error
+    assert (found.predicted, found.unknown) == (idiom.expected.predicted, idiom.expected.unknown)
