@@ -74,3 +74,25 @@ def test_variants_of_masked_loss_differ_in_the_loss_alone(tmp_path):
         assert one.config["loss"]["_target_"] != other.config["loss"]["_target_"]
         assert {**one.config, "loss": None} == {**other.config, "loss": None}
     assert study.references["reference.yaml"].config["loss"]["_target_"].endswith("ReferenceLoss")
+
+
+@pytest.mark.parametrize("study", sorted(path.stem for path in (ROOT / "config" / "study").glob("*.yaml")))
+def test_loading_is_no_part_of_a_gpu_s_step_where_it_is_not_the_question(tmp_path, study):
+    plan = make_plan(ROOT, tmp_path, {"studies": [study], "scale": "gpu"})
+    for variant in plan.studies[study].variants:
+        data = variant.config["data"]
+        held = data["pool"] or data["num_workers"] * (data["prefetch_factor"] or 0)
+        if study == "input_pipeline":
+            # Batches of workers lie in shared memory, which containers have little of.
+            assert held * sample_bytes(data["dataset"]) * data["batch_size"] < 512e6
+            continue
+        assert (data["num_workers"], data["pin_memory"], data["non_blocking"]) == (0, True, True)
+        assert held == 4
+        assert held * sample_bytes(data["dataset"]) * data["batch_size"] < 2e9
+
+
+def sample_bytes(settings):
+    """Bytes of a sample's image and of what else is as large as it, at the data set's own size."""
+    pixels = settings.get("crop", settings["image_size"]) ** 2
+    name = settings["_target_"].rpartition(".")[2]
+    return pixels * {"RandomBoxes": 1, "RandomMasks": 3 * 4 + 8, "RandomImages": 3 * 4, "Images": 3 * 4}[name]
