@@ -85,6 +85,7 @@ def test_kernel_counters_of_the_control_group_go_before_the_machines(tmp_path):
 
 def test_an_exception_that_is_not_called_an_error_is_one():
     hint = ["", 'Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace. For more, set TORCH_LOGS="+dynamo"', ""]
-    chained = [*TRACEBACK, "ImportError: no triton", "", "The above exception was the direct cause of the following:", ""]
-    log = [*chained, *TRACEBACK, "    raise TritonMissing()", "torch._inductor.exc.TritonMissing: Cannot find Triton.", *hint]
-    assert classify(1, log).error == "torch._inductor.exc.TritonMissing: Cannot find Triton."
+    first = [*TRACEBACK, "ImportError: no triton", "", "The above exception was the direct cause of:", ""]
+    missing = "torch._inductor.exc.TritonMissing: Cannot find Triton."
+    log = [*first, *TRACEBACK, "    raise TritonMissing()", missing, *hint]
+    assert classify(1, log).error == missing

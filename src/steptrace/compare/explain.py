@@ -112,6 +112,8 @@ def equivalence(variant_dir: Path) -> dict[str, Any]:
         "max_rel_err": None,
         "loss_rel_err": None,
         "gradient_rel_err": None,
+        "predictions_rel_err": None,
+        "parameters_rel_err": None,
         "tolerance": None,
     }
     if not (folder / STATUS_FILE).exists():

@@ -43,10 +43,14 @@ class DataConfig:
 
 @dataclass
 class ToleranceConfig:
-    """Largest relative error against the float64 reference that still counts as the same answer."""
+    """Largest relative error against the float64 reference that still counts as the same answer.
 
-    loss: float = MISSING
-    gradient: float = MISSING
+    Of the loss, and of its gradient by the predictions. None: as the number format and the sizes give it
+    (`steptrace.train.tolerance`).
+    """
+
+    loss: float | None = None
+    gradient: float | None = None
 
 
 @dataclass

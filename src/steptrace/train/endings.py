@@ -111,7 +111,7 @@ def _last_error(lines: Sequence[str]) -> str | None:
 
 
 def _line_after_frames(lines: Sequence[str]) -> int | None:
-    """Where the last traceback names its exception: not every one is called an error, as torch's TritonMissing is not."""
+    """Where the last traceback names its exception, which need not be called an error: torch's TritonMissing is not."""
     starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     after = range(starts[-1] + 1, len(lines)) if starts else range(0)
     return next((index for index in after if lines[index] and not lines[index][0].isspace()), None)
