@@ -140,7 +140,7 @@ def drawn_alike(model: nn.Module, seed: int) -> Generator[None]:
         if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d)
     ]
     for module in modules:
-        module.forward = partial(_dropped, module, draw)
+        module.forward = partial(_dropped, module, draw)  # type: ignore[method-assign]
     try:
         yield
     finally:

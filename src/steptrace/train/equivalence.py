@@ -217,7 +217,7 @@ def _turn(device: str) -> Generator[None]:
     try:
         yield
     finally:
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         lease.close()
 
