@@ -60,7 +60,14 @@ FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
     "precision": ("*",),
     "memory": ("*",),
     "communication": ("*",),
-    "equivalence": ("status", "max_rel_err", "loss_rel_err", "gradient_rel_err"),
+    "equivalence": (
+        "status",
+        "max_rel_err",
+        "loss_rel_err",
+        "gradient_rel_err",
+        "predictions_rel_err",
+        "parameters_rel_err",
+    ),
     "step_difference": ("delta_ns", "delta_ms", "low", "high", "baseline_ns", "variant_ns"),
     "whatif": ("*",),
 }

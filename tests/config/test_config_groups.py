@@ -46,10 +46,10 @@ def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
     config = study.variants[0].config
     assert config["data"]["batch_size"] == 256
     assert config["data"]["dataset"]["image_size"] == 256
-    assert config["data"]["pool"] == 4
+    assert config["data"]["pool"] == 2
     assert config["data"]["pin_memory"] is True
     assert config["data"]["non_blocking"] is True
-    assert config["scale"]["timed_steps"] == 300
+    assert config["scale"]["timed_steps"] == 16
     assert config["model"] == {
         "_target_": "steptrace.workloads.segmentation.SegmentationNet",
         "in_channels": 3,
@@ -60,8 +60,8 @@ def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
     assert config["optimizer"] == {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9}
     assert config["profile"] == {
         "wait": 1,
-        "warmup": 4,
-        "active": 3,
+        "warmup": 1,
+        "active": 2,
         "record_shapes": True,
         "profile_memory": True,
         "with_stack": True,
@@ -74,3 +74,34 @@ def test_variants_of_masked_loss_differ_in_the_loss_alone(tmp_path):
         assert one.config["loss"]["_target_"] != other.config["loss"]["_target_"]
         assert {**one.config, "loss": None} == {**other.config, "loss": None}
     assert study.references["reference.yaml"].config["loss"]["_target_"].endswith("ReferenceLoss")
+
+
+@pytest.mark.parametrize("study", sorted(path.stem for path in (ROOT / "config" / "study").glob("*.yaml")))
+def test_loading_is_no_part_of_a_gpu_s_step_where_it_is_not_the_question(tmp_path, study):
+    plan = make_plan(ROOT, tmp_path, {"studies": [study], "scale": "gpu"})
+    for variant in plan.studies[study].variants:
+        data = variant.config["data"]
+        held = data["pool"] or data["num_workers"] * (data["prefetch_factor"] or 0)
+        if study == "input_pipeline":
+            # Batches of workers lie in shared memory, which containers have little of.
+            assert held * sample_bytes(data["dataset"]) * data["batch_size"] < 512e6
+            continue
+        assert (data["num_workers"], data["pin_memory"], data["non_blocking"]) == (0, True, True)
+        assert held == (2 if study == "masked_loss" else 4)
+        assert held * sample_bytes(data["dataset"]) * data["batch_size"] < 2e9
+
+
+def sample_bytes(settings):
+    """Bytes of a sample's image and of what else is as large as it, at the data set's own size."""
+    pixels = settings.get("crop", settings["image_size"]) ** 2
+    name = settings["_target_"].rpartition(".")[2]
+    return pixels * {"RandomBoxes": 1, "RandomMasks": 3 * 4 + 8, "RandomImages": 3 * 4, "Images": 3 * 4}[name]
+
+
+def test_steps_of_a_hundred_thousand_launches_are_few(tmp_path):
+    """Its time on a GPU is calculated in docs/gpu-evidence.md, and so is the size of its trace."""
+    study = make_plan(ROOT, tmp_path, {"studies": ["giou"], "scale": "gpu"}).studies["giou"]
+    loop = next(variant.config for variant in study.variants if variant.name == "loop")
+    assert (loop["profile"]["active"], loop["profile"]["with_stack"]) == (1, False)
+    phases = loop["scale"]["warmup_steps"] + loop["scale"]["timed_steps"] + loop["scale"]["section_steps"]
+    assert phases <= 16

@@ -231,7 +231,18 @@ def test_a_faster_variant_that_differs_is_called_so(verdict: str, *, marked: boo
     assert finding.severity == "high"
     assert finding.evidence == (
         "relative error of the loss: 0.25, allowed 1e-05",
-        "relative error of the gradient: not finite",
+        "relative error of the loss's gradient by the predictions: not finite",
+    )
+
+
+def test_a_network_that_differs_is_told_with_what_its_predictions_may_be_off_by() -> None:
+    result = {"status": "differs", "loss_rel_err": 0.0, "gradient_rel_err": 0.0}
+    result |= {"predictions_rel_err": 0.5, "parameters_rel_err": None}
+    result["tolerance"] = {"loss": 1e-6, "gradient": 1e-6, "predictions": 1e-5, "parameters": 1e-3}
+    (finding,) = findings_of(equivalence=result, ratio={"verdict": "same"})
+    assert finding.evidence[2:] == (
+        "relative error of the predictions: 0.5, allowed 1e-05",
+        "relative error of the gradient by the parameters: not finite, allowed 0.001",
     )
 
 

@@ -81,3 +81,11 @@ def test_kernel_counters_of_the_control_group_go_before_the_machines(tmp_path):
     group.mkdir(parents=True)
     (group / "memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert kernel_oom_kills(tmp_path) == 2
+
+
+def test_an_exception_that_is_not_called_an_error_is_one():
+    hint = ["", 'Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace. For more, set TORCH_LOGS="+dynamo"', ""]
+    first = [*TRACEBACK, "ImportError: no triton", "", "The above exception was the direct cause of:", ""]
+    missing = "torch._inductor.exc.TritonMissing: Cannot find Triton."
+    log = [*first, *TRACEBACK, "    raise TritonMissing()", missing, *hint]
+    assert classify(1, log).error == missing

@@ -6,7 +6,7 @@ import torch
 
 from steptrace.errors import ConfigError, TrainError
 from steptrace.train.precision import Precision
-from steptrace.train.setup import build_dataset, load_config, training
+from steptrace.train.setup import _drawn_on, build_dataset, load_config, training
 from steptrace.workloads.segmentation import RandomMasks
 
 
@@ -112,3 +112,44 @@ def test_tf32_is_set_for_convolutions_and_products_alike(make_config, tf32):
     Precision.from_config(make_config({"precision.tf32": tf32}).precision, "cuda").apply()
     assert torch.backends.cudnn.allow_tf32 is tf32
     assert torch.backends.cuda.matmul.allow_tf32 is tf32
+
+
+class OwnGenerator:
+    """Stands for a model of a user."""
+
+
+def test_a_model_is_made_on_its_device_and_on_the_cpu_only_if_it_must(make_config, monkeypatch):
+    """`meta` stands for a GPU: what is made there has been neither drawn nor copied."""
+    made = []
+    monkeypatch.setattr(torch.nn.Linear, "__init__", watched(torch.nn.Linear.__init__, made))
+    config = make_config({"model": {"_target_": "torch.nn.Linear", "in_features": 2, "out_features": 2}})
+    assert _drawn_on(torch.device("meta"), config, 7).weight.device.type == "meta"
+    assert made == ["meta"]
+    assert _drawn_on(torch.device("cpu"), config, 7).weight.device.type == "cpu"
+    assert made == ["meta", "cpu"]
+
+
+def watched(make, made):
+    def init(self, *arguments, **options):
+        make(self, *arguments, **options)
+        made.append(self.weight.device.type)
+
+    return init
+
+
+def test_a_model_that_cannot_be_made_on_the_device_has_the_seed_s_weights_all_the_same(make_config, monkeypatch):
+    class OnlyOnCPU(torch.nn.Linear):
+        def __init__(self):
+            torch.rand(3, device="cpu")  # drawn in vain at the first try
+            if torch.empty(0).device.type != "cpu":
+                raise RuntimeError("Expected a 'cpu' device type for generator")
+            super().__init__(2, 2)
+
+    monkeypatch.setattr(sys.modules[__name__], "OwnGenerator", OnlyOnCPU)
+    config = make_config({"model": {"_target_": f"{__name__}.OwnGenerator"}})
+    placed = []
+    monkeypatch.setattr(OnlyOnCPU, "to", lambda model, device: placed.append(device.type) or model)
+    on_gpu = _drawn_on(torch.device("meta"), config, 7)
+    on_cpu = _drawn_on(torch.device("cpu"), config, 7)
+    assert torch.equal(on_gpu.weight, on_cpu.weight)
+    assert placed == ["meta", "cpu"]

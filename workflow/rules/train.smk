@@ -44,7 +44,7 @@ for round in range(PLAN.repeats):
 
 
 rule equivalence:
-    """A variant's loss and gradient against the study's float64 reference. Not timed, so on a CPU several may run at once."""
+    """A variant's loss and gradient against the study's float64 reference. Not timed, so several may run at once."""
     input:
         config="results/{study}/{variant}/config.yaml",
         reference=reference,
@@ -61,12 +61,11 @@ rule equivalence:
         code=equivalence_digest("code"),
         versions=equivalence_digest("versions"),
         attempt=equivalence_attempt,
-        device=lambda wildcards: "--device cuda" if device(wildcards) == "cuda" else "",
     shell:
         """
         exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \
             --out results/{wildcards.study}/{wildcards.variant}/equivalence \
-            --attempt {params.attempt} {params.device} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
+            --attempt {params.attempt} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
             --failures results/{wildcards.study}/{wildcards.variant}/failures/equivalence.jsonl \
             --key {params.config}-{params.code} \
             --label '{wildcards.study}/{wildcards.variant} equivalence' \

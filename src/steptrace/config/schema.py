@@ -48,10 +48,13 @@ class DataConfig:
 
 @dataclass
 class ToleranceConfig:
-    """Largest relative error against the float64 reference that still counts as the same answer."""
+    """Largest relative error against the float64 reference that still counts as the same answer.
 
-    loss: float = _key(MISSING, "largest relative error of the loss against the float64 reference", at_least=0)
-    gradient: float = _key(MISSING, "largest relative error of the gradient", at_least=0)
+    Null: as the number formats and the sizes give it (`steptrace.train.tolerance`).
+    """
+
+    loss: float | None = _key(None, "largest relative error of the loss", at_least=0)
+    gradient: float | None = _key(None, "largest relative error of its gradient by the predictions", at_least=0)
 
 
 @dataclass

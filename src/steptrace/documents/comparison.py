@@ -333,7 +333,11 @@ class Equivalence(Document, frozen=True):
     status: Annotated[Literal["same", "differs", "failed", "not measured"], field("The outcome.")]
     max_rel_err: Annotated[float | None, field("The larger of both errors.")] = None
     loss_rel_err: Annotated[float | None, field("Relative error of the loss.")] = None
-    gradient_rel_err: Annotated[float | None, field("Relative error of the gradient.")] = None
+    gradient_rel_err: Annotated[
+        float | None, field("Relative error of the loss's gradient by the predictions, on shared predictions.")
+    ] = None
+    predictions_rel_err: Annotated[float | None, field("Relative error of the network's output.")] = None
+    parameters_rel_err: Annotated[float | None, field("Relative error of the gradient by the parameters.")] = None
     tolerance: Annotated[Tolerance | None, field("What is allowed.")] = None
     failure: Annotated[ProcessError | None, field("How the check failed.")] = None
 

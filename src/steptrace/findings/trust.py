@@ -10,19 +10,30 @@ from steptrace.stats import IQR_REFUSED, IQR_WARNING
 #: Profiled over unprofiled step time above which trace figures tell of the profiler too.
 PROFILER_OVERHEAD: Final = 1.10
 
+#: What the equivalence check holds, and what it is called in a sentence.
+_HELD: Final = {
+    "loss": "loss",
+    "gradient": "loss's gradient by the predictions",
+    "predictions": "predictions",
+    "parameters": "gradient by the parameters",
+}
+
 
 def _differs(variant: Json) -> Iterator[Match]:
     result = variant.get("equivalence") or {}
     if result.get("status") != "differs":
         return
     faster = (variant.get("ratio") or {}).get("verdict") == "faster"
-    errors = {name: result.get(f"{name}_rel_err") for name in ("loss", "gradient")}
     tolerance = result.get("tolerance") or {}
+    # What is not finite is written as null: of the network's links only if they have been held, with a tolerance.
+    errors = {
+        name: result.get(f"{name}_rel_err") for name in _HELD if name in tolerance or name in ("loss", "gradient")
+    }
     yield Match(
         severity="high",
         claim="computes something else than the reference" + (": it is faster, but at another task" if faster else ""),
         evidence=tuple(
-            f"relative error of the {name}: "
+            f"relative error of the {_HELD[name]}: "
             + ("not finite" if error is None else f"{error:.2g}")
             + (f", allowed {tolerance[name]:.2g}" if name in tolerance else "")
             for name, error in errors.items()
@@ -112,11 +123,11 @@ def _environments_differ(comparison: Json) -> Iterator[Match]:
 TRUST_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="differs",
-        condition="loss or gradient lies outside the tolerance of the study's float64 reference",
-        basis="the precision's tolerance in the configuration",
+        condition="loss, gradient or predictions lie outside the tolerance around the study's float64 reference",
+        basis="what rounding in the number format can do, by the sizes: see docs/equivalence.md",
         advice="Find the case that differs in equivalence.json; a speed-up that changes the answer is none.",
         counter_check="Run the check in float32: an error that shrinks to its rounding is the precision's, not the "
-        "variant's.",
+        "variant's. A formula that cancels is worse off than its format: write it without the difference.",
         find=per_variant(_differs),
         standing="error",
     ),

@@ -99,14 +99,22 @@ def _was_killed(number: int | None, lines: Sequence[str]) -> bool:
 
 def _last_error(lines: Sequence[str]) -> str | None:
     """Return the last exception of the log, else its `error: ...` line."""
+    raised = _line_after_frames(lines)
     for index in reversed(range(len(lines))):
-        if _EXCEPTION.match(lines[index]):
+        if index == raised or _EXCEPTION.match(lines[index]):
             # A message that announces its reason, as Hydra's do, has it on the next line.
             return " ".join(lines[index : index + 2]) if lines[index].endswith(":") else lines[index]
     for line in reversed(lines):
         if line.startswith("error: "):
             return line.removeprefix("error: ")
     return None
+
+
+def _line_after_frames(lines: Sequence[str]) -> int | None:
+    """Where the last traceback names its exception, which need not be called an error: torch's TritonMissing is not."""
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    after = range(starts[-1] + 1, len(lines)) if starts else range(0)
+    return next((index for index in after if lines[index] and not lines[index][0].isspace()), None)
 
 
 def _signal_name(number: int) -> str:

@@ -8,13 +8,14 @@ The config was validated when it was composed; here it is only read. A `_target_
 import random
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -115,8 +116,7 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
     threads = threads_of(config, ranks)
     if threads is not None:
         torch.set_num_threads(threads)
-    seed_everything(seed)
-    model = arranged(instantiate(config.model, _convert_="all").to(device).train(), config.step)
+    model = arranged(_drawn_on(device, config, seed).train(), config.step)
     loss = instantiate(config.loss, _convert_="all")
     if isinstance(loss, torch.nn.Module):
         loss = loss.to(device)
@@ -144,6 +144,20 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
         )
     finally:
         batches.close()
+
+
+def _drawn_on(device: torch.device, config: DictConfig, seed: int) -> torch.nn.Module:
+    """The config's model on `device`, with the weights that `seed` gives there: the same for all variants and ranks.
+
+    A GPU draws 10^9 weights at once, which takes a CPU longer than a run's steps. A model that cannot be made there,
+    say because it draws from a generator of its own, is made on the CPU.
+    """
+    seed_everything(seed)
+    if device.type != "cpu":
+        with suppress(InstantiationException), device:
+            return instantiate(config.model, _convert_="all").to(device)  # type: ignore[no-any-return]
+        seed_everything(seed)
+    return instantiate(config.model, _convert_="all").to(device)  # type: ignore[no-any-return]
 
 
 def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: Ranks = ALONE) -> DataLoader[Batch]:

@@ -45,7 +45,8 @@ def generalized_iou(prediction: Tensor, target: Tensor) -> Tensor:
     ).clamp(min=EPSILON)
     areas = _area(prediction[..., :2], prediction[..., 2:]) + _area(target[..., :2], target[..., 2:])
     union = (areas - intersection).clamp(min=EPSILON)
-    return intersection / union - (hull - union) / hull
+    # Not (hull - union) / hull: its gradient by the hull cancels where the hull is much larger than the union.
+    return intersection / union + union / hull - 1
 
 
 def _area(low: Tensor, high: Tensor) -> Tensor:

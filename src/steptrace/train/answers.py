@@ -1,0 +1,157 @@
+"""What variant and reference answer on one batch: the links of the chain that `equivalence.py` holds."""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from steptrace.errors import TrainError
+from steptrace.train.loop import Batch, to_device
+from steptrace.train.precision import Precision
+from steptrace.train.setup import seed_everything
+
+#: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
+_SCALE_BACKOFFS = 16
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the variant computes, on the CPU: one loss, and the rest as one vector each.
+
+    `parameters` is the gradient by the parameters in float32, given `gradient`, the one by the predictions.
+    """
+
+    loss: float
+    loss_dtype: torch.dtype
+    predictions: list[Tensor]
+    gradient: list[Tensor]
+    parameters: Tensor
+
+
+def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Batch, seed: int) -> Answer:
+    """Loss and gradient as the training loop computes them, on the model's device and in its precision."""
+    device = next(model.parameters()).device
+    inputs, targets = to_device(batch, device)
+    precision.apply()
+    with precision.autocast(), drawn_alike(model, seed):
+        predictions, form = _predictions(model(inputs))
+    # As GradScaler does: start high, and back off while the scaled gradient overflows.
+    scale = 2.0**_SCALE_BACKOFFS if precision.grad_scaler else 1.0
+    while True:
+        value, gradient = _of_loss(loss, predictions, form, targets, precision=precision, scale=scale)
+        if scale == 1.0 or all(bool(part.isfinite().all()) for part in gradient):
+            break
+        scale /= 2
+    parameters = _of_parameters(
+        model, inputs, gradient, Precision(device.type, None, tf32=False, grad_scaler=False), seed
+    )
+    return Answer(value.item(), value.dtype, _on_cpu(predictions), _on_cpu(gradient), parameters.float().cpu())
+
+
+def reference_answer(model: nn.Module, loss: Any, batch: Batch, variant: Answer, seed: int) -> Answer:
+    """The same of a float64 model on the CPU, for the variant's predictions and their gradient."""
+    inputs, targets = (_double(part) for part in batch)
+    plain = Precision("cpu", None, tf32=False, grad_scaler=False)
+    with drawn_alike(model, seed):
+        predictions, form = _predictions(model(inputs))
+    if [part.shape for part in predictions] != [part.shape for part in variant.predictions]:
+        raise TrainError(
+            "the variant's model and the reference's do not predict tensors of the same shapes",
+            where="model",
+            expected=", ".join(str(tuple(part.shape)) for part in predictions),
+        )
+    value, gradient = _of_loss(loss, [part.double() for part in variant.predictions], form, targets, precision=plain)
+    parameters = _of_parameters(model, inputs, [part.double() for part in variant.gradient], plain, seed)
+    return Answer(value.item(), value.dtype, predictions, gradient, parameters)
+
+
+def _predictions(output: Any) -> tuple[list[Tensor], Any]:
+    """The floating-point tensors of a model's output, and its form, by which `_of_loss` puts it together again."""
+    leaves, tree = tree_flatten(output)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not tensors:
+        raise TrainError(
+            f"the model returns no tensor that could be held against the reference's, but {type(output).__name__}",
+            where="model",
+            expected="a floating-point tensor, or lists, tuples and mappings of some",
+        )
+    return tensors, (leaves, tree)
+
+
+def _of_loss(
+    loss: Any, predictions: list[Tensor], form: Any, targets: Any, *, precision: Precision, scale: float = 1.0
+) -> tuple[Tensor, list[Tensor]]:
+    """The loss of given predictions, and its gradient by each of them."""
+    own = [part.detach().requires_grad_() for part in predictions]
+    rest = iter(own)
+    leaves, tree = form
+    put = [next(rest) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf for leaf in leaves]
+    with precision.autocast():
+        value = loss(tree_unflatten(put, tree), targets)
+    (value * scale).backward()
+    gradient = [torch.zeros_like(part) if part.grad is None else part.grad for part in own]
+    # Taken out of the scale in float32, as what it kept from vanishing would vanish again.
+    return value.detach(), [part.float() / scale for part in gradient] if scale != 1.0 else gradient
+
+
+def _of_parameters(model: nn.Module, inputs: Any, gradient: list[Tensor], precision: Precision, seed: int) -> Tensor:
+    """The gradient by the parameters that follows from one by the predictions, as one vector."""
+    precision.apply()
+    model.zero_grad(set_to_none=True)
+    with precision.autocast(), drawn_alike(model, seed):
+        predictions, _ = _predictions(model(inputs))
+    given = [(part, by.to(part)) for part, by in zip(predictions, gradient, strict=True) if part.requires_grad]
+    if given:
+        torch.autograd.backward([part for part, _ in given], [by for _, by in given])
+    return vector(torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
+
+
+def _double(part: Any) -> Any:
+    """A floating-point tensor as float64. Labels stay; targets that are no tensor are for the reference's loss."""
+    return part.double() if isinstance(part, Tensor) and part.is_floating_point() else part
+
+
+def _on_cpu(parts: list[Tensor]) -> list[Tensor]:
+    return [part.detach().cpu() for part in parts]
+
+
+def vector(parts: Iterable[Tensor]) -> Tensor:
+    """Tensors as one float64 vector on the CPU."""
+    return torch.cat([part.detach().flatten().to("cpu", torch.float64) for part in parts])
+
+
+@contextmanager
+def drawn_alike(model: nn.Module, seed: int) -> Generator[None]:
+    """Seed all that draws, and have dropout draw on the CPU meanwhile: other devices and formats draw other numbers.
+
+    That holds for PyTorch's dropout modules; what else draws, such as a call of `dropout`, does so on its own device.
+    """
+    seed_everything(seed)
+    draw = torch.Generator().manual_seed(seed)
+    modules = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d)
+    ]
+    for module in modules:
+        module.forward = partial(_dropped, module, draw)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
+def _dropped(module: _DropoutNd, draw: torch.Generator, values: Tensor) -> Tensor:
+    if not module.training or module.p == 0:
+        return values
+    whole = values.ndim if isinstance(module, nn.Dropout) else 2  # the others drop channels
+    shape = [length if axis < whole else 1 for axis, length in enumerate(values.shape)]
+    kept = torch.rand(shape, generator=draw) >= module.p
+    return values * kept.to(values.device) / (1 - module.p)

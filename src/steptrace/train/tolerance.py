@@ -1,0 +1,103 @@
+"""How far a right answer may lie from the float64 reference: by the number format and the size of what is computed.
+
+A number with p significant bits is rounded by at most u = 2^-p of itself: 2^-24 in float32, 2^-11 in TF32 and float16,
+2^-8 in bfloat16. From that, and not from what happened to pass:
+
+- *Loss.* A term is the result of at most `OPERATIONS` rounded operations, and the n terms are added up pairwise, as
+  PyTorch's reductions do on a CPU and on a GPU: (OPERATIONS + log2 n) u, in the loss's format. Under autocast that is
+  float32, as losses are not computed in 16 bits.
+- *Gradient by the predictions.* Twice the operations, forward and backward, in the loss's format; the result has the
+  predictions' format and can be rounded to it wherever the loss uses them: 2 (OPERATIONS + log2 n) u + USES u'.
+- *Predictions.* Every layer rounds its weights, its input and its output to the format of its arithmetic, and adds up k
+  products in float32. The roundings of d layers are independent of each other, so they add up like a random walk
+  (Higham and Mary, SIAM J. Sci. Comput. 41, 2019): ROUNDINGS sqrt(d) u + sqrt(d k) 2^-24.
+- *Gradient by the parameters*, in float32: the same, forward and backward, and a sum over all positions that a weight
+  is used at. No kernel promises an order for it, and one after the other it may lose n u (Higham, Accuracy and
+  Stability, 4.2): 2 ROUNDINGS sqrt(2 d) u + sqrt(2 d k) u + n u.
+
+All are relative to the norm of what is compared. A sum that cancels is worse off by the ratio of its terms' norm to its
+own; no allowance is made for that, so a formula that cancels where another does not is found.
+"""
+
+import math
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from steptrace.train.precision import AUTOCAST_DTYPES
+
+#: Operations on the way from a prediction to a term of the loss.
+OPERATIONS: Final = 32
+#: How often a loss uses its predictions: each use rounds a share of their gradient to their format.
+USES: Final = 4
+#: Roundings by a layer: of its weights, of its input, of its output.
+ROUNDINGS: Final = 3
+
+_TF32_ROUNDOFF: Final = 2.0**-11
+#: Weights of fewer dimensions (biases, scales) are added or multiplied once: no layer of their own.
+_MATRIX: Final = 2
+
+
+def roundoff(dtype: torch.dtype) -> float:
+    """The unit roundoff u of a number format."""
+    return torch.finfo(dtype).eps / 2
+
+
+@dataclass
+class NetworkSize:
+    """What bounds a network's rounding: its layers, its longest sum of products, the positions a weight is used at."""
+
+    depth: int
+    terms: int
+    positions: int = field(default=1)
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "NetworkSize":
+        """Count the weights of a model; `watched` finds the positions."""
+        shapes = [p.shape for p in model.parameters() if p.ndim >= _MATRIX]
+        return cls(depth=max(len(shapes), 1), terms=max((shape[1:].numel() for shape in shapes), default=1))
+
+    @contextmanager
+    def watched(self, model: nn.Module) -> Generator[None]:
+        """Take the positions from the outputs of the layers that are called meanwhile."""
+
+        def note(module: nn.Module, _: Any, output: Any) -> None:
+            weight = getattr(module, "weight", None)
+            if isinstance(weight, Tensor) and isinstance(output, Tensor):
+                self.positions = max(self.positions, output.numel() // weight.shape[0])
+
+        hooks = [module.register_forward_hook(note) for module in model.modules()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def predictions(self, precision: Mapping[str, Any], dtype: torch.dtype) -> float:
+        """Largest relative error of the predictions, which have format `dtype`, in a `precision` of the config.
+
+        The coarsest format counts: under autocast the last operation may well be one in float32.
+        """
+        arithmetic = roundoff(AUTOCAST_DTYPES.get(precision["autocast"], torch.float32))
+        unit = max(roundoff(dtype), arithmetic, _TF32_ROUNDOFF if precision["tf32"] else 0.0)
+        return ROUNDINGS * math.sqrt(self.depth) * unit + math.sqrt(self.depth * self.terms) * roundoff(torch.float32)
+
+    def parameters(self) -> float:
+        """Largest relative error of the gradient by the parameters, in float32."""
+        unit = roundoff(torch.float32)
+        passes = 2 * self.depth  # forward and backward
+        return (2 * ROUNDINGS * math.sqrt(passes) + math.sqrt(passes * self.terms) + self.positions) * unit
+
+
+def loss_tolerance(dtype: torch.dtype, terms: int) -> float:
+    """Largest relative error of a loss of format `dtype` over `terms` predictions."""
+    return (OPERATIONS + math.log2(max(terms, 1))) * roundoff(dtype)
+
+
+def gradient_tolerance(dtype: torch.dtype, terms: int, predictions: torch.dtype) -> float:
+    """Largest relative error of such a loss's gradient by its predictions, which have a format of their own."""
+    return 2 * loss_tolerance(dtype, terms) + USES * roundoff(predictions)
