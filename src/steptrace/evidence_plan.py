@@ -14,7 +14,7 @@ from steptrace.errors import ConfigError
 
 #: The studies that the others refer to: first, so that a limit of time costs the others.
 FIRST: Final = ("masked_loss", "giou")
-_ENTRY: Final = re.compile(r"(?P<study>[^:]+)(:(?P<repeats>[1-9][0-9]*))?")
+_ENTRY: Final = re.compile(r"(?P<studies>[^:,]+(,[^:,]+)*)(?P<repeats>:[1-9][0-9]*)?")
 
 
 def runnable(root: Path, workdir: Path, scale: str, wanted: Sequence[str] = ()) -> tuple[list[str], list[str]]:
@@ -24,7 +24,8 @@ def runnable(root: Path, workdir: Path, scale: str, wanted: Sequence[str] = ()) 
         root: the folder that holds the Snakefile.
         workdir: the folder that receives results/.
         scale: the name of a file in config/scale/.
-        wanted: studies as `NAME` or `NAME:REPEATS`, in the order wanted; empty for all that config/study has.
+        wanted: studies as `NAME`, or `NAME,NAME:REPEATS`, in the order wanted; empty for all that config/study has,
+            those that others refer to first, with one run of each variant and then with all.
 
     Returns:
         The entries of `wanted` that can run here, and for each other one a sentence that says why it cannot.
@@ -33,22 +34,26 @@ def runnable(root: Path, workdir: Path, scale: str, wanted: Sequence[str] = ()) 
         ConfigError: an entry is not of that form, there is no such study, or a study's configuration is wrong.
     """
     files = Project(root=root, workdir=workdir).study_files
-    entries = list(wanted) or [name for name in FIRST if name in files] + sorted(set(files) - set(FIRST))
+    first = ",".join(name for name in FIRST if name in files)
+    entries = list(wanted) or [f"{first}:1", first, *sorted(set(files) - set(FIRST))]
     gpus = count_gpus() if scale == "gpu" else None
     chosen, left_out = [], []
     for entry in entries:
         match = _ENTRY.fullmatch(entry)
         if match is None:
-            raise ConfigError(f"'{entry}' names no study", where="STUDIES", expected="NAME or NAME:REPEATS")
-        name = match["study"]
-        if name not in files:
-            raise ConfigError(f"there is no study '{name}'", where="STUDIES", next_step=near(name, files))
-        needed = gpus_needed(root, workdir, scale, name)
-        if gpus is None or needed <= gpus:
-            chosen.append(entry)
-        else:
-            left_out.append(f"{name}: left out, it needs {_gpus(needed)}, and there {_are(gpus)}")
-    return chosen, left_out
+            raise ConfigError(f"'{entry}' names no study", where="STUDIES", expected="NAME, or NAME,NAME:REPEATS")
+        runnable_ = []
+        for name in match["studies"].split(","):
+            if name not in files:
+                raise ConfigError(f"there is no study '{name}'", where="STUDIES", next_step=near(name, files))
+            needed = gpus_needed(root, workdir, scale, name)
+            if gpus is None or needed <= gpus:
+                runnable_.append(name)
+            else:
+                left_out.append(f"{name}: left out, it needs {_gpus(needed)}, and there {_are(gpus)}")
+        if runnable_:
+            chosen.append(",".join(runnable_) + (match["repeats"] or ""))
+    return chosen, list(dict.fromkeys(left_out))
 
 
 def gpus_needed(root: Path, workdir: Path, scale: str, study: str) -> int:

@@ -10,6 +10,7 @@ from steptrace.compare import compare
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_findings
 from steptrace.record import write_json
+from steptrace.standing import PARTIAL
 
 parser = argparse.ArgumentParser()
 parser.add_argument("study_dir", type=Path)
@@ -20,6 +21,7 @@ try:
     found = with_findings(compare(options.study_dir))
     judged = gates.outcomes(found, options.gates, baseline.for_gates(options.gates, found))
     write_json(options.out, {**found, "gates": judged})
+    (options.study_dir / PARTIAL).unlink(missing_ok=True)  # it is whole now
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

@@ -23,16 +23,21 @@ COMPARISON_FILE: Final = "comparison.json"
 SCHEMA_VERSION: Final = 1
 
 
-def compare(study_dir: Path) -> dict[str, Any]:
+def compare(study_dir: Path, *, partial: bool = False) -> dict[str, Any]:
     """Compare the variants of a study by what lies in `results/<study>/`.
 
     Runs that failed or are missing are told of, not left out. The same files give the same result. `findings` is
     empty: `steptrace.findings.with_findings` fills it.
 
+    Args:
+        study_dir: the study's folder.
+        partial: compare what exists while runs are still to come: those are left out, and `partial` of the result
+            says how many of the planned ones are in it. It is null in a comparison of the whole study.
+
     Raises:
         RecordError: the folder has no readable study.json.
     """
-    study = load_study(study_dir)
+    study = load_study(study_dir, partial=partial)
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     variants = _variants(study, timings)
@@ -44,6 +49,9 @@ def compare(study_dir: Path) -> dict[str, Any]:
         "text": study.text,
         "baseline": study.baseline,
         "scale": study.scale,
+        "partial": {"runs": sum(len(v.runs) for v in study.variants), "planned": study.planned_runs}
+        if partial
+        else None,
         "environment": None if first is None else asdict(first.record.environment),
         "environments_differ": _environments_differ(study),
         "method": method,
