@@ -108,7 +108,11 @@ if RULES.machine.local:
     workflow.register_resource("quiet", QUIET)
 
 
-def last_words():
+def at_the_end():
+    """Of a run without success, however it ends: Snakemake calls no `onerror` where Ctrl-C finds it at a bad moment."""
+    # What was cut off leaves pages of what there is; nothing where every study is done and only a verdict failed.
+    subprocess.run([sys.executable, ROOT / "workflow" / "scripts" / "partial.py"])
+    # Snakemake's own last lines say less than these, so these come after them.
     for line in RULES.last_words(STARTED):
         say(line)
 
@@ -124,14 +128,9 @@ onstart:
             f"scale={PLAN.settings.scale} trains on a GPU, and there is none that this process may use\n"
             "  next: use scale=cpu, or scale=auto"
         )
+    atexit.register(at_the_end)
 
 
 onsuccess:
+    atexit.unregister(at_the_end)
     say(f"report: {Path.cwd() / 'reports' / 'index.html'}")
-
-
-onerror:
-    # What was cut off leaves pages of what there is; nothing where every study is done and only a verdict failed.
-    subprocess.run([sys.executable, ROOT / "workflow" / "scripts" / "partial.py"])
-    # Snakemake has lines of its own to add, which say less: what helps is the last to be read.
-    atexit.register(last_words)

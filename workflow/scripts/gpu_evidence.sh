@@ -54,8 +54,8 @@ unfinished() {
 }
 
 collect() {
-  "$python" workflow/scripts/collect_evidence.py "$work" --scale "$scale" --out "$work/reports/reference" \
-    --commit "$commit" --command "make gpu-evidence${REHEARSE:+ REHEARSE=1}${SIZES:+ SIZES=$SIZES}" \
+  "$python" workflow/scripts/evidence.py collect "$work" --scale "$scale" --out "$work/reports/reference" \
+    --origin "by \`make gpu-evidence${REHEARSE:+ REHEARSE=1}${SIZES:+ SIZES=$SIZES}\`, commit \`$commit\`" \
     ${ARCHIVE:+--archive "$ARCHIVE"} || failed collect
 }
 
@@ -172,7 +172,7 @@ counters() {
 # Entry by entry, so that a call that is cut off leaves whole studies; of the one it was in, what there is.
 studies() {
   local entry names repeats ended
-  mapfile -t chosen < <("$python" workflow/scripts/evidence_studies.py "$work" --scale "$scale" --studies "${wanted[@]}" \
+  mapfile -t chosen < <("$python" workflow/scripts/evidence.py studies "$work" --scale "$scale" --studies "${wanted[@]}" \
     2> >(tee "$logs/left_out.txt" >&2))
   [ -n "${chosen[*]}" ] || { failed studies; return; }
   for entry in "${chosen[@]}"; do
