@@ -49,7 +49,7 @@ gpu-evidence:
 
 # The committed results as a page of tables.
 gpu-results: $(VENV)/.installed
-	$(BIN)/python workflow/scripts/gpu_results.py $(sort $(dir $(wildcard reports/reference/*/environment.json))) --out docs/gpu-results.md
+	$(BIN)/python workflow/scripts/evidence.py results $(sort $(dir $(wildcard reports/reference/*/environment.json))) --out docs/gpu-results.md
 
 # The lock files name every package of a fresh environment; torch stays at the version named here.
 lock:

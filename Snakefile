@@ -14,7 +14,6 @@ include: "workflow/rules/report.smk"  # comparison, pages, verdict
 
 localrules:
     all,
-    analyze_run,
     analyze_trace,
     compare,
     report,
@@ -26,10 +25,10 @@ localrules:
 rule all:
     default_target: True
     input:
-        run_files("status.json"),
-        run_files("summary.json"),
-        variant_files("equivalence/status.json"),
-        variant_files("prediction/status.json"),
+        RULES.run_files("status.json"),
+        RULES.run_files("summary.json"),
+        RULES.variant_files("equivalence/status.json"),
+        RULES.variant_files("prediction/status.json"),
         expand("results/{study}/comparison.json", study=STUDIES),
         expand("reports/{study}.html", study=STUDIES),
         "reports/index.html",

@@ -7,18 +7,16 @@ import pandas as pd
 import pytest
 
 from steptrace.errors import RecordError
+from steptrace.files import read_json, replace_atomically, write_json
 from steptrace.record import (
     Environment,
     RunRecord,
     Status,
     read_input,
-    read_json,
     read_run,
     read_status,
     read_steps,
-    replace_atomically,
     write_input,
-    write_json,
     write_run,
     write_status,
     write_steps,

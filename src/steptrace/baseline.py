@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.errors import RecordError, SteptraceError
+from steptrace.files import read_json, write_json
 from steptrace.gates import Baselines, Gates, baselines_of
-from steptrace.record import read_json, write_json
 
 FOLDER: Final = "baselines"
 SCHEMA_VERSION: Final = 1

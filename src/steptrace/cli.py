@@ -14,7 +14,7 @@ import msgspec
 from steptrace import __version__
 from steptrace.commands import analyze, baseline, capture, excerpt, find_batch, predict
 from steptrace.errors import SteptraceError
-from steptrace.record import replace_atomically
+from steptrace.files import replace_atomically
 
 EXIT_ERROR = 2
 

@@ -1,84 +1,115 @@
-"""A node's small results, gathered into one folder that can be committed: `reports/reference/<gpu>/`.
+"""A GPU node's small results in one folder that can be committed, `reports/reference/<gpu>/`, and which studies to run.
 
-comparison.json of every study, summary.json of every variant's first run, the pages (their figures are inside),
-a trace excerpt per variant, what the tests printed, what the benchmarks wrote, environment.json, and a README with
-date, machine, versions, command and the main figures.
+comparison.json of every study (of one that was cut off, what there is), every variant's first summary.json and a trace
+excerpt, the pages, what the tests printed, what the benchmarks wrote, environment.json and a README.
 """
 
 import json
 import re
 import shutil
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.errors import RecordError, TraceError
-from steptrace.evidence_plan import FIRST
-from steptrace.record import read_json, write_json
-from steptrace.report import format as fmt
+from steptrace.config.gpus import count_gpus
+from steptrace.config.names import near
+from steptrace.config.plan import make_plan
+from steptrace.config.settings import Project
+from steptrace.errors import ConfigError, RecordError, TraceError
+from steptrace.files import read_json, write_json
+from steptrace.standing import PARTIAL, WHOLE
 from steptrace.trace.excerpt import Wanted, write_excerpt
 
 MAX_BYTES: Final = 5_000_000
 #: The largest excerpt of one variant's trace: a few milliseconds, and thirty of them fit beside the rest.
 EXCERPT_BYTES: Final = 90_000
-#: Where a node's tests and benchmarks write to, below results/, and what says there which machine it is.
-EVIDENCE_FOLDER: Final = "evidence"
-ENVIRONMENT_FILE: Final = "environment.json"
-MACHINE_FILE: Final = "machine.json"
-LEFT_OUT_FILE: Final = "left_out.txt"
-BENCH_FOLDER: Final = "bench"
-#: The end of each log, in lines, and the room for the README.
-LOG_LINES: Final = 200
 README_BYTES: Final = 50_000
+LOG_LINES: Final = 200
+#: The studies that the others refer to: first to run, last to give way.
+FIRST: Final = ("masked_loss", "giou")
+_ENTRY: Final = re.compile(r"(?P<studies>[^:,]+(,[^:,]+)*)(?P<repeats>:[1-9][0-9]*)?")
 #: Words of a GPU's name that do not tell it from another one.
 _VENDOR: Final = {"nvidia", "amd", "geforce", "tesla", "instinct", "graphics", "sxm", "pcie", "hbm3", "hbm3e"}
 
 
-def collect(work: Path, *, scale: str, out: Path, command: str, commit: str = "unknown") -> Path:
-    """Gather what the studies of `scale` left in the working directory `work`; return the folder made below `out`.
+def runnable(root: Path, workdir: Path, scale: str, wanted: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """The entries of `wanted` with the studies that this machine has GPUs for, and a sentence for each other study.
 
-    Without any study, as after a call that was cut off, it is what the tests and benchmarks left. An earlier folder of
-    the same machine is replaced once the new one is complete. If it would be over 5 MB, files are left out, of the
-    studies that others refer to last and the largest first: excerpts, then pages, then summaries. The README says
-    which.
-
-    Args:
-        command: what was called, for the README.
-        commit: what it was called on, for the README.
+    An entry is `NAME`, or `NAME,NAME:REPEATS`. The default is everything of config/study, the studies that others
+    refer to first, with one run of each variant and then with all.
 
     Raises:
-        RecordError: there is nothing at this scale, or the folder is over 5 MB with comparisons and benchmarks alone.
+        ConfigError: an entry is not of that form, there is no such study, or a study's configuration is wrong.
     """
-    logs = work / "results" / EVIDENCE_FOLDER
-    comparisons = {path: read_json(path) for path in sorted(work.glob("results/*/comparison.json"))}
-    comparisons = {path: study for path, study in comparisons.items() if study["scale"] == scale}
-    if not comparisons and not (logs / MACHINE_FILE).is_file():
-        raise RecordError(
-            f"no study was compared at scale {scale}",
-            where=work / "results",
-            expected="results/<study>/comparison.json",
-            next_step="run the studies first: STAGE=studies",
-        )
-    environment = _environment(list(comparisons.values()), logs / MACHINE_FILE)
+    files = Project(root=root, workdir=workdir).study_files
+    first = ",".join(name for name in FIRST if name in files)
+    chosen, left_out = [], {}
+    for entry in list(wanted) or [f"{first}:1", first, *sorted(set(files) - set(FIRST))]:
+        match = _ENTRY.fullmatch(entry)
+        if match is None:
+            raise ConfigError(f"'{entry}' names no study", where="STUDIES", expected="NAME, or NAME,NAME:REPEATS")
+        names = match["studies"].split(",")
+        for name in names:
+            if name not in files:
+                raise ConfigError(f"there is no study '{name}'", where="STUDIES", next_step=near(name, files))
+            gpus, needed = count_gpus(), gpus_needed(root, workdir, scale, name)
+            if scale == "gpu" and needed > gpus:
+                left_out[name] = f"{name}: left out, it needs {needed} GPUs; here: {gpus}"
+        if kept := [name for name in names if name not in left_out]:
+            chosen.append(",".join(kept) + (match["repeats"] or ""))
+    return chosen, list(left_out.values())
+
+
+def gpus_needed(root: Path, workdir: Path, scale: str, study: str) -> int:
+    """The most processes, and so GPUs, that a variant of `study` trains on at `scale`."""
+    plan = make_plan(root, workdir, {"studies": [study], "scale": scale}, write=False)
+    return max(int(v.config["distributed"]["world_size"]) for v in plan.studies[study].variants)
+
+
+def collect(work: Path, *, scale: str, out: Path, origin: str) -> Path:
+    """Gather what the studies of `scale`, the tests and the benchmarks left in `work`; return the folder below `out`.
+
+    An earlier folder of the same machine is replaced once the new one is complete. If it would be over 5 MB, files are
+    left out: excerpts, then pages, then summaries, the largest first, those of the first studies last.
+
+    Raises:
+        RecordError: there is nothing at this scale, or comparisons and benchmarks alone are over 5 MB.
+    """
+    logs = work / "results" / "evidence"
+    folders = sorted({file.parent for name in (WHOLE, PARTIAL) for file in work.glob(f"results/*/{name}")})
+    studies = {f: read_json(f / PARTIAL if (f / PARTIAL).is_file() else f / WHOLE) for f in folders}
+    studies = {folder: study for folder, study in studies.items() if study["scale"] == scale}
+    known = [study["environment"] for study in studies.values() if study["environment"]]
+    if not known and not (logs / "machine.json").is_file():
+        raise RecordError(f"no study was compared at scale {scale}", where=work / "results", next_step="STAGE=studies")
+    environment = known[0] if known else read_json(logs / "machine.json")
     folder = out / machine_name(environment)
     fresh = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    notes = []
-    for path, study in comparisons.items():
-        notes += _collect_study(path.parent, study, fresh, work / "reports")
-        notes += _collect_excerpts(path.parent, study, fresh / "traces", logs / "excerpts")
-    for file in [work / "reports" / "index.html", work / "results" / "verdict.json"]:
-        if file.is_file():
-            shutil.copyfile(file, fresh / file.name)
-    if not comparisons:
-        notes.append(f"no study was compared at scale {scale}")
-    notes += _collect_logs(logs, fresh, work)
-    write_json(fresh / ENVIRONMENT_FILE, environment)
-    origin = f"by `{command}`, commit `{commit}`"
+    (fresh / "traces").mkdir(parents=True)
+    (fresh / "bench").mkdir()
+    notes = [] if studies else [f"no study was compared at scale {scale}"]
+    for source, study in studies.items():
+        notes += _collect_study(source, study, fresh, logs / "excerpts")
+    pages = [work / "reports" / f"{name}.html" for name in ["index", *(source.name for source in studies)]]
+    for file in [*logs.glob("*.json"), *pages]:
+        if file.is_file() and file.name != "machine.json":
+            shutil.copyfile(file, fresh / ("bench" if file.suffix == ".json" else "") / file.name)
+    for log in sorted(logs.glob("*.txt")):
+        text = log.read_text(encoding="utf-8", errors="replace").replace(f"{work.resolve()}/", "")
+        (fresh / log.name).write_text("\n".join(text.splitlines()[-LOG_LINES:]) + "\n", encoding="utf-8")
+    if (logs / "left_out.txt").is_file():
+        notes += (logs / "left_out.txt").read_text(encoding="utf-8").splitlines()
+    write_json(fresh / "environment.json", environment)
     notes += _fit(fresh)
-    readme = _readme(environment, list(comparisons.values()), f"at scale `{scale}` {origin}", notes)
-    (fresh / "README.md").write_text(readme, encoding="utf-8")
+    (fresh / "README.md").write_text(
+        f"# Reference results: {environment.get('gpu') or environment.get('cpu')}\n\n"
+        f"Collected on {datetime.now(UTC):%Y-%m-%d} at scale `{scale}` {origin}. Nothing here is typed by hand;\n"
+        "`make gpu-results` makes tables of it, and `steptrace analyze traces` reads the excerpts.\n"
+        + "".join(f"\n- {note}" for note in notes),
+        encoding="utf-8",
+    )
     shutil.rmtree(folder, ignore_errors=True)
     return fresh.rename(folder)
 
@@ -89,155 +120,55 @@ def machine_name(environment: dict[str, Any]) -> str:
     return "-".join([word for word in words if word not in _VENDOR] or words)
 
 
-def _environment(studies: list[dict[str, Any]], machine: Path) -> dict[str, Any]:
-    """Where the first study ran that knows it, else what `machine` says; empty if nothing does."""
-    known: list[dict[str, Any]] = [study["environment"] for study in studies if study["environment"]]
-    return known[0] if known else read_json(machine) if machine.is_file() else {}
-
-
-def _collect_study(results: Path, study: dict[str, Any], fresh: Path, pages: Path) -> list[str]:
-    """Copy a study's files into `fresh`; return what is missing, one sentence each."""
-    name, notes = study["study"], []
-    target = fresh / name
-    target.mkdir()
-    _write_compact(target / "comparison.json", study)
-    page = pages / f"{name}.html"
-    if page.is_file():
-        shutil.copyfile(page, fresh / page.name)
-    for variant in (entry["name"] for entry in study["variants"]):
-        run = results / variant / "run0"
-        if (run / "run.json").is_file():
-            _write_compact(target / f"{variant}.summary.json", _without_picture(read_json(run / "summary.json")))
-        else:
-            notes.append(f"{name}/{variant}: run0 did not end well, so there is no summary and no excerpt")
-    return notes
-
-
-def _write_compact(path: Path, document: dict[str, Any]) -> None:
-    """Write JSON on one line: half of sixty files that nobody reads from top to bottom would be indentation."""
-    path.write_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
-
-
-def _without_picture(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary without the boxes of its picture, which the study's page holds, and the excerpt that stays behind."""
-    traces = [{key: value for key, value in t.items() if key != "timeline"} for t in summary.get("traces") or ()]
-    return {key: traces if key == "traces" else v for key, v in summary.items() if key != "trace_excerpt"}
-
-
-def _collect_excerpts(results: Path, study: dict[str, Any], target: Path, kept: Path) -> list[str]:
-    """Copy an excerpt per variant into `target`; return what is missing.
-
-    They are made in `kept`, each once as long as its trace is the same: results are collected after every study.
-    """
-    target.mkdir(exist_ok=True)
+def _collect_study(source: Path, study: dict[str, Any], fresh: Path, kept: Path) -> Iterator[str]:
+    """Copy a study's figures and excerpts, which are made once in `kept`; yield what is missing."""
+    (fresh / source.name).mkdir()
     kept.mkdir(parents=True, exist_ok=True)
-    notes = []
+    _write_compact(fresh / source.name / WHOLE, study)
+    if study.get("partial"):
+        yield f"{source.name}: partial, {study['partial']['runs']} of {study['partial']['planned']} runs"
     for variant in (entry["name"] for entry in study["variants"]):
-        run = results / variant / "run0"
-        trace, name = run / "trace.json.gz", f"{study['study']}.{variant}.pt.trace.json.gz"
-        if not (run / "run.json").is_file():
+        run, excerpt = source / variant / "run0", kept / f"{source.name}.{variant}.pt.trace.json.gz"
+        trace = run / "trace.json.gz"
+        summary = next((run / n for n in ("summary.json", "summary.partial.json") if (run / n).is_file()), None)
+        if summary is None or not (run / "run.json").is_file():
+            yield f"{source.name}/{variant}: run0 did not end well, so there is no summary and no excerpt"
             continue
-        excerpt = kept / name
+        document = read_json(summary)
+        for part in document.get("traces") or ():
+            part.pop("timeline", None)  # a picture, which stands in the page
+        _write_compact(fresh / source.name / f"{variant}.summary.json", document)
         try:
             if not excerpt.is_file() or excerpt.stat().st_mtime <= trace.stat().st_mtime:
                 write_excerpt(trace, excerpt, Wanted(max_bytes=EXCERPT_BYTES))
-            shutil.copyfile(excerpt, target / name)
+            shutil.copyfile(excerpt, fresh / "traces" / excerpt.name)
         except (TraceError, OSError) as error:
-            notes.append(f"{study['study']}/{variant}: no excerpt ({getattr(error, 'what', error)})")
-    return notes
+            yield f"{source.name}/{variant}: no excerpt ({getattr(error, 'what', error)})"
 
 
-def _collect_logs(logs: Path, fresh: Path, work: Path) -> list[str]:
-    """Copy the end of what the tests printed, without the place where the checkout lies, and the benchmarks' files.
-
-    Returns:
-        What could not be run, one sentence each.
-    """
-    for log in sorted(logs.glob("*.txt")):
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
-        text = "\n".join(lines).replace(f"{work.resolve()}/", "")
-        if lines:
-            (fresh / log.name).write_text(text + "\n", encoding="utf-8")
-    for figures in sorted(logs.glob("*.json")):
-        if figures.name != MACHINE_FILE:
-            (fresh / BENCH_FOLDER).mkdir(exist_ok=True)
-            shutil.copyfile(figures, fresh / BENCH_FOLDER / figures.name)
-    left_out = logs / LEFT_OUT_FILE
-    return left_out.read_text(encoding="utf-8").splitlines() if left_out.is_file() else []
-
-
-def _readme(environment: dict[str, Any], studies: list[dict[str, Any]], origin: str, notes: list[str]) -> str:
-    facts = "\n".join(f"| {key} | {json.dumps(value, ensure_ascii=False)} |" for key, value in environment.items())
-    missing = "".join(f"- {note}\n" for note in notes)
-    return (
-        f"# Reference results: {environment.get('gpu') or environment.get('cpu')}\n\n"
-        f"Collected on {datetime.now(UTC):%Y-%m-%d} {origin}.\n"
-        "Made by a program; nothing here is typed by hand.\n\n"
-        "A study's folder holds its `comparison.json` and the first run's summary of every variant; the `.html` files\n"
-        "are the pages, the `.txt` files what the tests printed, `bench/` what the benchmarks wrote. `traces/` holds\n"
-        "a few milliseconds of the variants, for `steptrace analyze traces`.\n\n"
-        + "\n".join(_table(study) for study in studies)
-        + f"\n## Environment\n\n| | |\n|---|---|\n{facts}\n"
-        + (f"\n## Missing\n\n{missing}" if missing else "")
-    )
-
-
-def _table(study: dict[str, Any]) -> str:
-    """A study's main figures as Markdown."""
-    head = "| variant | step | ratio | 95 % interval | verdict | syncs | warned of | predicted | GPU busy | answer |"
-    rows = [f"## {study['study']}\n", head, "|---" * 10 + "|"]
-    for variant in study["variants"]:
-        step, ratio, syncs = (variant.get(key) or {} for key in ("step_ms", "ratio", "syncs"))
-        interval = ratio.get("low"), ratio.get("high")
-        cells = [
-            variant["name"],
-            fmt.duration_ms(step.get("median")),
-            fmt.ratio(ratio.get("value"), *interval),
-            fmt.ratio_interval(*interval),
-            ratio.get("verdict") or "none",
-            *(fmt.count(syncs.get(f"{count}_per_step")) for count in ("measured", "warned", "predicted")),
-            fmt.percent(variant.get("gpu_busy_pct")),
-            (variant.get("equivalence") or {}).get("status") or fmt.NOT_MEASURED,
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
+def _write_compact(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def _fit(folder: Path) -> list[str]:
-    """Leave files out until the folder fits; return what was left out, one sentence each."""
+    """Leave files out until the folder fits, with room for the README; return what was left out."""
     sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
-    order = {file: rank for file in sizes if (rank := _spare(file)) is not None}
-    spare = sorted(order, key=lambda file: (-order[file], sizes[file]))
+    spare = sorted((f for f in sizes if _rank(f) is not None), key=lambda f: (-(_rank(f) or 0), sizes[f]))
     notes = []
-    # Some room is kept for the README, which is written last.
-    while sum(sizes.values()) > MAX_BYTES - README_BYTES and spare:
+    while sum(sizes.values()) > MAX_BYTES - README_BYTES:
+        if not spare:
+            largest = max(sizes, key=lambda file: sizes[file])
+            what = f"the results take {sum(sizes.values()):,} bytes; the largest is {largest.name}"
+            raise RecordError(what, where=folder, expected=f"at most {MAX_BYTES:,} bytes", next_step="narrow STUDIES")
         dropped = spare.pop()
         notes.append(f"{dropped.relative_to(folder)}: left out, its {sizes.pop(dropped):,} bytes are too many")
         dropped.unlink()
-    if sum(sizes.values()) > MAX_BYTES - README_BYTES:
-        largest = max(sizes, key=lambda file: sizes[file])
-        raise RecordError(
-            f"the results take {sum(sizes.values()):,} bytes; the largest is {largest.name} with {sizes[largest]:,}",
-            where=folder,
-            expected=f"at most {MAX_BYTES:,} bytes",
-            next_step="narrow STUDIES",
-        )
     return notes
 
 
-def _spare(file: Path) -> int | None:
-    """How soon a file gives way to others, 0 first; None if it never does.
-
-    Excerpts go first, then pages, then summaries; what belongs to the studies that the others refer to goes after
-    everything of the others.
-    """
-    for order, (belongs, study) in enumerate(
-        (
-            (file.parent.name == "traces", file.name.split(".")[0]),
-            (file.suffix == ".html" and file.stem != "index", file.stem),
-            (file.name.endswith(".summary.json"), file.parent.name),
-        )
-    ):
-        if belongs:
-            return order + (3 if study in FIRST else 0)
-    return None
+def _rank(file: Path) -> int | None:
+    """How soon a file gives way to others, 0 first; None if it never does."""
+    kinds = (file.parent.name == "traces", file.suffix == ".html", file.name.endswith(".summary.json"))
+    study = (file.name.split(".")[0], file.stem, file.parent.name)
+    found = next((k for k, belongs in enumerate(kinds) if belongs and file.name != "index.html"), None)
+    return None if found is None else found + (3 if study[found] in FIRST else 0)

@@ -12,10 +12,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Any, Final
 
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+from steptrace.documents.comparison import VariantResult
+from steptrace.documents.figures import figures_of
 from steptrace.errors import ConfigError
 from steptrace.names import near
 
@@ -27,49 +30,10 @@ EVERY_VARIANT: Final = "*"
 PER_STEP: Final = "syncs.per_step"
 #: Where each count of syncs has its sites.
 _SITES: Final = {"syncs.measured_per_step": "sync_sites", "syncs.predicted_per_step": "predicted_sites"}
-#: What a gate can hold: a variant's figures in comparison.json, and those of a group of them. `*` stands for names that
-#: the program gives (its sections) or that are deeper still.
+#: What a gate can hold: a variant's figures in comparison.json, and for a group of them the names in it. `*` stands for
+#: names that the program gives (its sections), and `per_step` for the count that was measured, else predicted.
 FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
-    "status": (),
-    "samples_per_step": (),
-    "step_ms": ("median", "p95", "low", "high", "runs", "steps"),
-    "ratio": ("value", "low", "high", "verdict"),
-    "noise": ("iqr_over_median", "between_runs", "drift", "outlier_steps"),
-    "syncs": (
-        *("per_step", "measured_per_step", "warned_per_step"),
-        *("predicted_per_step", "predicted_not_judged", "predicted_batch_size"),
-    ),
-    "sync_prices": ("*",),
-    "gpu_busy_pct": (),
-    "nvml_util_pct": (),
-    "sm_weighted_pct": (),
-    "profiled_over_unprofiled": (),
-    "sections_ms": ("*",),
-    "sections_device_ms": ("*",),
-    "synchronised_sections_ms": ("*",),
-    "breakdown_ms": ("*",),
-    "loader_wait_ms": (),
-    "loader_wait_pct": (),
-    "peak_allocated_bytes": (),
-    "batch_bytes": (),
-    "operators_per_step": (),
-    "kernels_per_step": (),
-    "input": ("*",),
-    "overview": ("*",),
-    "placement": ("*",),
-    "precision": ("*",),
-    "memory": ("*",),
-    "communication": ("*",),
-    "equivalence": (
-        "status",
-        "max_rel_err",
-        "loss_rel_err",
-        "gradient_rel_err",
-        "predictions_rel_err",
-        "parameters_rel_err",
-    ),
-    "step_difference": ("delta_ns", "delta_ms", "low", "high", "baseline_ns", "variant_ns"),
-    "whatif": ("*",),
+    group: (*names, "per_step") if group == "syncs" else names for group, names in figures_of(VariantResult).items()
 }
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
@@ -135,12 +99,8 @@ def check_key(key: str) -> None:
             expected="a key of a variant in comparison.json, such as ratio.low or syncs.per_step",
             next_step=near(group, FIGURES),
         )
-    if "*" in known and figure:
-        return
-    if figure not in (known or ("",)):
-        if "*" in known:
-            hint = f"name a figure of the group: {group}.NAME, as comparison.json has it"
-        elif known and not figure:
+    if figure not in (known or ("",)) and not any(fnmatchcase(figure, name) for name in known if "*" in name):
+        if known and not figure:
             hint = f"known: {', '.join(f'{group}.{name}' for name in known)}"
         else:
             hint = near(key, [f"{group}.{name}" for name in known] or [group])

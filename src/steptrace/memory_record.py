@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from steptrace.errors import RecordError
-from steptrace.record import read_json, write_json
+from steptrace.files import read_json, write_json
 
 #: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,
 #: communicators), Python, torch's host allocator, C++.

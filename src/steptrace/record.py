@@ -8,10 +8,6 @@ Every file is replaced in one step (written beside its place, then renamed), so 
 file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
 """
 
-import json
-import os
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from steptrace.errors import RecordError, SchemaError
+from steptrace.files import missing_file, read_json, replace_atomically, write_json
 from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN, STEPS_OF_RUN, Table, validate
 
 if TYPE_CHECKING:  # half a second to import, which whoever only writes a status need not pay
@@ -34,9 +31,6 @@ COMMUNICATION_FILE: Final = "communication.json"
 
 #: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
 PHASES: Final = ("warmup", "timed", "profiled")
-
-#: In indented JSON; a text holds no line break, so this cannot be found inside one.
-_LIST_OF_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[-+.,\deE\s]*?)\n\s*\]")
 
 _Record = TypeVar("_Record")
 
@@ -214,46 +208,6 @@ def read_input(run_dir: Path) -> "pd.DataFrame":
     return _valid(_read_parquet(path, INPUT_OF_RUN), INPUT_OF_RUN, path)
 
 
-def write_json(path: Path, value: Any) -> Path:
-    """Write `value` as indented UTF-8 JSON in one step: equal values give equal bytes, keys keep their order.
-
-    A list of numbers stands on one line, so that a series takes no line a value.
-    NaN and infinity are refused (`RecordError`): they are no JSON, and a thing not measured is None.
-    """
-    try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        text = _LIST_OF_NUMBERS.sub(_on_one_line, text)
-    except (TypeError, ValueError) as error:
-        raise RecordError(f"value cannot be written as JSON ({error})", where=path, expected="plain data") from error
-    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-    return path
-
-
-def read_json(path: Path) -> Any:
-    """The JSON value in `path`; `RecordError` if the file is missing or is not JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise _missing(path) from error
-    except (OSError, ValueError) as error:
-        raise RecordError(f"file is not readable JSON ({error})", where=path) from error
-
-
-def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it to `path`. The folder is made if missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _on_one_line(found: re.Match[str]) -> str:
-    return f"[{' '.join(found[1].split())}]"
-
-
 def _convert(path: Path, kind: type[_Record]) -> _Record:
     try:
         return msgspec.convert(read_json(path), kind)
@@ -276,7 +230,7 @@ def _read_parquet(path: Path, table: Table) -> "pd.DataFrame":
     try:
         return pd.read_parquet(path)
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise missing_file(path) from error
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
         raise RecordError("file is not a readable parquet table", where=path, expected=table.doc) from error
 
@@ -296,7 +250,3 @@ def _valid_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
     if bool((frame[["step_ns", "loader_wait_ns"]] < 0).any(axis=None)):
         raise RecordError("a step has a negative time", where=path, expected="nanoseconds of at least 0")
     return frame
-
-
-def _missing(path: Path) -> RecordError:
-    return RecordError("file is missing", where=path, next_step="run the study, or look at its status.json for why")

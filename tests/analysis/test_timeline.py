@@ -12,7 +12,7 @@ from steptrace.analysis.idle.measure import idle_gaps
 from steptrace.analysis.syncs.measure import sync_costs
 from steptrace.analysis.timeline.lanes import shown_time
 from steptrace.analysis.timeline.measure import CELL, MOST_BOXES, RESOLUTION, merge, summary, timeline
-from steptrace.record import write_json
+from steptrace.files import write_json
 from steptrace.trace.model import Trace
 
 Event = tuple[int, int, str, int, int]

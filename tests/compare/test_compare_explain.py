@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from documents import compare
-from steptrace.record import Status, write_json, write_status
+from steptrace.files import write_json
+from steptrace.record import Status, write_status
 
 MS = 1_000_000
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from steptrace.record import read_json
+from steptrace.files import read_json
 
 SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "compare.py"
 
@@ -23,7 +23,9 @@ def test_script_writes_the_comparison_with_its_findings(folder: Any, tmp_path: P
     comparison = read_json(tmp_path / "comparison.json")
     assert {finding["rule"] for finding in comparison["findings"]} == {"profiler_overhead", "failed_run"}
     first = (tmp_path / "comparison.json").read_bytes()
+    (folder.path / "comparison.partial.json").write_text("{}")
     call(folder.path, tmp_path / "comparison.json")
+    assert not (folder.path / "comparison.partial.json").exists()
     assert (tmp_path / "comparison.json").read_bytes() == first
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from steptrace.record import write_json
+from steptrace.files import write_json
 from steptrace.report.build import load_study
 from steptrace.report.communication import communication
 from steptrace.report.draw.communication import communication_bars

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from steptrace.compare.study import compare
+from steptrace.files import write_json
 from steptrace.findings import with_findings
-from steptrace.record import read_status, write_json
+from steptrace.record import read_status
 from steptrace.report.build import load_study
 from steptrace.report.draw.memory import category_bars, fit_chart, memory_curve
 from steptrace.report.memory import memory

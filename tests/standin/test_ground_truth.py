@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from steptrace.summary.build import summarize
 
 STEPS = 4

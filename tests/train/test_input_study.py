@@ -8,8 +8,9 @@ import pytest
 from steptrace.analysis import summarize
 from steptrace.compare import compare
 from steptrace.config.plan import make_plan
+from steptrace.files import write_json
 from steptrace.findings import with_findings
-from steptrace.record import Status, write_json, write_status
+from steptrace.record import Status, write_status
 from steptrace.train.main import main
 
 ROOT = Path(__file__).parents[2]

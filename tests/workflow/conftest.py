@@ -52,7 +52,7 @@ class Project:
             check=False,
         )
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             self.command(*arguments),
             cwd=self.folder,
@@ -60,6 +60,7 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=start_new_session,
         )
 
     def ran(self) -> list[str]:

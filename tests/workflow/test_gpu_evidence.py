@@ -16,7 +16,7 @@ SCRIPT = Path("workflow/scripts/gpu_evidence.sh")
 FAKE = """#!/usr/bin/env bash
 echo "$*" >>"$CALLS"
 case "$*" in
-  *evidence_studies.py*) echo one; echo two:1; echo "many: left out, it needs 2 GPUs" >&2 ;;
+  *evidence.py*studies*) echo one; echo two:1; echo "many: left out, it needs 2 GPUs" >&2 ;;
   *snakemake*"$HANGS"*) [ -z "$HANGS" ] || exec sleep 60 ;;
   *"$FAILS"*) [ -z "$FAILS" ] || exit 1 ;;
 esac
@@ -60,7 +60,9 @@ class Node:
             "capture.py",
             "studies=[one]",
             "studies=[two]",
-            "collect_evidence",
+            "evidence.py collect",
+            "partial.py",
+            "small_studies",
         )
         return [next((word for word in known if word in line), "other") for line in lines]
 
@@ -76,13 +78,15 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-STUDIES = ["other", "studies=[one]", "collect_evidence", "studies=[two]", "collect_evidence", "collect_evidence"]
+STUDIES = ["other", "studies=[one]", "evidence.py collect", "studies=[two]", "evidence.py collect"]
 
 
-def test_a_second_call_does_what_is_left(node: Node) -> None:
+def test_the_most_valuable_comes_first_and_a_second_call_does_what_is_left(node: Node) -> None:
     code, output = node.run()
     assert (code, "failed" in output) == (0, False), output
-    first = ["other", "steptrace_giou.build", "-m pytest", *["giou.py"] * 4, "capture.py", *STUDIES]
+    # An archive after each stage and each study; the stages after the studies are left out of a rehearsal.
+    first = ["other", "steptrace_giou.build", "evidence.py collect", "-m pytest", "evidence.py collect"]
+    first += [*["giou.py"] * 4, "capture.py", "evidence.py collect", *STUDIES, *["evidence.py collect"] * 2]
     assert node.calls() == first
     assert "not read (rehearsal)" in (node.folder / "build/rehearsal/results/evidence/counters.txt").read_text()
     assert "many: left out" in (node.folder / "build/rehearsal/results/evidence/left_out.txt").read_text()
@@ -109,7 +113,7 @@ def test_a_stage_that_failed_is_said_again_and_not_tried_again_until_asked_for(n
 def test_after_the_limit_nothing_is_started_and_what_there_is_is_collected(node: Node) -> None:
     code, output = node.run(MINUTES="0")
     assert (code, "the limit of 0 minutes was reached at: build. The same call goes on." in output) == (1, True)
-    assert [call for call in node.calls() if call != "other"] == ["collect_evidence"]
+    assert [call for call in node.calls() if call != "other"] == ["partial.py", "evidence.py collect"]
     assert node.run()[0] == 0  # nothing counts as done
 
 
@@ -124,7 +128,20 @@ def test_told_to_stop_it_ends_what_runs_and_collects(node: Node) -> None:
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 1
     assert "stopped; what there is, is collected" in output
-    assert node.calls()[-2:] == ["studies=[two]", "collect_evidence"]
+    assert node.calls()[-3:] == ["studies=[two]", "partial.py", "evidence.py collect"]
+
+
+def test_a_study_cut_off_by_the_limit_has_a_partial_comparison_in_the_archive(node: Node) -> None:
+    code, output = node.run(hangs="studies=[two]", MINUTES="0.1")
+    assert (code, "was reached at: study two" in output) == (1, True), output
+    assert node.calls()[-3:] == ["studies=[two]", "partial.py", "evidence.py collect"]
+
+
+def test_small_sizes_need_small_studies_and_have_results_of_their_own(node: Node) -> None:
+    assert node.run(SIZES="tiny", REHEARSE="") == (2, "there are no sizes tiny: give SIZES=small or none\n")
+    assert node.run(SIZES="small", REHEARSE="")[0] == 0
+    assert (node.folder / "build/small/results/evidence/left_out.txt").is_file()
+    assert node.calls()[:3] == ["other", "small_studies", "other"]
 
 
 def test_an_unknown_stage_is_refused(node: Node) -> None:

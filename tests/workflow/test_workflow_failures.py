@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -121,3 +123,33 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, requ
     assert sorted(finished_before + after) == sorted(
         f"train results/tiny/{v}/run{k}" for v in ("plain", "other") for k in (0, 1)
     )
+
+
+@pytest.mark.parametrize("interrupted_by", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_was_cut_off_has_partial_pages_that_the_next_run_makes_whole(new_project, request, interrupted_by):
+    project = new_project
+    project.edit("config/study/tiny.yaml", "loss=fake]", "loss=fake, loss.mode=slow after the first round]")
+    running = project.start(start_new_session=True)
+    request.addfinalizer(lambda: running.poll() is None and (running.kill(), running.communicate()))
+    wait_for(lambda: (project.folder / "pid.txt").exists())
+    os.killpg(running.pid, interrupted_by)
+    output, _ = running.communicate(timeout=120)
+    if interrupted_by == signal.SIGKILL:
+        command = [sys.executable, str(project.folder / "workflow/scripts/partial.py")]
+        done = subprocess.run(
+            command, cwd=project.folder, env=project.environment, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+        output = done.stderr
+    assert "partial: reports/tiny.html" in output
+    assert "2 of 4 runs are in this comparison" in (project.folder / "reports/tiny.html").read_text()
+    assert "2 not run yet" in (project.folder / "reports/index.html").read_text()
+    first = [line.split()[0] for line in project.ran()]
+    assert [first.count(kind) for kind in ("analyze_run", "equivalence", "predict")] == [2, 2, 2]
+
+    project.write("fixed", "")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    assert sorted(line for line in project.ran() if line.startswith("train")) == [
+        f"train results/tiny/{variant}/run1" for variant in ("other", "plain")
+    ]
+    assert "runs are in this comparison" not in (project.folder / "reports/tiny.html").read_text()

@@ -25,10 +25,12 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
         "compare": 1,
         "report": 2,
     }
+    # One of everything before the second of anything, and nothing between the trainings of a round.
     rounds = [line[-4:] for line in ran if line.startswith("train")]
     assert rounds == ["run0", "run0", "run1", "run1"]
-    # Nothing runs beside or between timed trainings.
-    assert [line.split()[0] for line in ran[:4]] == ["train"] * 4
+    order = [line.split()[0] for line in ran]
+    assert order[:2] == order[8:10] == ["train"] * 2
+    assert Counter(order[2:8]) == {"analyze_run": 2, "equivalence": 2, "predict": 2}
     log = (finished.folder / "first.log").read_text()
     assert "tiny/plain run0: timed 1/2" in log
     assert "reports/index.html" in log
@@ -37,7 +39,9 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
 def test_nothing_runs_again_for_nothing(project):
     """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times."""
     project.edit(
-        "workflow/rules/train.smk", "            attempt=train_attempt,", "            attempt=train_attempt,\n"
+        "workflow/rules/train.smk",
+        "            attempt=RULES.train_attempt,",
+        "            attempt=RULES.train_attempt,\n",
     )
     project.edit("workflow/rules/train.smk", "exec ", "exec  ")
     project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "# a comment\nSTEPS  =  1")

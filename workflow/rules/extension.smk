@@ -8,7 +8,7 @@ rule extension:
     log:
         "results/extension/build.log",
     priority: 2000  # before the first training, or the variants that wait for it would train apart from the others
-    threads: CORES
+    threads: RULES.machine.cores
     resources:
         quiet=QUIET,
     params:

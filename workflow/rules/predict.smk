@@ -8,18 +8,19 @@ rule predict:
     """
     input:
         config="results/{study}/{variant}/config.gpu.yaml",
-        extension=extension,
+        extension=RULES.extension,
     output:
         "results/{study}/{variant}/prediction/status.json",
     log:
         "results/{study}/{variant}/prediction/predict.log",
+    priority: priority_of_round(0) - 1
     threads: 1
     resources:
         quiet=QUIET,
     params:
-        config=prediction_digest("config"),
-        code=prediction_digest("code"),
-        versions=prediction_digest("versions"),
+        config=of_variant(PLAN.prediction_digests, "config"),
+        code=of_variant(PLAN.prediction_digests, "code"),
+        versions=of_variant(PLAN.prediction_digests, "versions"),
     shell:
         """
         export OMP_NUM_THREADS={threads} # several at once must not want all cores each

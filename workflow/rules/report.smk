@@ -1,5 +1,7 @@
 """From tables to pages and to the exit code."""
 
+import json
+
 from steptrace.baseline import path_of as baseline_path
 from steptrace.gates import baselines_of
 
@@ -19,10 +21,10 @@ BASELINES = [
 rule compare:
     input:
         study="results/{study}/study.json",
-        statuses=of_study(run_files("status.json")),
-        summaries=of_study(run_files("summary.json")),
-        equivalence=of_study(variant_files("equivalence/status.json")),
-        predictions=of_study(variant_files("prediction/status.json")),
+        statuses=of_study(RULES.run_files("status.json")),
+        summaries=of_study(RULES.run_files("summary.json")),
+        equivalence=of_study(RULES.variant_files("equivalence/status.json")),
+        predictions=of_study(RULES.variant_files("prediction/status.json")),
         baselines=BASELINES,
     output:
         "results/{study}/comparison.json",
@@ -32,7 +34,7 @@ rule compare:
         quiet=QUIET,
     params:
         code=PLAN.code(scripts=["compare.py"]),
-        gates=gates_of,
+        gates=RULES.gates,
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --gates {params.gates:q} \
@@ -43,7 +45,7 @@ rule compare:
 rule report:
     input:
         comparison="results/{study}/comparison.json",
-        summaries=of_study(run_files("summary.json")),
+        summaries=of_study(RULES.run_files("summary.json")),
     output:
         page="reports/{study}.html",
         notebook="reports/{study}.ipynb",  # executed: opens in Jupyter and runs again on results/
@@ -71,7 +73,7 @@ rule index:
         quiet=QUIET,
     params:
         code=REPORT_CODE,
-        standing=standing(),
+        standing=RULES.standing(),
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.standing} \

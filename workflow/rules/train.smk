@@ -1,7 +1,10 @@
 """The expensive part: trainings, one process each, supervised so that a failure is a result and stops nothing."""
 
-# Round k of all variants comes before round k+1, so that a machine that slows down slows all variants alike. Priorities
-# belong to rules, hence one rule per round.
+from steptrace.train.torchrun import launcher
+
+# Round k of all variants of all studies comes before round k+1, so that a machine that slows down slows all variants
+# alike, and after the first round come its analyses, the equivalence checks and the predictions: one of everything
+# before the second of anything. Priorities belong to rules, hence one rule per round.
 for round in range(PLAN.repeats):
 
     rule:
@@ -9,26 +12,26 @@ for round in range(PLAN.repeats):
             f"train_round{round}"
         input:
             config="results/{study}/{variant}/config.yaml",
-            extension=extension,
+            extension=RULES.extension,
         output:
             "results/{study}/{variant}/run{repeat}/status.json",
         log:
             "results/{study}/{variant}/run{repeat}/train.log",
         wildcard_constraints:
             repeat=str(round),
-        priority: 1000 - round
-        threads: threads_of_training
+        priority: priority_of_round(round)
+        threads: RULES.threads_of_training
         resources:
-            gpu=gpus_of_training,
-            quiet=quiet_of_training,
+            gpu=RULES.gpus_of_training,
+            quiet=RULES.quiet_of_training,
         params:
-            config=train_digest("config"),
-            code=train_digest("code"),
-            versions=train_digest("versions"),
-            attempt=train_attempt,
-            device=device,
-            ranks=ranks,
-            launcher=lambda wildcards: launcher(ranks(wildcards)),
+            config=of_variant(PLAN.train_digests, "config"),
+            code=of_variant(PLAN.train_digests, "code"),
+            versions=of_variant(PLAN.train_digests, "versions"),
+            attempt=RULES.train_attempt,
+            device=RULES.device,
+            ranks=RULES.ranks,
+            launcher=lambda wildcards: launcher(RULES.ranks(wildcards)),
         shell:
             """
             exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \
@@ -47,20 +50,21 @@ rule equivalence:
     """A variant's loss and gradient against the study's float64 reference. Not timed, so several may run at once."""
     input:
         config="results/{study}/{variant}/config.yaml",
-        reference=reference,
-        extension=extension,
+        reference=RULES.reference,
+        extension=RULES.extension,
     output:
         "results/{study}/{variant}/equivalence/status.json",
     log:
         "results/{study}/{variant}/equivalence/train.log",
+    priority: priority_of_round(0) - 1
     resources:
-        gpu=gpus_of_equivalence,
+        gpu=RULES.gpus_of_equivalence,
         quiet=QUIET,
     params:
-        config=equivalence_digest("config"),
-        code=equivalence_digest("code"),
-        versions=equivalence_digest("versions"),
-        attempt=equivalence_attempt,
+        config=of_variant(PLAN.equivalence_digests, "config"),
+        code=of_variant(PLAN.equivalence_digests, "code"),
+        versions=of_variant(PLAN.equivalence_digests, "versions"),
+        attempt=RULES.equivalence_attempt,
     shell:
         """
         exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \

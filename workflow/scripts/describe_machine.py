@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from steptrace.record import write_json
+from steptrace.files import write_json
 from steptrace.train.environment import collect_environment
 
 parser = argparse.ArgumentParser()

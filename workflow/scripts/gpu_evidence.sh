@@ -4,15 +4,18 @@
 # Call it again until it ends with exit code 0: what is done is not done again while the sources stay as they are, and
 # runs that ended are kept. Where a call's length is limited, MINUTES below the limit leaves time to collect.
 #
-#   STAGE=build|tests|sanitize|bench|counters|studies|collect    one stage alone, also if it is done (default: all of them)
+#   STAGE=build|tests|bench|studies|counters|sanitize|collect    one stage alone, also if it is done (default: all of them)
 #   MINUTES=N         no stage goes on after N minutes of a call; what there is by then is collected
+#   SIZES=small       a few steps of small batches and benchmarks, results below build/small: tries all of it in minutes
 #   REHEARSE=1        the same at scale cpu, results below build/rehearsal: tries the script where there is no GPU
+#   TESTS=EXPRESSION  the GPU tests by mark (default: gpu); "gpu and not gpu_values" where a device computes nothing
 #   PYTHON=...        the interpreter (default: .venv/bin/python if it is there, else python3). Nothing is installed.
 #   REPEATS=N         runs per variant (default: as config/workflow.yaml says)
-#   STUDIES="a b:1"   default: every study of config/study, the ones that others refer to first. NAME:N is N runs per
-#                     variant of that study. Those that need more GPUs than there are, are left out.
+#   STUDIES="a,b:1 c" one after the other; of a,b each round of both comes before the next of either. :N is N runs per
+#                     variant. Default: the studies that others refer to, with one run and then with all; then each of
+#                     the others. Those that need more GPUs than there are, are left out.
 #   COMMIT=...        what the results are of, where the sources are no git checkout
-#   ARCHIVE=FILE      also pack the collected folder into FILE (.tar.gz), anew after each study
+#   ARCHIVE=FILE      also pack the collected folder into FILE (.tar.gz), anew after each stage and each study
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
@@ -22,20 +25,22 @@ python=${PYTHON:-$([ -x .venv/bin/python ] && echo "$root/.venv/bin/python" || e
 more=$(tr : '\n' <<<"${PYTHONPATH:-}" | sed '/^$/d' | xargs -rd '\n' realpath -m | paste -sd:)
 export PYTHONPATH="$root/src:$root/ext/giou/python${more:+:$more}"
 stage=${STAGE:-all}
-[[ " all build tests sanitize bench counters studies collect " == *" $stage "* ]] || { echo "there is no stage $stage" >&2; exit 2; }
-read -r -a wanted <<<"$(tr -d '[]' <<<"${STUDIES:-}" | tr , ' ')"
+[[ " all build tests bench studies counters sanitize collect " == *" $stage "* ]] || { echo "there is no stage $stage" >&2; exit 2; }
+[ "${SIZES:-small}" = small ] || { echo "there are no sizes $SIZES: give SIZES=small or none" >&2; exit 2; }
+read -r -a wanted <<<"${STUDIES:-}"
 commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
 if [ -n "${REHEARSE:-}" ]; then
   scale=cpu device=cpu cuda=auto work="$root/build/rehearsal"
 else
-  scale=gpu device=cuda cuda=on work="$root"
+  scale=gpu device=cuda cuda=on work="$root${SIZES:+/build/$SIZES}"
   "$python" -c 'import torch; raise SystemExit(None if torch.cuda.is_available() else "no CUDA device: REHEARSE=1 tries the script without")' || exit 2
 fi
 logs=$work/results/evidence
 mkdir -p "$logs"
+[ -z "${SIZES:-}" ] || "$python" workflow/scripts/small_studies.py config/study "$work/config/study" || exit 2
 export STEPTRACE_GIOU_LIBRARY=${STEPTRACE_GIOU_LIBRARY:-$work/results/extension}
 "$python" workflow/scripts/describe_machine.py "$logs/machine.json" --device "$device" || exit 2
-deadline=$((SECONDS + ${MINUTES:-1440} * 60))
+deadline=$((SECONDS + $(awk "BEGIN { printf \"%d\", ${MINUTES:-1440} * 60 }")))
 # What is built lies among the sources.
 sources=$(find src ext bench tests workflow config \( -name __pycache__ -o -name build -o -name '*.egg-info' \) -prune \
   -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
@@ -49,8 +54,17 @@ unfinished() {
 }
 
 collect() {
-  "$python" workflow/scripts/collect_evidence.py "$work" --scale "$scale" --out "$work/reports/reference" \
-    --commit "$commit" --command "make gpu-evidence${REHEARSE:+ REHEARSE=1}" ${ARCHIVE:+--archive "$ARCHIVE"} || failed collect
+  "$python" workflow/scripts/evidence.py collect "$work" --scale "$scale" --out "$work/reports/reference" \
+    --origin "by \`make gpu-evidence${REHEARSE:+ REHEARSE=1}${SIZES:+ SIZES=$SIZES}\`, commit \`$commit\`" \
+    ${ARCHIVE:+--archive "$ARCHIVE"} || failed collect
+}
+
+# What a study that was cut off has to show; a moment where none was.
+partial() { (cd "$work" && "$python" "$root/workflow/scripts/partial.py") || failed "partial comparison"; }
+
+# There is an archive of everything up to here, whatever comes. A call that has reached its limit collects once, at its end.
+after() {
+  [ -z "${ARCHIVE:-}" ] || [ -n "$limited" ] || collect
 }
 
 # Told to stop, it stops what runs and keeps what there is. In the background, since a trap waits for what is not.
@@ -58,6 +72,7 @@ stopped() {
   trap '' TERM INT HUP
   [ -z "$running" ] || { kill -INT "$running"; wait "$running"; }
   echo "gpu-evidence: stopped; what there is, is collected" >&2
+  partial
   collect
   exit 1
 }
@@ -87,9 +102,14 @@ once() {
     return 0
   fi
   "$2" || ended=$?
-  [ "$SECONDS" -lt "$deadline" ] || [ "$ended" = 0 ] || { unfinished "$1"; return 0; }
-  [ "$ended" = 0 ] || failed "$1"
-  printf '%s\n%s\n' "$sources" "$ended" >"$done"
+  echo "gpu-evidence: $1 ended after $SECONDS s of this call" >&2
+  if [ "$SECONDS" -ge "$deadline" ] && [ "$ended" != 0 ]; then
+    unfinished "$1"
+  else
+    [ "$ended" = 0 ] || failed "$1"
+    printf '%s\n%s\n' "$sources" "$ended" >"$done"
+  fi
+  after
 }
 
 build() { within 300 "$python" -m steptrace_giou.build --out "$work/results/extension" --cuda "$cuda"; }
@@ -98,7 +118,7 @@ tests() {
   # Only the files with such tests: the others may import what a node does not have.
   local files
   mapfile -t files < <(grep -rlE 'mark\.gpu' tests --include='test_*.py' | sort)
-  within 400 "$python" -m pytest -p no:cacheprovider -q -m gpu "${files[@]}" > >(tee "$logs/tests.txt") 2>&1
+  within 400 "$python" -m pytest -p no:cacheprovider -q -m "${TESTS:-gpu}" "${files[@]}" > >(tee "$logs/tests.txt") 2>&1
 }
 
 sanitize() {
@@ -122,7 +142,7 @@ sanitize() {
 bench() {
   local dtype ended=0 small=(--sizes 1024x256) large=(--sizes 4096x256 16384x256 65536x256 --cold)
   large+=(--only padding compiled kernel kernel_conditional fused triton)
-  if [ -n "${REHEARSE:-}" ]; then
+  if [ -n "${REHEARSE:-}${SIZES:-}" ]; then
     small=(--sizes 8x64 --only loop padding fused --repeats 3 --sample-ms 1) large=("${small[@]}" --cold)
   fi
   for dtype in float32 bfloat16; do
@@ -149,30 +169,29 @@ counters() {
   return 0
 }
 
-# Study by study, so that an interrupted call leaves whole ones; the last call joins them in one index and verdict.
+# Entry by entry, so that a call that is cut off leaves whole studies; of the one it was in, what there is.
 studies() {
-  local entry names repeats joint ended
-  mapfile -t chosen < <("$python" workflow/scripts/evidence_studies.py "$work" --scale "$scale" --studies "${wanted[@]}" \
+  local entry names repeats ended
+  mapfile -t chosen < <("$python" workflow/scripts/evidence.py studies "$work" --scale "$scale" --studies "${wanted[@]}" \
     2> >(tee "$logs/left_out.txt" >&2))
   [ -n "${chosen[*]}" ] || { failed studies; return; }
-  joint=$(IFS=,; echo "${chosen[*]}")
-  [[ $joint == *:* ]] || chosen+=("$joint")
   for entry in "${chosen[@]}"; do
     names=${entry%%:*} repeats=${REPEATS:-} ended=0
     [[ $entry != *:* ]] || repeats=${entry##*:}
     within 86400 "$python" -m snakemake --cores all --directory "$work" --snakefile "$root/Snakefile" \
       --config "studies=[$names]" "scale=$scale" ${repeats:+"repeats=$repeats"} || ended=$?
-    [ "$SECONDS" -lt "$deadline" ] || [ "$ended" = 0 ] || { unfinished "study $names"; return; }
+    echo "gpu-evidence: $entry ended after $SECONDS s of this call" >&2
+    [ "$SECONDS" -lt "$deadline" ] || [ "$ended" = 0 ] || { unfinished "study $names"; partial; after; return; }
     [ "$ended" = 0 ] || failed "study $names"
-    [ -z "${ARCHIVE:-}" ] || collect
+    after
   done
 }
 
 once build build
 once tests tests
-once sanitize sanitize
 once bench bench
-once counters counters
 if [ "$stage" = all ] || [ "$stage" = studies ]; then studies; fi  # Snakemake knows what is done
-if [ "$stage" = all ] || [ "$stage" = collect ] || [ -n "${ARCHIVE:-}" ]; then collect; fi
+once counters counters
+once sanitize sanitize
+if [ -n "$limited" ] || [ "$stage" = collect ] || { [ "$stage" = all ] && [ -z "${ARCHIVE:-}" ]; }; then collect; fi
 exit "$status"

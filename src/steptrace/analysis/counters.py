@@ -14,7 +14,7 @@ import pandas as pd
 from isal import igzip
 
 from steptrace.analysis.common.analysis import Analysis
-from steptrace.record import replace_atomically
+from steptrace.files import replace_atomically
 from steptrace.trace.events import ns_to_us
 from steptrace.trace.stream import EventStream
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from steptrace.errors import SteptraceError
-from steptrace.record import replace_atomically
+from steptrace.files import replace_atomically
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -9,7 +9,7 @@ from steptrace import baseline
 from steptrace.commands.numbers import ratio
 from steptrace.commands.tables import columns
 from steptrace.errors import ConfigError, RecordError
-from steptrace.record import read_json
+from steptrace.files import read_json
 
 EXIT_SLOWER: Final = 1
 

@@ -20,8 +20,9 @@ from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
 from steptrace.errors import ConfigError, TrainError
+from steptrace.files import read_json
 from steptrace.memory_record import read_memory
-from steptrace.record import read_json, read_status
+from steptrace.record import read_status
 
 EXIT_NOTHING_FITS: Final = 1
 _FILE: Final = "batches.json"

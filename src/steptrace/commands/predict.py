@@ -21,8 +21,8 @@ from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.errors import ConfigError, PredictError, SteptraceError
+from steptrace.files import read_json
 from steptrace.gates import described, over_budget
-from steptrace.record import read_json
 
 EXIT_OVER_BUDGET: Final = 1
 #: A prediction takes a few seconds and some hundred MB, most of it to import torch.

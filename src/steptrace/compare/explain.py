@@ -24,7 +24,8 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.summary import Section, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_json, read_status
+from steptrace.files import read_json
+from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_status
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
 EQUIVALENCE_FILE: Final = "equivalence.json"

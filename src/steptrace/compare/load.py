@@ -1,7 +1,7 @@
 """A study's folder as it lies on the disk, whatever of it is there.
 
 A run that failed, never ran or left damaged files is a run without measurements that says why; only a study whose
-study.json cannot be read is an error.
+study.json cannot be read is an error. In a partial comparison a run that has not run yet is left out instead.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from steptrace.documents.base import read
 from steptrace.documents.comparison import ProcessError
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
+from steptrace.files import read_json
 from steptrace.record import (
     SECTIONS_FILE,
     STATUS_FILE,
     RunRecord,
     Status,
-    read_json,
     read_run,
     read_sections,
     read_status,
@@ -32,6 +32,8 @@ from steptrace.stats import Nanoseconds, RunTimes, run_times
 
 STUDY_FILE: Final = "study.json"
 SUMMARY_FILE: Final = "summary.json"
+#: A summary made for a partial comparison, before the workflow came to make the run's own.
+PARTIAL_SUMMARY_FILE: Final = "summary.partial.json"
 NOT_RUN: Final = "not run"
 RunStatus = Literal["ok", "failed", "oom", "killed", "not run"]
 
@@ -99,7 +101,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was expanded, with what its runs left behind."""
+    """A study as it was expanded, with what its runs left behind; `planned_runs` is how many runs there will be."""
 
     name: str
     title: str
@@ -108,10 +110,19 @@ class Study:
     baseline: str
     scale: str
     variants: tuple[Variant, ...]
+    planned_runs: int
 
 
-def load_study(study_dir: Path) -> Study:
-    """Read `results/<study>/`; `RecordError` if its study.json is missing or lacks something."""
+def load_study(study_dir: Path, *, partial: bool = False) -> Study:
+    """Read `results/<study>/`.
+
+    Args:
+        study_dir: the study's folder.
+        partial: leave out runs that have not run yet, and take summaries made for a partial comparison.
+
+    Raises:
+        RecordError: its study.json is missing or lacks something.
+    """
     document = read_json(study_dir / STUDY_FILE)
     try:
         return Study(
@@ -121,7 +132,10 @@ def load_study(study_dir: Path) -> Study:
             text=document.get("text") or "",
             baseline=document["baseline"],
             scale=document["scale"],
-            variants=tuple(_load_variant(study_dir, document, entry) for entry in document["variants"]),
+            variants=tuple(
+                _load_variant(study_dir, document, entry, partial=partial) for entry in document["variants"]
+            ),
+            planned_runs=len(document["variants"]) * document["repeats"],
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(
@@ -132,9 +146,10 @@ def load_study(study_dir: Path) -> Study:
         ) from error
 
 
-def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, Any]) -> Variant:
+def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, Any], *, partial: bool) -> Variant:
     path = study_dir / entry["name"]
     digest = entry.get("digest")
+    runs = [load_run(path / f"run{k}", k, digest, partial=partial) for k in range(document["repeats"])]
     return Variant(
         name=entry["name"],
         hypothesis=entry.get("hypothesis") or None,
@@ -142,11 +157,11 @@ def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, An
         baseline=entry.get("baseline") or document["baseline"],
         digest=digest,
         path=path,
-        runs=tuple(load_run(path / f"run{repeat}", repeat, digest) for repeat in range(document["repeats"])),
+        runs=tuple(run for run in runs if not partial or run.status != NOT_RUN),
     )
 
 
-def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
+def load_run(run_dir: Path, repeat: int, digest: str | None, *, partial: bool = False) -> Run:
     """Read a run's folder; a run recorded under another configuration (`digest`) counts as not run."""
     if not (run_dir / STATUS_FILE).exists():
         return Run(repeat, run_dir, NOT_RUN, error_without_process(NOT_RUN, None))
@@ -167,7 +182,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
     began = _moment(status.started_at)
     ended = None if began is None else began + timedelta(seconds=status.wall_s)
     run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, began, ended)
-    return _with_summary(run, measured)
+    return _with_summary(run, measured, partial=partial)
 
 
 def error_of(status: Status) -> ProcessError:
@@ -216,12 +231,15 @@ def _load_measured(run_dir: Path) -> Measured:
     )
 
 
-def _with_summary(run: Run, measured: Measured) -> Run:
+def _with_summary(run: Run, measured: Measured, *, partial: bool) -> Run:
     """The run with the summary of its trace, or with a warning: step times count without it too."""
     summary: Summary | None = None
     reason = None
+    path = run.path / SUMMARY_FILE
+    if partial and not path.is_file():
+        path = path.with_name(PARTIAL_SUMMARY_FILE)
     try:
-        summary = read(run.path / SUMMARY_FILE, Summary)
+        summary = read(path, Summary)
     except RecordError as error:
         reason = error.what
     if summary is None or not summary.traces:

@@ -19,22 +19,27 @@ from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
 from steptrace.compare.trace_findings import trace_findings
 from steptrace.compare.waterfall import waterfall
 from steptrace.compare.whatif import predicted_step, sync_prices
-from steptrace.documents.comparison import Comparison, Environment, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, Environment, Partial, RunResult, VariantResult
 
 COMPARISON_FILE: Final = "comparison.json"
 SCHEMA_VERSION: Final = 1
 
 
-def compare(study_dir: Path) -> Comparison:
+def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
     """Compare the variants of a study by what lies in `results/<study>/`.
 
     Runs that failed or are missing are told of, not left out. The same files give the same result. `findings` is
     empty: `steptrace.findings.with_findings` fills it.
 
+    Args:
+        study_dir: the study's folder.
+        partial: compare what exists while runs are still to come: those are left out, and `partial` of the result
+            says how many of the planned ones are in it. It is null in a comparison of the whole study.
+
     Raises:
         RecordError: the folder has no readable study.json.
     """
-    study = load_study(study_dir)
+    study = load_study(study_dir, partial=partial)
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     variants = _variants(study, timings)
@@ -46,6 +51,7 @@ def compare(study_dir: Path) -> Comparison:
         text=study.text,
         baseline=study.baseline,
         scale=study.scale,
+        partial=Partial(runs=sum(len(v.runs) for v in study.variants), planned=study.planned_runs) if partial else None,
         environment=None if first is None else Environment(**asdict(first.record.environment)),
         environments_differ=tuple(_environments_differ(study)),
         method=method,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from steptrace.errors import RecordError
-from steptrace.record import write_json
+from steptrace.files import write_json
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

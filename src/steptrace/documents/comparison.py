@@ -324,7 +324,9 @@ class Tolerance(Document, frozen=True):
     """The largest relative errors that count as the same answer."""
 
     loss: Annotated[float, field("Of the loss.")]
-    gradient: Annotated[float, field("Of the gradient.")]
+    gradient: Annotated[float, field("Of the loss's gradient by the predictions.")]
+    predictions: Annotated[float | None, field("Of the network's output.")] = None
+    parameters: Annotated[float | None, field("Of the gradient by the parameters.")] = None
 
 
 class Equivalence(Document, frozen=True):
@@ -469,6 +471,13 @@ class GateOutcome(Document, frozen=True):
     text: Annotated[str, field("A sentence if it is not held.")]
 
 
+class Partial(Document, frozen=True):
+    """How far a study that was cut off has come."""
+
+    runs: Annotated[int, field("Runs that this comparison is of.")]
+    planned: Annotated[int, field("Runs of the whole study.")]
+
+
 class Comparison(Document, frozen=True):
     """The content of comparison.json."""
 
@@ -479,6 +488,7 @@ class Comparison(Document, frozen=True):
     text: Annotated[str, field("What it is about.")]
     baseline: Annotated[str, field("The study's baseline.")]
     scale: Annotated[str, field("Scale that it ran at.")]
+    partial: Annotated[Partial | None, field("Of a study that is not done: how much of it this is.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
     environments_differ: Annotated[tuple[str, ...], field("Keys that are not the same in all runs.")]
     method: Method

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
+from steptrace.files import write_json
 from steptrace.predict.drive import predict_callable, predict_config
-from steptrace.record import write_json
 
 #: The name of what is written.
 PREDICTION_FILE = "prediction.json"

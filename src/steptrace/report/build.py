@@ -83,6 +83,7 @@ def load_study(path: Path | str) -> Study:
         findings=tuple(finding(item) for item in raw.get("findings") or ()),
         gates=tuple(_gate(item) for item in raw.get("gates") or ()),
         parts_kind=parts_kind,
+        partial=(partial["runs"], partial["planned"]) if (partial := raw.get("partial")) else None,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from steptrace.errors import RecordError
-from steptrace.record import read_json
+from steptrace.files import read_json
 from steptrace.report import format as fmt
 from steptrace.report.definitions import Definition
 from steptrace.report.draw.communication import communication_bars

@@ -29,6 +29,7 @@ def _study_entry(study: Study) -> IndexEntry:
         machine=html.machine(study),
         problems=_problems(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
+        + (f", {study.partial[1] - study.partial[0]} not run yet" if study.partial else "")
         + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
     )
 
@@ -38,7 +39,8 @@ def _problems(study: Study) -> tuple[str, ...]:
     answers = {variant.equivalence.status for variant in study.variants}
     whole = all(variant.status == "ok" and variant.runs_ok == len(variant.runs) for variant in study.variants)
     found = {
-        "incomplete": not whole,
+        "partial": study.partial is not None,
+        "incomplete": not whole and study.partial is None,
         "gates broken": headline.broken_gates(study) > 0,
         "answer differs": "differs" in answers,
         "answer not checked": "failed" in answers,

@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any, Final
 
 from steptrace.errors import RecordError
-from steptrace.record import read_json
+from steptrace.files import read_json
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve

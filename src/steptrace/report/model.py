@@ -226,6 +226,8 @@ class Study:
     findings: tuple[Finding, ...]
     gates: tuple[Gate, ...]
     parts_kind: str | None
+    #: Runs in a comparison made before all had run, and how many were planned; None for a whole one.
+    partial: tuple[int, int] | None = None
 
     @property
     def measured(self) -> tuple[Variant, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from steptrace.errors import RecordError
-from steptrace.record import read_json
+from steptrace.files import read_json
 from steptrace.report import definitions as defs
 from steptrace.report.draw.timeline import MOST_POINTED, timeline_figure
 from steptrace.report.markup import Html, render

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from steptrace.errors import ConfigError, TraceError
-from steptrace.record import replace_atomically
+from steptrace.files import replace_atomically
 from steptrace.trace.columns import Ints
 from steptrace.trace.excerpt_index import CALL, FRAME, MEMORY, SPAN, EventIndex, read_index
 from steptrace.trace.excerpt_select import Selection, Window, select

@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from torch.profiler import ProfilerActivity, profile
 
 from steptrace.errors import SteptraceError, TrainError
-from steptrace.record import write_json
+from steptrace.files import write_json
 from steptrace.train.loop import synchronize, train_step
 from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.out_of_memory import status_bytes

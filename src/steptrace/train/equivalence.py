@@ -40,7 +40,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from steptrace.errors import SteptraceError, TrainError
-from steptrace.record import write_json
+from steptrace.files import write_json
 from steptrace.train.answers import reference_answer, variant_answer, vector
 from steptrace.train.arrangement import arranged
 from steptrace.train.devices import acquire

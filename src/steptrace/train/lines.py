@@ -21,7 +21,7 @@ from torch.profiler.python_tracer import _prefix_regex
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import steptrace
-from steptrace.record import replace_atomically, write_json
+from steptrace.files import replace_atomically, write_json
 from steptrace.schema import OP_LINES, validate
 from steptrace.train.loop import Training, train_step
 

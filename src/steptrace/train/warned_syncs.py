@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.record import WARNED_SYNCS_FILE, write_json
+from steptrace.files import write_json
+from steptrace.record import WARNED_SYNCS_FILE
 from steptrace.train.lines import OpLine, OpLineRecorder, Site, calling_site, trace_file_name
 from steptrace.train.loop import Training, synchronize, train_step
 

@@ -29,7 +29,7 @@ if mode == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 if mode == "oom":
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")
-if mode == "slow":
+if mode == "slow" or (mode == "slow after the first round" and options.repeat > 0):
     Path("pid.txt").write_text(str(os.getpid()))
     time.sleep(60)
 if mode == "half a second":

@@ -11,6 +11,8 @@ start = time.monotonic()
 with Path("runs.txt").open("a") as file:
     file.write(f"{name} {' '.join(given)}\n")
 document = {"by": name}
+if name == "analyze_run":
+    Path(given[0], "tables").mkdir(exist_ok=True)
 if name == "compare":
     study = json.loads(Path(given[0], "study.json").read_text())
     document = {"study": study["name"], "scale": study["scale"], "variants": []}

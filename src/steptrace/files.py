@@ -1,0 +1,61 @@
+"""Files that are there whole or not at all, and JSON with equal bytes for equal values.
+
+A file is written beside its place and then renamed, so that a killed process leaves the old file or the new one.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from steptrace.errors import RecordError
+
+#: In indented JSON; a text holds no line break, so this cannot be found inside one.
+_LIST_OF_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[-+.,\deE\s]*?)\n\s*\]")
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write `value` as indented UTF-8 JSON in one step: equal values give equal bytes, keys keep their order.
+
+    A list of numbers stands on one line, so that a series takes no line a value.
+    NaN and infinity are refused (`RecordError`): they are no JSON, and a thing not measured is None.
+    """
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = _LIST_OF_NUMBERS.sub(_on_one_line, text)
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"value cannot be written as JSON ({error})", where=path, expected="plain data") from error
+    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in `path`; `RecordError` if the file is missing or is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise missing_file(path) from error
+    except (OSError, ValueError) as error:
+        raise RecordError(f"file is not readable JSON ({error})", where=path) from error
+
+
+def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it to `path`. The folder is made if missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return f"[{' '.join(found[1].split())}]"
+
+
+def missing_file(path: Path) -> RecordError:
+    """What to raise where a run's file is not there."""
+    return RecordError("file is missing", where=path, next_step="run the study, or look at its status.json for why")

@@ -1,0 +1,71 @@
+"""The pages of studies that are not done: what exists, compared and marked as partial.
+
+May be called at any moment, also while the workflow runs and after it was killed. No rule takes anything of it for
+done: the comparison and the summaries have names of their own, and an earlier comparison.json, which is no longer of
+what lies there, is removed, so that the next call of the workflow makes it and the page anew.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from steptrace.compare import compare
+from steptrace.compare.load import PARTIAL_SUMMARY_FILE, SUMMARY_FILE
+from steptrace.documents.base import write
+from steptrace.errors import RecordError
+from steptrace.findings import with_findings
+from steptrace.record import STATUS_FILE, read_status
+from steptrace.report.notebook import render_index, render_study
+from steptrace.run_summary import summarize_run
+from steptrace.standing import PARTIAL, WHOLE, comparisons_with_pages, is_whole, planned_runs, study_folders
+
+
+def write_partial_pages(results: Path, pages: Path) -> list[Path]:
+    """Compare what there is of every study that has begun and is not done; write its page, and the index.
+
+    Args:
+        results: the workflow's results/.
+        pages: its reports/.
+
+    Returns:
+        The pages written; empty if no study is between its first run and its end.
+    """
+    begun = {
+        study: [run for run in planned_runs(study) if (run / STATUS_FILE).is_file()]
+        for study in study_folders(results)
+        if not is_whole(study)
+    }
+    begun = {study: runs for study, runs in begun.items() if runs}
+    _summarize([run for runs in begun.values() for run in runs])
+    written = []
+    for study in begun:
+        partial = write(study / PARTIAL, with_findings(compare(study, partial=True)))
+        (study / WHOLE).unlink(missing_ok=True)
+        written.append(pages / f"{study.name}.html")
+        render_study(partial, written[-1])
+    if written:
+        traces = sorted(results.glob("traces/*/summary.json"))
+        written.append(pages / "index.html")
+        render_index(comparisons_with_pages(results, pages), written[-1], traces)
+    return written
+
+
+def _summarize(runs: Sequence[Path]) -> None:
+    """Make the summaries that the workflow has not come to make, several at once."""
+    missing = [run for run in runs if _needs_summary(run)]
+    if missing:
+        workers = min(len(missing), os.cpu_count() or 1)
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            list(pool.map(summarize_run, missing, [run / PARTIAL_SUMMARY_FILE for run in missing]))
+
+
+def _needs_summary(run: Path) -> bool:
+    status = run / STATUS_FILE
+    try:
+        ended_well = read_status(run).status == "ok"
+    except RecordError:
+        return False
+    made = [run / name for name in (SUMMARY_FILE, PARTIAL_SUMMARY_FILE)]
+    return ended_well and not any(f.is_file() and f.stat().st_mtime >= status.stat().st_mtime for f in made)

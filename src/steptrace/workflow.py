@@ -1,0 +1,205 @@
+"""What the Snakefile's rules ask for: which files, how much of the machine, and what makes a rule run again.
+
+`Rules` holds one workflow's plan and the machine it is to run on; its methods that take `wildcards` are the rules'
+input, params and resources functions. Paths are relative to the working directory, as Snakemake's are.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from steptrace.config.digest import versions
+from steptrace.config.plan import Plan
+from steptrace.standing import comparisons_with_pages
+from steptrace.verdict import ending
+
+RESULTS: Final = Path("results")
+PAGES: Final = Path("reports")
+#: Held by a workflow that is at work.
+LOCK: Final = RESULTS / ".cache" / "running.lock"
+VERDICT: Final = RESULTS / "verdict.json"
+INDEX: Final = PAGES / "index.html"
+#: A loss from here is made of the extension's operators.
+OPERATORS: Final = "steptrace.workloads.giou_kernels."
+#: Room below a round's trainings for what belongs to the round, above the next one's.
+_FIRST_ROUND: Final = 1000
+
+
+class Wildcards(Protocol):
+    """What Snakemake matched: one study's variant, and the repeat where a rule is about a run."""
+
+    study: str
+    variant: str
+    repeat: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the jobs may use. `local` is False where they are sent to a cluster, and then nothing is known of it."""
+
+    local: bool
+    cores: int
+    gpus: int
+
+    @property
+    def quiet(self) -> int:
+        """How much of the resource `quiet` there is: a training takes one where several run, the rest all."""
+        return self.gpus if self.local and self.gpus > 1 else 0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The plan and the machine, as the rules see them."""
+
+    plan: Plan
+    machine: Machine
+
+    # Files.
+    def run_files(self, name: str) -> list[str]:
+        """A file of every repeat of every variant."""
+        return [f"results/{s}/{v}/run{k}/{name}" for s, v in self.plan.pairs for k in range(self.plan.repeats)]
+
+    def variant_files(self, name: str) -> list[str]:
+        """A file of every variant."""
+        return [f"results/{study}/{variant}/{name}" for study, variant in self.plan.pairs]
+
+    @cached_property
+    def status_files(self) -> list[str]:
+        """The status of everything that is run under a supervisor."""
+        checks = [self.variant_files(f"{check}/status.json") for check in ("equivalence", "prediction")]
+        return [*self.run_files("status.json"), *checks[0], *checks[1]]
+
+    def standing(self) -> list[str]:
+        """Comparisons of studies that do not run now but whose pages are there: they stay in the index."""
+        found = comparisons_with_pages(RESULTS, PAGES)
+        return [str(path) for path in found if path.parent.name not in self.plan.studies]
+
+    def reference(self, wildcards: Wildcards) -> str:
+        """The configuration of the float64 reference that a variant is held against."""
+        return f"results/{wildcards.study}/{self.plan.variant(wildcards.study, wildcards.variant).reference}"
+
+    def extension(self, wildcards: Wildcards) -> str | list[str]:
+        """What a variant has to wait for: the extension's status if its loss comes from there, whatever it is."""
+        target = self._config(wildcards)["loss"]["_target_"]
+        return "results/extension/status.json" if target.startswith(OPERATORS) else []
+
+    # What makes a rule run again besides its input.
+    def gates(self, wildcards: Wildcards) -> str:
+        """The gates of one study, in the form of `gates:`, as JSON."""
+        gates = self.plan.settings.gates
+        return json.dumps({wildcards.study: gates[wildcards.study]} if wildcards.study in gates else {})
+
+    def train_attempt(self, wildcards: Wildcards) -> int:
+        """Which attempt at a run the coming one would be."""
+        digests = self.plan.train_digests(wildcards.study, wildcards.variant)
+        return self.plan.attempt(wildcards.study, wildcards.variant, f"run{wildcards.repeat}", digests)
+
+    def equivalence_attempt(self, wildcards: Wildcards) -> int:
+        """Which attempt at the check of the answer the coming one would be."""
+        digests = self.plan.equivalence_digests(wildcards.study, wildcards.variant)
+        return self.plan.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
+
+    # How much of the machine.
+    def device(self, wildcards: Wildcards) -> str:
+        """`cpu` or `cuda`."""
+        return str(self._config(wildcards)["device"])
+
+    def ranks(self, wildcards: Wildcards) -> int:
+        """The processes that a training consists of."""
+        return int(self._config(wildcards)["distributed"]["world_size"])
+
+    def gpus_of_training(self, wildcards: Wildcards) -> int:
+        """One for each rank. With fewer here it is started all the same: it fails, saying so, and the others go on."""
+        if self.device(wildcards) != "cuda":
+            return 0
+        ranks = self.ranks(wildcards)
+        return min(ranks, max(self.machine.gpus, 1)) if self.machine.local else ranks
+
+    def gpus_of_equivalence(self, wildcards: Wildcards) -> int:
+        """On a cluster one where the variant trains on one.
+
+        On this machine the check takes the GPU itself, for as long as the variant computes on it: the float64 reference
+        is the longer part, and runs on the CPU.
+        """
+        return 1 if self.device(wildcards) == "cuda" and not self.machine.local else 0
+
+    def threads_of_training(self, wildcards: Wildcards) -> int:
+        """All cores for a training on a CPU, its share for one on a GPU; on a cluster what it is asked for."""
+        if not self.machine.local:
+            # Per rank: the loader's workers, the training and the autograd thread.
+            return self.ranks(wildcards) * (int(self._config(wildcards)["data"]["num_workers"]) + 2)
+        if self.device(wildcards) != "cuda":
+            return self.machine.cores
+        return max(1, self.machine.cores // max(self.machine.gpus, 1) * self.gpus_of_training(wildcards))
+
+    def quiet_of_training(self, wildcards: Wildcards) -> int:
+        """All of it for a training on the CPU, else one for each GPU."""
+        if self.device(wildcards) != "cuda":
+            return self.machine.quiet
+        return min(self.machine.quiet, self.gpus_of_training(wildcards))
+
+    def no_gpu_for_any(self) -> bool:
+        """Whether every variant trains on a GPU and there is none."""
+        devices = {self.plan.variant(*pair).config["device"] for pair in self.plan.pairs}
+        return self.machine.local and not self.machine.gpus and devices == {"cuda"}
+
+    def last_words(self, started: float) -> list[str]:
+        """What a run that failed says at its very end.
+
+        Args:
+            started: when it began, in seconds of `time.time`.
+        """
+        missing = [file for file in self.status_files if not Path(file).exists()]
+        words = [f"{len(missing)} runs were not finished, among them {Path(missing[0]).parent}"] if missing else []
+        if gates := broken_gates(started):
+            return [*words, gates]  # it names the page, and the same command again would break them again
+        words += [f"report: {INDEX.resolve()}"] if INDEX.exists() else []
+        return [*words, "the same command again runs only what failed or is missing"]
+
+    def _config(self, wildcards: Wildcards) -> dict[str, Any]:
+        return self.plan.variant(wildcards.study, wildcards.variant).config
+
+
+def of_study(files: Iterable[str]) -> Callable[[Wildcards], list[str]]:
+    """An input function: those of `files` that belong to the study."""
+    return lambda wildcards: [file for file in files if file.startswith(f"results/{wildcards.study}/")]
+
+
+def of_variant(look_up: Callable[[str, str], dict[str, str]], kind: str) -> Callable[[Wildcards], str]:
+    """A params function: one of a variant's digests, such as `of_variant(plan.train_digests, "config")`."""
+    return lambda wildcards: look_up(wildcards.study, wildcards.variant)[kind]
+
+
+def names(known: Iterable[object]) -> str:
+    """A wildcard constraint that matches these names and no other."""
+    return "|".join(re.escape(str(name)) for name in known) or "(?!)"
+
+
+def priority_of_round(round_: int) -> int:
+    """Of the trainings of a round; what else belongs to it comes one below, which is above the next round."""
+    return _FIRST_ROUND - 2 * round_
+
+
+def extension_digests(folder: Path) -> dict[str, str]:
+    """Every byte of the extension's sources, and torch's version. The loader asks for a library of these very bytes."""
+    total = hashlib.sha256()
+    sources: Sequence[Path] = [*folder.glob("csrc/*"), *folder.glob("python/steptrace_giou/*.py")]
+    for path in sorted(sources):
+        total.update(b"%b\0%b\0" % (path.name.encode(), path.read_bytes()))
+    return {"config": versions(["torch"])["torch"], "code": total.hexdigest()[:16]}
+
+
+def broken_gates(started: float) -> str | None:
+    """What to say where all went well but for gates; None if this run has not come to judge them, or more is wrong."""
+    try:
+        if (RESULTS / "enforce.log").stat().st_mtime < started:
+            return None
+        verdict = json.loads(VERDICT.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return ending(verdict, Path.cwd())
