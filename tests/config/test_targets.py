@@ -283,7 +283,6 @@ def own(plan_of: Callable[..., Plan], copy: Path) -> Callable[[str], Plan]:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has checked nothing yet."""
     monkeypatch.setattr(targets, "_checked", {})
-    targets._state.cache_clear()
 
 
 def test_planning_again_imports_nothing(own: Callable[[str], Plan], monkeypatch: pytest.MonkeyPatch) -> None:
