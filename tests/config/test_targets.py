@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,7 @@ def wrapped(): ...
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("python_path")
     (folder / "mine.py").write_text(MINE)
     (folder / "lazy.py").write_text(
@@ -85,7 +85,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "others").mkdir()
     (folder / "others" / "__init__.py").write_text("from .deep import Base, Far\n")
     (folder / "others" / "deep.py").write_text("class Base:\n    def __init__(self, base): ...\nclass Far(Base): ...\n")
-    return folder
+    yield folder
+    for name in ("mine", "lazy", "others", "others.deep"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -283,7 +285,6 @@ def own(plan_of: Callable[..., Plan], copy: Path) -> Callable[[str], Plan]:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has checked nothing yet."""
     monkeypatch.setattr(targets, "_checked", {})
-    targets._state.cache_clear()
 
 
 def test_planning_again_imports_nothing(own: Callable[[str], Plan], monkeypatch: pytest.MonkeyPatch) -> None:

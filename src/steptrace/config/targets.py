@@ -5,13 +5,13 @@ Python itself is asked, before anything is trained. Importing takes seconds and 
 disk. A mistake is never remembered: each one that is reported was looked at just now.
 """
 
+import functools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -128,7 +128,8 @@ def check_calls(calls: Iterable[Placed], *, cache: Path, workdir: Path, groups: 
     Raises:
         ConfigError: the first call that would fail.
     """
-    digests = {placed: _digest(placed) for placed in calls}
+    state = functools.cache(_state)
+    digests = {placed: _digest(placed.call, state(placed.call.target, placed.folders)) for placed in calls}
     remembered = _read(cache) | _checked
     pending = [placed for placed, digest in digests.items() if not _holds(remembered.get(digest))]
     for placed, answer in _ask(pending, workdir):
@@ -141,11 +142,10 @@ def check_calls(calls: Iterable[Placed], *, cache: Path, workdir: Path, groups: 
     write_if_changed(cache, json.dumps(remembered))
 
 
-def _digest(placed: Placed) -> str:
-    return sha256(json.dumps([placed.call, _state(placed.call.target, placed.folders)]).encode()).hexdigest()[:20]
+def _digest(call: Call, state: str) -> str:
+    return sha256(json.dumps([call, state]).encode()).hexdigest()[:20]
 
 
-@cache
 def _state(target: str, folders: tuple[Path, ...]) -> str:
     """What decides how a target can be called: its code, where that is ours or in `python_path`, else its version."""
     code = code_digest(["steptrace.config.inspect_targets", target], folders=folders)
