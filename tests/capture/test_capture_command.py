@@ -2,37 +2,50 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder
-from steptrace.capture import Capture, Settings, ask, identity
-from steptrace.capture.control import RECORDING, STEPS, Entry, entries
-from steptrace.capture.plan import Answer, Process
+from steptrace.capture import Capture, Settings, ask
+from steptrace.capture.control import Entry, Process, enter, entries
+from steptrace.capture.place import Place, place
+from steptrace.capture.recording import Recording
 from steptrace.cli import main
 from steptrace.errors import CaptureError
 
+HOST = socket.gethostname()
 
-def _process(pid: int, *, rank: int | None = None, job: str | None = None, host: str | None = None) -> Process:
+
+def _process(pid: int, *, rank: int | None = None, job: str | None = None, host: str = HOST, steps: int = 0) -> Process:
+    where = Place() if rank is None else Place(rank, 4, job)
     return Process(
-        pid=pid, born=identity.born(pid), host=host or identity.host(), rank=rank,
-        world_size=None if rank is None else 4, local_rank=rank, job=job, script="train.py",
-        command=("python", "train.py"), since=time.time() - 3700, folder="/captures", settings=Settings(), shared=False,
-    )  # fmt: skip
+        pid, where, "train.py", time.time() - 3700, "/captures", Settings(), host, at=time.time(), steps=steps
+    )
 
 
-def _enter(control: Path, process: Process, steps: int = 0) -> Entry:
-    """The entry of a process that has none of its own."""
-    control.mkdir(mode=0o700, exist_ok=True)
-    entry = Entry(control / f"{process.host}.{process.pid}")
-    entry.path.mkdir()
-    entry.make_state(shared=False).words[STEPS] = steps
-    entry.write_process(process)
-    return entry
+@pytest.fixture
+def enter_process(control: Path) -> Iterator[Callable[[Process], tuple[Entry, int]]]:
+    """Makes the entry of a process that has none of its own, and locks it until the test is over."""
+    locks = []
+
+    def make(process: Process) -> tuple[Entry, int]:
+        entry, lock = enter(control, process)
+        assert lock is not None
+        locks.append(lock)
+        return entry, lock
+
+    yield make
+    for lock in locks:
+        with suppress(OSError):  # the test has done so
+            os.close(lock)
 
 
 @pytest.fixture
@@ -54,60 +67,95 @@ def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-def test_the_list_shows_who_can_be_captured(control, sleeper, capsys):
-    pid, other = sleeper(), sleeper()
-    _enter(control, _process(pid, rank=1, job="a"), 7)
-    _enter(control, _process(other), 1234)
-    _enter(control, _process(5, rank=0, job="a", host="elsewhere"))
+def test_the_list_shows_who_can_be_captured(enter_process, control, capsys):
+    assert main(["capture", "--list"]) == 0
+    assert capsys.readouterr().out == "no process can be captured\n"
+    enter_process(_process(7, rank=1, job="a", steps=7))
+    enter_process(_process(8, steps=1234))
+    assert main(["capture", "--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["pid", "8", "7"]
+    enter_process(_process(5, rank=0, job="a", host="elsewhere"))
     assert main(["capture", "--list"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["host", "pid", "rank", "steps", "running", "state", "script"],
-        [identity.host(), str(other), "-", "1234", "1h01m", "ready", "train.py"],
+        [HOST, "8", "-", "1234", "1h01m", "ready", "train.py"],
         ["elsewhere", "5", "0", "of", "4", "0", "1h01m", "ready", "train.py"],
-        [identity.host(), str(pid), "1", "of", "4", "7", "1h01m", "ready", "train.py"],
+        [HOST, "7", "1", "of", "4", "7", "1h01m", "ready", "train.py"],
     ]
 
 
-def test_what_ended_processes_left_is_removed(control, sleeper):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    dead = _enter(control, _process(gone.pid))
-    reused = _process(sleeper())
-    _enter(control, Process(**{**vars(reused), "born": 1}))
-    assert list(entries(control)) == []
-    assert list(control.iterdir()) == []
-    # An answer that somebody may still wait for stays for a while.
-    dead = _enter(control, _process(gone.pid))
-    dead.close()
-    dead.path.mkdir(exist_ok=True)
-    dead.answer(Answer("1", "recorded", ""))
-    assert list(entries(control)) == []
-    assert dead.read_answer("1") is not None
-    assert list(entries(control)) == []
+def test_what_ended_processes_left_is_removed(control, enter_process):
+    _, lock = enter_process(_process(7))
+    assert len(entries(control)) == 1
+    os.close(lock)
+    assert entries(control) == []
     assert list(control.iterdir()) == []
 
 
-def test_who_cannot_be_asked(control, sleeper, tmp_path, capsys, monkeypatch):
+def test_a_process_that_runs_another_program_now_has_ended(control):
+    """An exec keeps the process's number; the lock is released."""
+    script = (
+        "import os, sys\n"
+        "from steptrace.capture import Capture\n"
+        "capture = Capture()\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "os.execv(sys.executable, [sys.executable, '-c', 'print(\"other\", flush=True); input()'])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "ready\n"
+        assert [entry.process.pid for entry in entries(control)] == [child.pid]
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "other\n"
+        assert entries(control) == []
+
+
+def test_a_child_that_outlives_its_parent_does_not_pass_for_it(control):
+    script = (
+        "import os, time\n"
+        "from steptrace.capture import Capture\n"
+        "capture = Capture()\n"
+        "if os.fork() == 0:\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+        "os._exit(0)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, process_group=0) as child:
+        assert child.stdout.readline() == b"ready\n"
+        child.wait()
+        assert entries(control) == []
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def test_who_cannot_be_asked(enter_process, sleeper, tmp_path, capsys, monkeypatch):
     assert "no process is named" in _refused([], capsys)
     pid = sleeper()
     said = _refused([str(pid)], capsys)
-    assert f"process {pid}: it cannot be captured (" in said
+    assert f"process {pid}: it cannot be captured" in said
     assert "capture.step()" in said
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert f"process {gone.pid}: there is no such process" in _refused([str(gone.pid)], capsys)
-    _enter(control, _process(pid))
-    assert f"one of {pid}" in _refused([str(os.getpid())], capsys)
+    enter_process(_process(pid))
+    assert f"one of its children {pid}" in _refused([str(os.getpid())], capsys)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     assert "not an empty folder" in _refused([str(pid), "--out", str(tmp_path / "full")], capsys)
-    monkeypatch.setattr("steptrace.capture.ask.os.geteuid", lambda: 12345)
-    assert "it belongs to " in _refused([str(sleeper()), "--control", str(tmp_path / "none")], capsys)
+    assert "cannot be asked, or written" in _refused([str(pid), "--out", str(tmp_path / "full/file/out")], capsys)
+
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("steptrace.capture.ask.os.kill", refuse)
+    assert "it belongs to another user" in _refused(["1"], capsys)
 
 
 def test_a_control_folder_of_others_is_not_trusted(control, capsys):
     control.mkdir(mode=0o755)
-    assert "not yours alone" in _refused(["--list"], capsys)
+    assert "folder is not private" in _refused(["--list"], capsys)
 
 
 @pytest.mark.parametrize("wrong", [["--steps", "0"], ["--warmup", "-1"], ["--timeout", "0"], ["--steps", "x"]])
@@ -118,136 +166,99 @@ def test_wrong_numbers_are_refused(wrong, capsys):
     assert wrong[0] in capsys.readouterr().err
 
 
-def test_a_process_that_does_not_step_is_asked_no_longer(control, sleeper, tmp_path, capsys):
-    pid = sleeper()
-    entry = _enter(control, _process(pid))
-    said = _refused([str(pid), "--out", str(tmp_path / "out"), "--wait", "--timeout", "0.01"], capsys)
+def test_a_process_that_does_not_step_is_asked_no_longer(enter_process, tmp_path, capsys):
+    entry, _ = enter_process(_process(os.getpid()))
+    said = _refused([str(os.getpid()), "--out", str(tmp_path / "out"), "--wait", "--timeout", "0.01"], capsys)
     assert "no step ended within 0.01 s; the request is withdrawn" in said
     assert entry.take() == []
 
 
-def test_a_process_that_records_is_not_asked(control, sleeper, capsys):
-    pid = sleeper()
-    entry = _enter(control, _process(pid))
-    (entry.path / "state").unlink()
-    entry.make_state(shared=False).words[RECORDING] = 1
-    assert f"process {pid}: a capture is under way" in _refused([str(pid)], capsys)
+def test_a_process_that_records_is_not_asked(enter_process, capsys):
+    entry, _ = enter_process(_process(7))
+    entry.process.recording = True
+    entry.publish()
+    assert "process 7: a capture is under way" in _refused(["7"], capsys)
     assert main(["capture", "--list"]) == 0
     assert "recording" in capsys.readouterr().out
 
 
-def test_a_capture_that_takes_longer_goes_on(control, sleeper, tmp_path):
-    pid = sleeper()
-    entry = _enter(control, _process(pid))
-    assert main(["capture", str(pid), "--out", str(tmp_path / "out")]) == 0
-    (request,) = entry.take()
-    entry.answer(Answer(request.id, "recording", "steps 3 to 5"))
-    (target,) = ask.capturable(control)
-    ((_, answer),) = ask.wait([target], request.id, 0.01)
-    assert (answer.state, answer.message) == ("open", "not done after 0.01 s (steps 3 to 5)")
+def test_a_capture_that_takes_longer_goes_on(enter_process, control, tmp_path):
+    entry, _ = enter_process(_process(7))
+    asked = ask.find(control, 7)
+    request = ask.post(asked, tmp_path / "out", Settings(), None)
+    assert entry.take() == [request]
+    assert ask.wait(asked, request, 0.01) == [("open", "not done after 0.01 s")]
+    Recording(request).close("the reason")
+    assert ask.wait(asked, request, 0.01) == [("refused", "the reason")]
 
 
-def test_a_process_that_ends_meanwhile_is_told(control, tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    _enter(control, _process(child.pid))
-    target = ask.find(control, child.pid)
-    request = ask.post([target], tmp_path, Settings(), None)
-    child.communicate()
-    ((_, answer),) = ask.wait([target], request, 60)
-    assert (answer.state, answer.message) == ("failed", "the process ended without an answer")
+def test_the_record_of_another_request_is_no_answer(enter_process, control, tmp_path):
+    enter_process(_process(7))
+    asked = ask.find(control, 7)
+    Recording(ask.post(asked, tmp_path, Settings(), None)).close()
+    request = ask.post(asked, tmp_path, Settings(), None)
+    assert ask.wait(asked, request, 0.01)[0][1].startswith("no step ended")
 
 
-def test_a_process_that_nobody_has_waited_for_has_ended(control, tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    _enter(control, _process(child.pid))
-    target = ask.find(control, child.pid)
-    request = ask.post([target], tmp_path, Settings(), None)
-    child.stdin.close()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and still in the table of processes
-    ((_, answer),) = ask.wait([target], request, 5)
-    assert answer.state == "failed"
-    assert list(entries(control)) == []
-    child.wait()
-
-
-def test_a_process_that_runs_another_program_now_is_not_written_to(control, sleeper, tmp_path, capsys):
-    """After an exec the number, the start and the link are those of before, and the file behind it is any file."""
-    pid = sleeper()
-    entry = _enter(control, _process(pid))
-    with (tmp_path / "precious").open("wb+") as file:
-        file.write(bytes(range(100, 140)))
-        file.flush()
-        (entry.path / "state").unlink()
-        (entry.path / "state").symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
-        assert f"process {pid}: it has ended, or cannot be asked" in _refused([str(pid)], capsys)
-        assert main(["capture", "--list"]) == 0
-        assert capsys.readouterr().out == "no process can be captured\n"
-    assert (tmp_path / "precious").read_bytes() == bytes(range(100, 140))
-
-
-def test_a_process_that_cannot_be_seen_but_holds_its_lock_is_left_alone(control):
-    """In another container that shares the machine's name and the folder it has a number that means nothing here."""
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    entry = _enter(control, _process(gone.pid))
-    lock = entry.lock()
-    assert list(entries(control)) == []
-    assert entry.path.exists()
+def test_a_process_that_ends_meanwhile_is_told(enter_process, control, tmp_path):
+    _, lock = enter_process(_process(7))
+    asked = ask.find(control, 7)
+    request = ask.post(asked, tmp_path, Settings(), None)
     os.close(lock)
-    assert list(entries(control)) == []
-    assert not entry.path.exists()
+    assert ask.wait(asked, request, 60) == [("failed", "the process ended without an answer")]
 
 
-def test_all_ranks_of_one_job_and_no_other(control, sleeper, capsys):
+def test_all_ranks_of_one_job_and_no_other(control, enter_process, sleeper, capsys):
     pids = [sleeper() for _ in range(4)]
     for rank, pid in enumerate(pids[:2]):
-        _enter(control, _process(pid, rank=rank, job="a"))
-    _enter(control, _process(5, rank=2, job="a", host="elsewhere"))
-    assert [target.process.rank for target in ask.find_job(control, os.getpid())] == [0, 1, 2]
-    _enter(control, _process(pids[2], rank=0, job="b"))
-    _enter(control, _process(pids[3]))
-    assert [target.process.pid for target in ask.find_job(control, pids[1])] == [*pids[:2], 5]
-    assert [target.process.pid for target in ask.find_job(control, pids[3])] == [pids[3]]
+        enter_process(_process(pid, rank=rank, job="a"))
+    enter_process(_process(5, rank=2, job="a", host="elsewhere"))
+
+    def found(pid: int) -> list[int]:
+        return [entry.process.pid for entry in ask.find(control, pid, all_ranks=True)]
+
+    assert found(os.getpid()) == [*pids[:2], 5]
+    enter_process(_process(pids[2], rank=0, job="b"))
+    enter_process(_process(pids[3]))
+    assert found(pids[1]) == [*pids[:2], 5]
+    assert found(pids[3]) == [pids[3]]
     with pytest.raises(CaptureError, match="3 jobs were started by it"):
-        ask.find_job(control, os.getpid())
+        found(os.getpid())
     assert main(["capture", "--all-ranks", str(pids[0])]) == 0
     assert "only 3 of 4 ranks can be asked from here" in capsys.readouterr().err
 
 
-def test_the_step_agreed_on_lies_ahead_of_the_furthest(control, sleeper, monkeypatch):
-    words = []
-    for rank in range(2):
-        entry = _enter(control, _process(sleeper(), rank=rank, job="a"))
-        (entry.path / "state").unlink()
-        words.append(entry.make_state(shared=False))
-
-    def steps_pass(seconds: float) -> None:
-        for states, start in zip(words, (100, 101), strict=True):
-            states.words[STEPS] = start + int(seconds * 50)
-
-    monkeypatch.setattr(ask.time, "sleep", steps_pass)
-    steps_pass(0)
-    # Ten steps in 0.2 s; another two seconds' worth and two ahead of 111.
-    assert ask.agreed_step(ask.capturable(control)) == 111 + 100 + 2
+def test_the_step_agreed_on_lies_ahead_of_the_furthest(monkeypatch):
+    now = time.time()
+    monkeypatch.setattr(ask.time, "time", lambda: now)
+    ranks = [Entry(Path(), _process(rank, rank=rank, job="a", steps=100 + rank)) for rank in range(2)]
+    for rank, ago in zip(ranks, (0.0, 0.5), strict=True):
+        rank.process.at, rank.process.step_ns = now - ago, 20_000_000
+    # Half a second of 50 steps a second since 101 was said, two seconds ahead, and two steps.
+    assert ask.agreed_step(ranks) == pytest.approx(101 + 25 + 100 + 2, abs=1)
+    ranks[1].process.at = now - 600  # it does something else than steps: no more than a second counts
+    assert ask.agreed_step(ranks) == pytest.approx(101 + 50 + 100 + 2, abs=1)
+    ranks[0].process.host = "elsewhere"
+    assert ask.agreed_step(ranks) == pytest.approx(101 + 50 + 500 + 2, abs=1)
 
 
 def test_places_in_a_job(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID"):
         monkeypatch.delenv(name, raising=False)
-    assert identity.place() == identity.Place(None, None, None, None)
+    assert place() == Place()
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert identity.place() == identity.Place(3, 4, None, f"{identity.host()}:{os.getppid()}")
+    assert place() == Place(3, 4, f"{HOST}:{os.getppid()}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_STEP_ID", "0")
-    assert identity.place().job == "slurm:7.0"
+    assert place().job == "slurm:7.0"
     monkeypatch.setenv("MASTER_ADDR", "node1")
     monkeypatch.setenv("MASTER_PORT", "29500")
-    assert identity.place().job == "node1:29500:"
+    assert place().job == "node1:29500:"
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # of each machine its own
-    assert identity.place().job == f"{identity.host()}/127.0.0.1:29500:"
+    assert place().job == f"{HOST}/127.0.0.1:29500:"
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert identity.place().job is None
+    assert place().job is None
 
 
 def test_what_is_asked_for_beats_what_the_training_would_record(control, tmp_path):

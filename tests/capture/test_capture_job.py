@@ -8,16 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from steptrace.capture import Capture, Settings, identity, recording
-from steptrace.capture.control import STEPS, Entry
-from steptrace.capture.plan import Answer, Request
-from steptrace.capture.task import Task
+from steptrace.capture import Capture, Settings, job
+from steptrace.capture.control import Entry, Process, entries
+from steptrace.capture.recording import Recording, Request
 from steptrace.errors import CaptureError
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
@@ -29,9 +30,15 @@ def capture(tmp_path: Path) -> Iterator[Capture]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def look_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_LOOK_NS", 0)
+
+
 @pytest.fixture
-def entry(control: Path) -> Entry:
-    return Entry(control / f"{identity.host()}.{os.getpid()}")
+def entry(capture: Capture, control: Path) -> Entry:
+    (found,) = entries(control)
+    return found
 
 
 def _train(capture: Capture, steps: int) -> None:
@@ -44,10 +51,13 @@ def _ask(entry: Entry, folder: Path, start: int | None = None, name: str = "1", 
     entry.post(Request(name, str(folder), settings, start))
 
 
-def _answer(entry: Entry, name: str = "1") -> Answer:
-    answer = entry.read_answer(name)
-    assert answer is not None
-    return answer
+def _record(folder: Path) -> SimpleNamespace:
+    return SimpleNamespace(**json.loads((folder / "capture.json").read_text()))
+
+
+def _said(entry: Entry) -> Process:
+    """What the process has said last."""
+    return next(found.process for found in entries(entry.path.parent) if found.path == entry.path)
 
 
 def _names(folder: Path) -> list[str]:
@@ -56,19 +66,18 @@ def _names(folder: Path) -> list[str]:
 
 def test_steps_are_counted_where_the_command_sees_them(capture, entry):
     _train(capture, 3)
-    assert entry.word(STEPS) == 3
-    assert entry.process().pid == os.getpid()
+    assert _said(entry).steps == 3
+    assert _said(entry).pid == os.getpid()
 
 
 def test_a_request_is_answered_step_by_step(capture, entry, tmp_path):
     _train(capture, 2)
     _ask(entry, tmp_path / "out")
     _train(capture, 1)
-    assert (_answer(entry).state, _answer(entry).message) == ("recording", "steps 4 to 4")
+    assert _said(entry).recording
     _train(capture, 2)
-    answer = _answer(entry)
-    assert (answer.state, answer.trace) == ("recorded", str(tmp_path / "out" / "trace.json.gz"))
-    assert entry.read_answer("1") is None
+    record = _record(tmp_path / "out")
+    assert (record.state, record.message, record.trace) == ("recorded", "steps 4 to 4", "trace.json.gz")
     assert _names(tmp_path / "out") == ["capture.json", "trace.json.gz"]
 
 
@@ -76,15 +85,15 @@ def test_no_warm_up_and_many_captures(capture, entry, tmp_path):
     for number in range(3):
         _ask(entry, tmp_path / str(number), name=str(number), settings=Settings(steps=2, warmup=0))
         _train(capture, 4)
-        assert _answer(entry, str(number)).state == "recorded"
+        assert _record(tmp_path / str(number)).state == "recorded"
 
 
 def test_ranks_begin_at_the_step_agreed_on(capture, entry, tmp_path):
     _ask(entry, tmp_path / "out", start=4)
     _train(capture, 3)
-    assert _answer(entry).state == "waiting"
+    assert not (tmp_path / "out").exists()
     _train(capture, 3)
-    assert _answer(entry).state == "recorded"
+    assert _record(tmp_path / "out").state == "recorded"
     assert json.loads((tmp_path / "out" / "capture.json").read_text())["steps"]["first"] == 5
 
 
@@ -92,7 +101,7 @@ def test_a_step_that_is_over_is_refused(capture, entry, tmp_path):
     _train(capture, 5)
     _ask(entry, tmp_path / "out", start=5)
     _train(capture, 1)
-    answer = _answer(entry)
+    answer = _record(tmp_path / "out")
     assert (answer.state, answer.message) == (
         "refused", "step 5, which was agreed on, was over when the request was seen",
     )  # fmt: skip
@@ -103,19 +112,17 @@ def test_one_capture_at_a_time(capture, entry, tmp_path, caplog):
     _ask(entry, tmp_path / "a", name="1")
     _ask(entry, tmp_path / "b", name="2")
     _train(capture, 3)
-    assert [_answer(entry, name).state for name in "12"] == ["recorded", "refused"]
+    assert [_record(tmp_path / name).state for name in "ab"] == ["recorded", "refused"]
     assert "under way" in caplog.text
 
 
-def test_an_earlier_trace_is_not_replaced(capture, entry, tmp_path):
+def test_an_earlier_trace_is_not_replaced(capture, entry, tmp_path, caplog):
     _ask(entry, tmp_path / "out")
     _train(capture, 3)
-    _answer(entry)
     before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     _ask(entry, tmp_path / "out", name="2")
     _train(capture, 3)
-    answer = _answer(entry, "2")
-    assert (answer.state, answer.message) == ("refused", "there is a trace already")
+    assert "there is a trace already" in caplog.text
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
@@ -123,19 +130,19 @@ def test_a_trace_that_cannot_be_written_is_told_and_training_goes_on(capture, en
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(recording.profile, "export_chrome_trace", fail)
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", fail)
     _ask(entry, tmp_path / "out")
     _train(capture, 5)
-    answer = _answer(entry)
+    answer = _record(tmp_path / "out")
     assert (answer.state, answer.message, answer.trace) == ("failed", "OSError: disk full", None)
     assert _names(tmp_path / "out") == ["capture.json"]
     monkeypatch.undo()
     _ask(entry, tmp_path / "again", name="2")
     _train(capture, 3)
-    assert _answer(entry, "2").state == "recorded"
+    assert _record(tmp_path / "again").state == "recorded"
 
 
-@pytest.mark.parametrize("kept", [None, 0, 4096, -40])
+@pytest.mark.parametrize("kept", [None, 0, 1024, -40])
 def test_a_trace_without_its_end_is_not_taken_for_one(capture, entry, tmp_path, monkeypatch, kept):
     """Where the disk is full PyTorch's writer stops, and raises nothing."""
     export = torch.profiler.profile.export_chrome_trace
@@ -147,21 +154,22 @@ def test_a_trace_without_its_end_is_not_taken_for_one(capture, entry, tmp_path, 
         if kept is not None:
             Path(path).write_bytes(content[:kept])
 
-    monkeypatch.setattr(recording.profile, "export_chrome_trace", cut)
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", cut)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no such folder"))  # it is written where it is to lie
     _ask(entry, tmp_path / "out")
     _train(capture, 3)
-    answer = _answer(entry)
+    answer = _record(tmp_path / "out")
     assert answer.state == "failed"
     assert "is the disk full?" in answer.message
     assert _names(tmp_path / "out") == ["capture.json"]
 
 
-def test_a_folder_that_cannot_be_made_is_told(capture, entry, tmp_path):
+def test_a_folder_that_cannot_be_made_is_logged(capture, entry, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     _ask(entry, tmp_path / "file" / "out")
     _train(capture, 3)
-    assert _answer(entry).state == "failed"
+    assert "capture failed" in caplog.text
+    assert not _said(entry).recording
 
 
 def test_a_profiler_that_would_begin_meanwhile_is_foreseen(capture, entry, tmp_path):
@@ -171,10 +179,10 @@ def test_a_profiler_that_would_begin_meanwhile_is_foreseen(capture, entry, tmp_p
         for _ in range(6):
             _train(capture, 1)
             own.step()
-        assert "records within the next 4 steps" in _answer(entry).message
-        _ask(entry, tmp_path / "out", name="2")  # its one cycle is over
+        assert "records within the next 4 steps" in _record(tmp_path / "out").message
+        _ask(entry, tmp_path / "again", name="2")  # its one cycle is over
         _train(capture, 3)
-        assert _answer(entry, "2").state == "recorded"
+        assert _record(tmp_path / "again").state == "recorded"
 
 
 @pytest.mark.skipif(torch.__version__ < "2.12", reason="PyTorch 2.11 starts no profiler while another one warms up")
@@ -183,32 +191,32 @@ def test_a_profiler_started_in_the_warm_up_has_its_way(capture, entry, tmp_path)
     _train(capture, 1)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
         _train(capture, 3)
-    assert _answer(entry).message == "another profiler was started during the warm-up"
+    assert _record(tmp_path / "out").message == "another profiler was started during the warm-up"
     assert any(event.key == "aten::sum" for event in own.key_averages())
 
 
 def test_closing_in_the_warm_up_leaves_the_profiler_usable(tmp_path, control):
     with Capture(tmp_path / "captures", settings=SHORT, signum=None) as first:
-        (path,) = control.iterdir()
-        _ask(Entry(path), tmp_path / "out")
+        (entry,) = entries(control)
+        _ask(entry, tmp_path / "out")
         _train(first, 1)
     assert "before a step was recorded" in json.loads((tmp_path / "out" / "capture.json").read_text())["message"]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
         torch.ones(4).sum()
     assert any(event.key == "aten::sum" for event in own.key_averages())
     _train(first, 2)  # counts for nobody
-    assert list(control.glob("*/process.json")) == []
+    assert entries(control) == []
 
 
 def test_a_request_that_nobody_takes_is_answered_at_the_end(tmp_path, control):
     with Capture(tmp_path, signum=None):
-        (path,) = control.iterdir()
-        _ask(Entry(path), tmp_path / "out")
-    assert _answer(Entry(path)).message == "the training has ended"
+        (entry,) = entries(control)
+        _ask(entry, tmp_path / "out")
+    assert _record(tmp_path / "out").message == "the training has ended"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"id": "1", "folder": 3}', None])
-def test_what_is_no_request_is_refused(capture, entry, tmp_path, content):
+def test_what_is_no_request_is_refused(capture, entry, tmp_path, content, caplog):
     _ask(entry, tmp_path / "out")
     request = entry.path / "request-1.json"
     if content is None:  # a link: to a file that somebody else may have written
@@ -217,15 +225,17 @@ def test_what_is_no_request_is_refused(capture, entry, tmp_path, content):
     else:
         request.write_text(content)
     _train(capture, 1)
-    assert _answer(entry).message == "the request is not valid, or not from this user"
+    assert not (tmp_path / "out").exists()
+    assert list(entry.path.glob("request-*")) == []
+    assert "not valid, or not from this user" in caplog.text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_request_of_another_user_is_refused(capture, entry, tmp_path):
     _ask(entry, tmp_path / "out")
     os.chown(entry.path / "request-1.json", 12345, 12345)
-    _train(capture, 1)
-    assert _answer(entry).state == "refused"
+    _train(capture, 3)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_control_folder_that_vanishes_is_survived(capture, entry, control, tmp_path, caplog):
@@ -236,9 +246,8 @@ def test_a_control_folder_that_vanishes_is_survived(capture, entry, control, tmp
     assert "Traceback" not in caplog.text
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_signal_is_heard_after_the_control_folder_has_vanished(tmp_path, control, shared):
-    with Capture(tmp_path / "captures", settings=SHORT, shared=shared) as capture:
+def test_a_signal_is_heard_after_the_control_folder_has_vanished(tmp_path, control):
+    with Capture(tmp_path / "captures", settings=SHORT) as capture:
         _train(capture, 1)
         shutil.rmtree(control)
         signal.raise_signal(signal.SIGUSR1)
@@ -261,11 +270,11 @@ def test_a_record_that_cannot_be_made_ends_the_capture_all_the_same(capture, ent
     def fail(*_):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(Task, "_record", fail)
+    monkeypatch.setattr(Recording, "_record", fail)
     _ask(entry, tmp_path / "out")
     _train(capture, 6)
-    assert _answer(entry).state == "recorded"
     assert caplog.text.count("device-side assert") == 1
+    assert not _said(entry).recording
     assert _names(tmp_path / "out") == ["trace.json.gz"]
 
 
@@ -325,13 +334,13 @@ def test_a_second_one_takes_the_first_one_s_place(capture, tmp_path, control):
     with Capture(tmp_path / "other", signum=None) as second:
         _train(capture, 5)
         _train(second, 2)
-        (path,) = control.iterdir()
-        assert Entry(path).word(STEPS) == 2
-        assert Entry(path).process().folder == str(tmp_path / "other")
+        (entry,) = entries(control)
+        assert entry.process.steps == 2
+        assert entry.process.folder == str(tmp_path / "other")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_neither_counts_nor_answers(capture, entry):
+def test_a_forked_child_neither_counts_nor_answers(capture, entry, control):
     _train(capture, 1)
     child = os.fork()
     if child == 0:
@@ -341,27 +350,74 @@ def test_a_forked_child_neither_counts_nor_answers(capture, entry):
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    assert entry.word(STEPS) == 1
-    assert entry.process() is not None
+    assert _said(entry).steps == 1
+    assert len(entries(control)) == 1
 
 
-def test_a_shared_folder_is_looked_into_by_time(tmp_path, control, monkeypatch):
-    """Other machines can neither map the words nor set one: a request is a file, the steps are written now and then."""
-    now = [1000.0]
-    monkeypatch.setattr("steptrace.capture.job.time.monotonic", lambda: now[0])
-    with Capture(tmp_path, settings=SHORT, signum=None, shared=True) as capture:
-        (path,) = control.iterdir()
-        entry = Entry(path)
-        _train(capture, 2)
-        entry.post(Request("1", str(tmp_path / "out"), SHORT), shared=True)
-        _train(capture, 3)
-        assert entry.read_answer("1") is None
-        assert entry.word(STEPS) == 1
-        now[0] += 1.0
-        _train(capture, 3)
-        assert entry.word(STEPS) == 6
-        assert _answer(entry).state == "recorded"
-        assert entry.process().shared
+def test_the_control_folder_is_looked_into_once_a_second(capture, entry, tmp_path, monkeypatch):
+    now = [time.perf_counter_ns()]
+    monkeypatch.setattr(job, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(job, "_LOOK_NS", 1_000_000_000)
+    _train(capture, 1)
+    _ask(entry, tmp_path / "out")
+    _train(capture, 5)
+    assert _said(entry).steps == 1
+    assert not (tmp_path / "out").exists()
+    now[0] += 1_000_000_000
+    _train(capture, 3)
+    assert _record(tmp_path / "out").state == "recorded"
+
+
+def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, tmp_path, monkeypatch):
+    now = [time.perf_counter_ns()]
+    monkeypatch.setattr(job, "perf_counter_ns", lambda: now[0])
+
+    def train(steps: int, step_ns: int) -> None:
+        for _ in range(steps):
+            now[0] += step_ns
+            _train(capture, 1)
+
+    def unprofiled(name: str) -> dict | None:
+        return json.loads((tmp_path / name / "capture.json").read_text())["unprofiled"]
+
+    train(100, 2_000_000)
+    train(4, 3_000_000)
+    assert _said(entry).step_ns == 2_000_000
+    _ask(entry, tmp_path / "one", name="1")
+    train(3, 50_000_000)  # the request is seen after the first of them, which is still unprofiled
+    found = unprofiled("one")
+    assert found["step_ns"] == [2_000_000] * 59 + [3_000_000] * 4 + [50_000_000]
+    assert found["median_ns"] == 2_000_000
+    assert found["load_average"] >= 0
+    # Profiled steps are never among them, and without any there is no time.
+    train(5, 7_000_000)
+    _ask(entry, tmp_path / "two", name="2")
+    train(3, 50_000_000)
+    assert unprofiled("two")["step_ns"] == [7_000_000] * 4 + [50_000_000]
+    _ask(entry, tmp_path / "three", name="3")
+    train(3, 50_000_000)
+    assert unprofiled("three") is None
+
+
+def test_a_recording_needs_torch_and_the_standard_library_only(tmp_path):
+    """A launcher's probe runs where steptrace's other dependencies are missing."""
+    script = (
+        "import sys\n"
+        "for name in ('msgspec', 'psutil', 'pandas', 'pyarrow', 'hydra'): sys.modules[name] = None\n"
+        "from steptrace.capture.recording import Recording, Request, Settings\n"
+        "assert 'torch' not in sys.modules\n"
+        f"recording = Recording(Request('1', {str(tmp_path)!r}, Settings(steps=2, warmup=1)), lambda: [5, 7, 6])\n"
+        "import torch\n"
+        "for number in range(4):\n"
+        "    recording.step(number)\n"
+        "    torch.ones(4).sum()\n"
+        "assert recording.done, recording.message\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "trace.json.gz").exists()
+    record = json.loads((tmp_path / "capture.json").read_text())
+    assert (record["steps"], record["unprofiled"]["median_ns"]) == ({"first": 1, "last": 2, "count": 2}, 6)
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"warmup": -1}])

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 import torch
@@ -125,6 +126,7 @@ def test_a_job_that_ends_meanwhile_leaves_what_it_has_recorded(start, tmp_path, 
     job.run(1)
     out = tmp_path / "out"
     assert main(["capture", str(job.pid), "--steps", "50", "--out", str(out)]) == 0
+    time.sleep(1.1)  # when it looks again
     job.run(5)
     assert job.end() == 0, job.said()
     record = _record(out)

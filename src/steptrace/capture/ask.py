@@ -1,223 +1,120 @@
 """The asking side: which processes are meant, at which step they begin, and what becomes of it. Imports no torch."""
 
+import json
 import os
+import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from steptrace.capture import identity
-from steptrace.capture.control import RECORDING, STEPS, Entry, entries
-from steptrace.capture.plan import FINAL, Answer, Process, Request, Settings
+from steptrace.capture.control import Entry, entries, is_alive
+from steptrace.capture.recording import Request, Settings
 from steptrace.errors import CaptureError
+from steptrace.exchange import read_own
 
-#: How long the ranks' steps are watched to learn how fast they go, and how far ahead of them they are asked to begin.
-_WATCHED_S: Final = 0.2
+#: How far ahead of the ranks they are asked to begin: a request is seen within a second, over a network later.
 _AHEAD_S: Final = 2.0
-#: In a shared folder steps and requests are seen once a second, and over a network.
-_WATCHED_SHARED_S: Final = 3.0
-_AHEAD_SHARED_S: Final = 10.0
+_AHEAD_OF_HOSTS_S: Final = 10.0
 _POLL_S: Final = 0.05
-
-_THREE_LINES: Final = (
-    "a training with `from steptrace.capture import Capture`, `capture = Capture()` and `capture.step()` in its loop"
-)
+_SEE_LIST: Final = "`steptrace capture --list` shows what can be captured"
 
 
-@dataclass(frozen=True)
-class Target:
-    """A process that is asked, or could be."""
-
-    entry: Entry
-    process: Process
-
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
-        rank = "" if self.process.rank is None else f", rank {self.process.rank}"
-        return f"process {self.process.pid}{rank}"
-
-    @property
-    def here(self) -> bool:
-        """Whether it runs on this machine."""
-        return self.process.host == identity.host()
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs; of another machine's processes that is not known, and taken to be so."""
-        return not self.here or identity.born(self.process.pid) == self.process.born
-
-    def steps(self) -> int | None:
-        """How many steps it has done; None if it has just ended."""
-        return self._word(STEPS)
-
-    @property
-    def recording(self) -> bool:
-        """Whether a capture is under way."""
-        return bool(self._word(RECORDING))
-
-    def _word(self, number: int) -> int | None:
-        try:
-            return self.entry.word(number)
-        except OSError:
-            return None
-
-
-def capturable(root: Path) -> list[Target]:
-    """All processes of this user that can be captured, by job and rank.
-
-    Raises:
-        CaptureError: the control folder is not this user's alone.
-    """
-    found = [Target(entry, process) for entry, process in entries(root)]
-    return sorted(found, key=lambda t: (t.process.job or "", t.process.rank or 0, t.process.host, t.process.pid))
-
-
-def find(root: Path, pid: int) -> Target:
-    """The process with this number on this machine.
+def find(root: Path, pid: int, *, all_ranks: bool = False) -> list[Entry]:
+    """The process with this number on this machine; or all ranks of its job, of which it may also be an ancestor.
 
     Raises:
         CaptureError: there is none, it is another user's, or it cannot be captured.
     """
-    targets = capturable(root)
-    found = next((target for target in targets if target.here and target.process.pid == pid), None)
-    if found is not None:
+    known = entries(root)
+    here = [entry for entry in known if entry.process.host == socket.gethostname()]
+    below = [entry for entry in here if pid in _with_ancestors(entry.process.pid)]
+    found = [entry for entry in below if all_ranks or entry.process.pid == pid]
+    if not found:
+        raise _not_found(pid, [str(entry.process.pid) for entry in below])
+    if not all_ranks:
         return found
-    raise _not_found(pid, targets)
-
-
-def find_job(root: Path, pid: int) -> list[Target]:
-    """All ranks of a job, of which `pid` is one, or their launcher, or another of their ancestors.
-
-    Raises:
-        CaptureError: there is no such job.
-    """
-    targets = capturable(root)
-    start = [target for target in targets if target.here and pid in (target.process.pid, *_ancestors(target))]
-    if not start:
-        raise _not_found(pid, targets)
-    jobs = {target.process.job or target.process.pid for target in start}
+    jobs = {entry.process.place.job or entry.path for entry in found}
     if len(jobs) > 1:
         raise CaptureError(
-            f"{len(jobs)} jobs were started by it",
-            where=f"process {pid}",
-            expected="a process of one job",
-            next_step="`steptrace capture --list` shows their ranks; name one of them",
+            f"{len(jobs)} jobs were started by it", where=f"process {pid}", next_step=f"{_SEE_LIST}; name a rank"
         )
-    return [target for target in targets if target in start or target.process.job in jobs]
+    return [entry for entry in known if entry in found or entry.process.place.job in jobs]
 
 
-def _ancestors(target: Target) -> list[int]:
+def _with_ancestors(pid: int) -> list[int]:
     try:
-        return [parent.pid for parent in psutil.Process(target.process.pid).parents()]
+        return [pid, *(parent.pid for parent in psutil.Process(pid).parents())]
     except psutil.Error:
-        return []
+        return [pid]
 
 
-def _not_found(pid: int, targets: Sequence[Target]) -> CaptureError:
+def _not_found(pid: int, below: Sequence[str]) -> CaptureError:
     """Why a process cannot be captured."""
-    where = f"process {pid}"
+    what, expected = "it cannot be captured", "a training with `capture.step()` in its loop: see docs/capture.md"
+    next_step = f"{_SEE_LIST}; --control names another control folder"
     try:
-        process = psutil.Process(pid)
-        owner, command = process.uids().effective, " ".join(process.cmdline()[:4])
-    except psutil.NoSuchProcess:
-        return CaptureError(
-            "there is no such process", where=where, next_step="`steptrace capture --list` shows what can be captured"
-        )
-    except psutil.AccessDenied:
-        owner, command = None, ""
-    if owner != os.geteuid():
-        name = "another user" if owner is None else _user_name(owner)
-        return CaptureError(f"it belongs to {name}", where=where, next_step="ask as that user")
-    below = sorted(target.process.pid for target in targets if target.here and pid in _ancestors(target))
+        os.kill(pid, 0)
+    except PermissionError:
+        what, next_step = "it belongs to another user", "ask as that user"
+    except OSError:
+        what, next_step = "there is no such process", _SEE_LIST
     if below:
-        return CaptureError(
-            "it cannot be captured itself, but processes that it started can",
-            where=where,
-            expected=f"one of {', '.join(map(str, below))}",
-            next_step=f"steptrace capture --all-ranks {pid}",
-        )
-    return CaptureError(
-        f"it cannot be captured ({command})" if command else "it cannot be captured",
-        where=where,
-        expected=_THREE_LINES,
-        next_step="`steptrace capture --list` shows what can be captured; --control names another control folder",
-    )
+        expected, next_step = f"one of its children {', '.join(below)}", f"steptrace capture --all-ranks {pid}"
+    return CaptureError(what, where=f"process {pid}", expected=expected, next_step=next_step)
 
 
-def _user_name(uid: int) -> str:
-    import pwd
-
-    try:
-        return f"the user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"the user {uid}"
-
-
-def agreed_step(targets: Sequence[Target]) -> int:
-    """A step that all targets have yet to come to, when they have all seen the request.
-
-    It lies ahead of the furthest by what they do in about two seconds, and by at least two steps.
-    """
-    shared = any(target.process.shared for target in targets)
-    watched_s, ahead_s = (_WATCHED_SHARED_S, _AHEAD_SHARED_S) if shared else (_WATCHED_S, _AHEAD_S)
-    before = [target.steps() or 0 for target in targets]
-    time.sleep(watched_s)
-    after = [target.steps() or 0 for target in targets]
-    rate = max((now - then) / watched_s for now, then in zip(after, before, strict=True))
-    return max(after) + 2 + int(rate * ahead_s)
+def agreed_step(ranks: Sequence[Entry]) -> int:
+    """A step that all ranks have yet to come to when they have all seen the request."""
+    ahead_s = _AHEAD_S if len({rank.process.host for rank in ranks}) == 1 else _AHEAD_OF_HOSTS_S
+    agreed = 0
+    for process in (rank.process for rank in ranks):
+        seconds = min(max(time.time() - process.at, 0), 1) + ahead_s
+        agreed = max(agreed, process.steps + 2 + (int(seconds * 1e9 / process.step_ns) if process.step_ns else 0))
+    return agreed
 
 
-def post(targets: Sequence[Target], folder: Path, settings: Settings, start: int | None) -> str:
-    """Ask all targets; returns the request's id.
+def post(asked: Sequence[Entry], folder: Path, settings: Settings, start: int | None) -> Request:
+    """Ask all processes to record into `folder`, which is made.
 
     Raises:
-        CaptureError: one of them cannot be asked. Those before it have been.
+        CaptureError: the folder cannot be made, or one of the processes has ended. Those before it have been asked.
     """
-    request = f"{time.time_ns()}-{os.getpid()}"
-    for target in targets:
-        try:
-            target.entry.post(Request(request, str(folder), settings, start), shared=target.process.shared)
-        except OSError as error:
-            raise CaptureError(
-                f"it has ended, or cannot be asked ({error.strerror or error})",
-                where=target.name,
-                next_step="`steptrace capture --list` shows what can be captured",
-            ) from error
+    request = Request(f"{time.time_ns()}-{os.getpid()}", str(folder), settings, start)
+    where = str(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for entry in asked:
+            where = entry.name
+            entry.post(request)
+    except OSError as error:
+        raise CaptureError(f"it cannot be asked, or written to ({error.strerror})", where=where) from error
     return request
 
 
-def wait(targets: Sequence[Target], request: str, timeout_s: float) -> list[tuple[Target, Answer]]:
-    """What has become of the request, target by target.
+def wait(asked: Sequence[Entry], request: Request, timeout_s: float) -> list[tuple[str, str]]:
+    """What has become of the request, process by process: a state and a message.
 
-    A target that has not even seen it after `timeout_s` is not asked any longer.
+    One that has not even seen it after `timeout_s` is not asked any longer.
     """
     until = time.monotonic() + timeout_s
-    last: dict[Target, Answer] = {}
     while True:
-        for target in targets:
-            if target not in last or last[target].state not in FINAL:
-                alive = target.alive
-                answer = target.entry.read_answer(request)
-                if answer is not None:
-                    last[target] = answer
-                elif not alive:
-                    last[target] = Answer(request, "failed", "the process ended without an answer")
-        open_ones = [target for target in targets if target not in last or last[target].state not in FINAL]
-        if not open_ones:
-            break
-        if time.monotonic() > until:
-            last.update({target: _given_up(target, request, last.get(target), timeout_s) for target in open_ones})
-            break
+        over = f"{timeout_s:g} s" if time.monotonic() > until else None
+        found = [answer for entry in asked if (answer := _answer(entry, request, over)) is not None]
+        if len(found) == len(asked):
+            return found
         time.sleep(_POLL_S)
-    return [(target, last[target]) for target in targets]
 
 
-def _given_up(target: Target, request: str, last: Answer | None, timeout_s: float) -> Answer:
-    if target.entry.withdraw(request):
-        why = f"no step ended within {timeout_s:g} s; the request is withdrawn"
-        return Answer(request, "refused", why)
-    return Answer(request, "open", f"not done after {timeout_s:g} s" + (f" ({last.message})" if last else ""))
+def _answer(entry: Entry, request: Request, over: str | None) -> tuple[str, str] | None:
+    alive = is_alive(entry.path)  # asked first: the record is written before the end
+    record = read_own(request.files(entry.process.place)[1])
+    if record is not None and (answer := json.loads(record))["request"] == request.id:
+        return answer["state"], answer["message"]
+    if not alive:
+        return "failed", "the process ended without an answer"
+    if over and list(entry.take(request.id)):
+        return "refused", f"no step ended within {over}; the request is withdrawn"
+    return ("open", f"not done after {over}") if over else None

@@ -1,30 +1,37 @@
 """`Capture`: the training's side. Nothing here ends the training: what goes wrong is logged and told to who asked."""
 
 import atexit
+import itertools
 import logging
 import os
+import shutil
 import signal
+import statistics
+import sys
 import threading
 import time
-import weakref
+from collections import deque
 from contextlib import suppress
-from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
+from time import perf_counter_ns
 from types import FrameType
 from typing import Any, Final
 
-from steptrace.capture import identity
-from steptrace.capture.control import RECORDING, STEPS, WANTED, Entry, State, default_root
-from steptrace.capture.plan import BY_SIGNAL, Answer, Process, Request, Settings, new_folder
-from steptrace.capture.task import Task
+from steptrace.capture.control import Entry, Process, default_root, enter
+from steptrace.capture.place import place
+from steptrace.capture.recording import Recording, Request, Settings
 from steptrace.errors import CaptureError, SteptraceError
 
 _LOG: Final = logging.getLogger("steptrace.capture")
-#: How often a control folder that several machines share is looked into.
-_SHARED_EVERY_S: Final = 1.0
+#: How often the control folder is looked into.
+_LOOK_NS: Final = 1_000_000_000
+_NEVER: Final = 1 << 62
+#: How many of the latest steps' times are kept.
+_RECENT: Final = 64
 
-#: This process's `Capture`: at most one, since its control folder is named by the process.
-_CURRENT: "list[weakref.ref[Capture]]" = []
+#: This process's `Capture`s that are not closed: at most one.
+_OPEN: "list[Capture]" = []
 
 
 class Capture:
@@ -36,9 +43,14 @@ class Capture:
         folder: where traces go unless the command line names a folder; each capture gets a folder of its own there.
         settings: what is recorded unless the command line says otherwise.
         signum: the signal that asks for a capture, None for none. A handler that is there already is called too.
-        control: the control folder; default: see `steptrace.capture.control`.
-        shared: whether other machines see that folder too, so that all ranks of a job can be asked from one of them;
-            it is then looked into once a second.
+        control: the control folder; default: see `steptrace.capture.control`. Through one that several machines see,
+            all ranks of a job can be asked from any of them.
+
+    Example:
+        capture = Capture("captures")  # once, before the loop
+        for batch in loader:
+            train_step(batch)
+            capture.step()  # at the end of each step
 
     Raises:
         CaptureError: a signal is wanted, but this is not the main thread.
@@ -51,7 +63,6 @@ class Capture:
         settings: Settings | None = None,
         signum: signal.Signals | None = signal.SIGUSR1,
         control: str | Path | None = None,
-        shared: bool = False,
     ) -> None:
         if signum is not None and threading.current_thread() is not threading.main_thread():
             raise CaptureError(
@@ -59,56 +70,63 @@ class Capture:
                 where="Capture",
                 next_step="pass signum=None and ask with `steptrace capture PID`, or make it on the main thread",
             )
-        while _CURRENT:
-            if (earlier := _CURRENT.pop()()) is not None:
-                earlier.close()
-        _CURRENT.append(weakref.ref(self))
-        self._folder = Path(folder).absolute()
-        self._settings = settings or Settings()
-        self._pid = os.getpid()
-        self._since = time.time()
-        self._place = identity.place()
-        self._task: Task | None = None
-        self._closed = False
-        self._signals = 0
-        self._looked_at = 0.0
-        self._shared = shared
-        self._entry, self._state, self._lock = self._enter(default_root() if control is None else Path(control))
-        self._words = self._state.words
-        # The first step looks again: by then a distributed job knows its ranks.
-        self._words[WANTED] = 1
+        while _OPEN:
+            _OPEN[-1].close()
+        script = " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name
+        where, what = str(Path(folder).absolute()), settings or Settings()
+        self._process = Process(os.getpid(), place(), script, time.time(), where, what)
+        self._steps = self._look_at = self._folder_at = self._signals = 0
+        self._ends: deque[int] = deque(maxlen=_RECENT + 1)
+        self._add_end = self._ends.append
+        self._recording: Recording | None = None
+        self._entry: Entry | None = None
+        self._lock: int | None = None
+        try:
+            root = default_root() if control is None else Path(control)
+            self._entry, self._lock = enter(root.absolute(), self._process)
+        except (OSError, SteptraceError) as error:  # a job must not fail for want of it
+            _LOG.warning("`steptrace capture` will not find this process, only a signal will: %s", error)
         self._signum = signum
         self._handler_before: Any = None if signum is None else signal.signal(signum, self._on_signal)
+        _OPEN.append(self)
         atexit.register(self.close)
-        _cut_off_in_children(self)
 
     def step(self) -> None:
-        """A step has ended. Almost free unless a capture is asked for; never raises."""
-        words = self._words
-        words[STEPS] += 1
-        if words[WANTED]:
-            self._attend(words)
+        """A step has ended. Almost free unless a capture is asked for; never raises.
+
+        Example:
+            train_step(batch)
+            capture.step()
+        """
+        now = perf_counter_ns()
+        self._add_end(now)
+        self._steps += 1
+        if now >= self._look_at:
+            self._look(now)
 
     def close(self) -> None:
-        """End a capture under way, with the steps recorded so far, and be no longer capturable. `step` may go on."""
-        if os.getpid() != self._pid or self._closed:
+        """End a capture under way, with the steps recorded so far, and be no longer capturable. `step` may go on.
+
+        Example:
+            capture.close()  # or `with Capture("captures") as capture:` around the loop
+        """
+        if self not in _OPEN:
             return
-        self._closed = True
+        _OPEN.remove(self)
         atexit.unregister(self.close)
         with suppress(ValueError):  # not on the main thread
             if self._signum is not None and signal.getsignal(self._signum) == self._on_signal:
                 signal.signal(self._signum, self._handler_before or signal.SIG_DFL)
-        if self._task is not None:
-            self._task.close()
-            self._task = None
+        if self._recording is not None:
+            self._recording.close()
         try:
             if self._entry is not None:
                 for request in self._entry.take():
-                    self._refuse(request, "the training has ended")
-                self._entry.close()
-        except (OSError, SteptraceError) as error:
+                    Recording(request).close("the training has ended")
+                shutil.rmtree(self._entry.path)
+        except OSError as error:
             _LOG.warning("the control folder was not cleared away: %s", error)
-        self._cut_off()
+        self._detach()
 
     def __enter__(self) -> "Capture":
         return self
@@ -116,126 +134,73 @@ class Capture:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _enter(self, root: Path) -> tuple[Entry | None, State, int | None]:
-        """Make the control folder's entry. A job must not fail for want of one: then only the signal is left."""
-        try:
-            entry = Entry.of_this_process(root.absolute())
-            state, lock = entry.make_state(shared=self._shared), entry.lock()
-            self._introduce(entry)
-        except (OSError, SteptraceError) as error:
-            _LOG.warning("`steptrace capture` will not find this process, only a signal will: %s", error)
-            return None, State(), None
-        return entry, state, lock
-
-    def _introduce(self, entry: Entry) -> None:
-        entry.write_process(
-            Process(
-                pid=self._pid,
-                born=identity.born(self._pid),
-                host=identity.host(),
-                **asdict(self._place),
-                script=identity.script(),
-                command=identity.command_line(),
-                since=self._since,
-                folder=str(self._folder),
-                settings=self._settings,
-                shared=self._shared,
-            )
-        )
-
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if os.getpid() == self._pid:
+        if self in _OPEN:
             self._signals += 1
-            self._words[WANTED] = 1
+            self._look_at = 0
         if callable(self._handler_before):
             self._handler_before(signum, frame)
 
-    def _attend(self, words: "memoryview[int]") -> None:
-        """What a step does when there is something to do, or may be."""
-        words[WANTED] = 0  # taken back before looking, so that nothing asked meanwhile is missed
+    def _look(self, now: int) -> None:
+        """What a step does once a second, after a signal, and at each step of a capture."""
+        if self._recording is not None:
+            self._recording.step(self._steps)
         try:
-            if self._task is not None:
-                self._task.step(words[STEPS])
-                self._task = None if self._task.done else self._task
-            if self._is_time_to_look():
-                self._look(words[STEPS])
-        except Exception as error:
-            _LOG.warning("capture: %s", error, exc_info=error)
-        words[RECORDING] = int(self._task is not None and self._task.is_recording)
-        if self._task is not None or self._shared:
-            words[WANTED] = 1
+            if self._signals:
+                self._signals = 0
+                folder = new_folder(Path(self._process.folder), self._process.pid)
+                self._accept(Request(f"signal-{now}", str(folder), self._process.settings, asked_by="signal"))
+            if self._entry is not None and now >= self._folder_at:
+                self._folder_at = now + _LOOK_NS
+                for request in self._entry.take():
+                    self._accept(request)
+                self._publish(self._entry)
+        except OSError as error:
+            _LOG.warning("control folder: %s: from now on only a signal asks this process", error)
+            self._entry = None
+        if self._recording is not None and self._recording.done:
+            self._recording = None
+            self._ends.clear()  # the profiler has slowed these steps down
+        self._look_at = 0 if self._recording is not None else _NEVER if self._entry is None else self._folder_at
 
-    def _is_time_to_look(self) -> bool:
-        """Always, except in a shared folder: there the word is always set, since no other machine can set it."""
-        if not self._shared or self._signals:
-            return True
-        now = time.monotonic()
-        if now - self._looked_at < _SHARED_EVERY_S:
-            return False
-        self._looked_at = now
-        return True
+    def _accept(self, request: Request) -> None:
+        recording = Recording(request, self._recent_ns)
+        if self._recording is not None and not self._recording.done:
+            recording.close("a capture is under way in this process")
+        else:
+            self._recording = recording
+            recording.step(self._steps)
 
-    def _look(self, step: int) -> None:
-        """Take what is asked."""
-        asked = self._asked()
-        if self._signals:
-            self._signals = 0
-            asked.append(self._request_by_signal())
-        for request in asked:
-            if self._task is not None:
-                self._refuse(request, "a capture is under way in this process")
-            elif isinstance(request, str):
-                self._refuse(request, "the request is not valid, or not from this user")
-            else:
-                task = Task(request, self._place, self._entry, step)
-                self._task = None if task.done else task
+    def _publish(self, entry: Entry) -> None:
+        """Say how far this process is."""
+        process, recent = self._process, self._recent_ns()
+        process.place, process.at, process.steps = place(), time.time(), self._steps
+        process.step_ns = round(statistics.median(recent)) if recent else process.step_ns
+        process.recording = self._recording is not None
+        entry.publish()
 
-    def _asked(self) -> list[Request | str]:
-        """What the command line asks. A control folder that is gone must not take the signal with it."""
-        place, known = identity.place(), self._place
-        self._place = place
-        if self._entry is None:
-            return []
-        try:
-            self._state.publish()
-            if place != known:
-                self._introduce(self._entry)
-            return self._entry.take()
-        except (OSError, SteptraceError) as error:
-            gone = isinstance(error, FileNotFoundError)
-            _LOG.warning("control folder: %s%s", error, ": from now on only a signal asks this process" if gone else "")
-            if gone:
-                self._entry, self._shared = None, False
-            return []
+    def _recent_ns(self) -> list[int]:
+        return [end - start for start, end in itertools.pairwise(self._ends)]
 
-    def _request_by_signal(self) -> Request:
-        folder = str(new_folder(self._folder, self._pid))
-        return Request(f"signal-{time.time_ns()}", folder, self._settings, asked_by=BY_SIGNAL)
-
-    def _refuse(self, request: Request | str, why: str) -> None:
-        _LOG.warning("no capture: %s", why)
-        if isinstance(request, Request) and request.asked_by == BY_SIGNAL:
-            return
-        if self._entry is not None:
-            self._entry.answer(Answer(request if isinstance(request, str) else request.id, "refused", why))
-
-    def _cut_off(self) -> None:
+    def _detach(self) -> None:
         """Go on counting, for nobody."""
-        self._state.close()
-        self._state = State()
-        self._words = self._state.words
-        self._entry, self._task, self._shared = None, None, False
+        self._entry, self._recording, self._look_at = None, None, _NEVER
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
-def _cut_off_in_children(capture: Capture) -> None:
-    """A forked child, such as a loader's worker, shares the words; its copy must neither count nor answer."""
-    reference = weakref.ref(capture)
+def new_folder(within: Path, pid: int) -> Path:
+    """A folder for one capture of a process that does not exist yet, named by the time and the process."""
+    stamp = f"{datetime.now():%Y%m%d-%H%M%S}-pid{pid}"
+    names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+    return next(folder for name in names if not (folder := within / name).exists())
 
-    def cut_off() -> None:
-        if (copy := reference()) is not None:
-            copy._cut_off()
 
-    os.register_at_fork(after_in_child=cut_off)
+def _detach_in_children() -> None:
+    """A forked child, such as a loader's worker, must neither answer nor hold the lock."""
+    while _OPEN:
+        _OPEN.pop()._detach()
+
+
+os.register_at_fork(after_in_child=_detach_in_children)

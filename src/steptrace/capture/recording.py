@@ -1,160 +1,277 @@
-"""One capture: warm-up steps, recorded steps, and the trace they leave. The only module here that imports torch."""
+"""One recording: some steps under the profiler, the trace they leave, and the record beside it.
+
+For `Capture` and for a launcher's probe: needs PyTorch and the standard library only, and imports PyTorch when the
+first recording begins.
+"""
 
 import contextlib
 import gc
+import logging
 import os
+import platform
 import shutil
-from collections.abc import Iterator
+import socket
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from json import dumps
 from pathlib import Path
+from typing import Any, Final
 
-import torch
-from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
-
-from steptrace.capture.plan import Settings, Span
+import steptrace
+from steptrace.capture.place import Place, place
 from steptrace.errors import CaptureError
+from steptrace.exchange import write_whole
 from steptrace.trace.written import put_in_place
+
+_LOG: Final = logging.getLogger("steptrace.capture")
+#: The states of a recording that is over, with a trace and without.
+WITH_TRACE: Final = ("recorded", "partial")
+FINAL: Final = (*WITH_TRACE, "refused", "failed")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is recorded.
+
+    Args:
+        steps: steps recorded.
+        warmup: steps before them with the profiler on and their events discarded: the first ones under it are slow.
+        stacks: Python frames; without them a synchronisation has no source line.
+        shapes: sizes and types of the operators' tensors.
+        memory: allocations and releases.
+
+    Example:
+        Capture("captures", settings=Settings(steps=5, memory=False))
+    """
+
+    steps: int = 3
+    warmup: int = 2
+    stacks: bool = True
+    shapes: bool = True
+    memory: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("steps", self.steps, 1), ("warmup", self.warmup, 0)):
+            if value < least:
+                raise CaptureError(f"invalid number of steps: {value}", where=name, expected=f"{least} or more")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: the warm-up begins when `start` steps are over, or at once."""
+
+    id: str
+    folder: str
+    settings: Settings
+    start: int | None = None
+    asked_by: str = "command"
+
+    def files(self, place: Place) -> tuple[Path, Path]:
+        """The trace and the record of a process; their names hold the rank in a job of several ranks."""
+        prefix = f"rank{place.rank}." if (place.world_size or 1) > 1 else ""
+        return Path(self.folder) / f"{prefix}trace.json.gz", Path(self.folder) / f"{prefix}capture.json"
 
 
 class Recording:
-    """A profiler that is moved on by the training's steps.
+    """Some steps of a training under the profiler; no method raises.
+
+    `state` is `waiting` or `recording`, and at the end one of `FINAL`; `message` explains it.
 
     Args:
-        trace: the file to write.
-        settings: what to record.
-        step: the number of the step that begins now.
+        request: what to record.
+        recent_ns: gives the times of the latest steps before the warm-up, for the record.
 
-    Raises:
-        CaptureError: the file is there already, or another profiler is in the way.
+    Example:
+        recording = Recording(Request("1", "captures/one", Settings(steps=3, warmup=2)))
+        for number, batch in enumerate(loader):
+            recording.step(number)
+            if recording.done:
+                break
+            train_step(batch)
     """
 
-    def __init__(self, trace: Path, settings: Settings, step: int) -> None:
-        if trace.exists():
-            raise CaptureError("there is a trace already", where=trace, next_step="name another folder")
-        _refuse_company(settings.warmup + settings.steps)
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        self.trace = trace
-        self._settings = settings
-        self._first = step + settings.warmup
-        self._step = step
-        self._label: record_function | None = None
+    def __init__(self, request: Request, recent_ns: Callable[[], Sequence[int]] = tuple) -> None:
+        self._place = place()
+        self.trace, self._record_file = request.files(self._place)
+        self._request, self._recent_ns, self._asked_at = request, recent_ns, _now()
+        self._unprofiled: dict[str, Any] | None = None
+        self._profiler: Any = None
+        self._label = contextlib.ExitStack()
         self._started = False
-        activities = [ProfilerActivity.CPU]
+        self._first = self._over = 0
+        self.state, self.message = "waiting", ""
+
+    @property
+    def done(self) -> bool:
+        """Whether the recording is over."""
+        return self.state in FINAL
+
+    @property
+    def count(self) -> int:
+        """How many whole steps are recorded so far."""
+        return max(self._over - self._first, 0) if self._started else 0
+
+    def step(self, over: int) -> None:
+        """A step has ended, `over` in all; a first call comes before the first step to be recorded."""
+        start = self._request.start
+        try:
+            import torch
+
+            self._label.close()
+            if self._profiler is None:
+                if start is not None and over < start:
+                    return
+                if start is not None and over > start:
+                    raise CaptureError(f"step {start}, which was agreed on, was over when the request was seen")
+                self._prepare(over)
+            self._over = over
+            if self.count == self._request.settings.steps:
+                self._finish()
+            elif over >= self._first:
+                if not self._started:
+                    if _profiler_is_on():
+                        raise CaptureError("another profiler was started during the warm-up")
+                    _quietly(self._profiler.start_trace)
+                    self._started = True
+                self._label.enter_context(torch.profiler.record_function(f"ProfilerStep#{over}"))
+        except Exception as error:
+            self._fail(error)
+
+    def close(self, why: str = "the training ended before a step was recorded") -> None:
+        """End early, with the steps recorded so far; `why` is said where there are none."""
+        try:
+            if not self.done:
+                self._finish(why)
+        except Exception as error:
+            self._fail(error)
+
+    def _prepare(self, over: int) -> None:
+        """Begin the warm-up."""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        settings = self._request.settings
+        if self.trace.exists():
+            raise CaptureError("there is a trace already", where=self.trace, next_step="name another folder")
+        _refuse_other_profilers(settings.warmup + settings.steps)
+        self.trace.parent.mkdir(parents=True, exist_ok=True)
+        if times := list(self._recent_ns()):
+            median, load = round(statistics.median(times)), os.getloadavg()[0]
+            self._unprofiled = {"median_ns": median, "step_ns": times, "load_average": load, "cpus": os.cpu_count()}
         # A job that does not use its GPU is not made to.
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            activities.append(ProfilerActivity.CUDA)
+        gpu = [ProfilerActivity.CUDA] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._profiler = profile(
-            activities=activities,
+            activities=[ProfilerActivity.CPU, *gpu],
             record_shapes=settings.shapes,
             profile_memory=settings.memory,
             with_stack=settings.stacks,
         )
-        self._profiler.prepare_trace()
-        self._begin_step()
+        _quietly(self._profiler.prepare_trace)
+        self._first = over + settings.warmup
+        self.state, self.message = "recording", f"steps {self._first} to {self._first + settings.steps - 1}"
 
-    @property
-    def span(self) -> Span:
-        """The whole steps recorded so far."""
-        count = max(self._step - self._first, 0) if self._started else 0
-        return Span(self._first, self._first + count - 1, count) if count else Span(None, None, 0)
+    def _stop(self) -> None:
+        """Switch the profiler off, unless another one is on instead."""
+        self._label.close()
+        if self._profiler is not None and self._started == _profiler_is_on():
+            if not self._started:  # what is prepared can only be undone by starting it
+                _quietly(self._profiler.start_trace)
+            _quietly(self._profiler.stop_trace)
 
-    @property
-    def complete(self) -> bool:
-        """Whether all steps asked for are recorded."""
-        return self.span.count == self._settings.steps
-
-    def step(self) -> None:
-        """A step has ended.
-
-        Raises:
-            CaptureError: another profiler was started during the warm-up.
-        """
-        self._end_label()
-        self._step += 1
-        if not self.complete:
-            self._begin_step()
-
-    def write(self) -> None:
-        """Stop and write the trace; if there are no whole steps yet, only stop.
-
-        Raises:
-            OSError, RuntimeError: it cannot be written.
-        """
-        unfinished = f"ProfilerStep#{self._step}" if self._label is not None else None
-        self.stop()
-        if self.span.count == 0:
+    def _finish(self, why: str = "") -> None:
+        """Stop, and write the steps that there are: all, some if the training ends, or none."""
+        self._stop()
+        count, asked = self.count, self._request.settings.steps
+        if count == 0:
+            self._end("refused", why)
             return
         # A folder of its own hides the unfinished files from whoever reads the folder meanwhile.
         partial = self.trace.parent / f".partial-{os.getpid()}"
         partial.mkdir(exist_ok=True)
         try:
             plain = partial / self.trace.name.removesuffix(".gz")
-            self._profiler.export_chrome_trace(str(plain))
-            put_in_place(plain, self.trace, unfinished=unfinished)
+            _quietly(lambda: self._profiler.export_chrome_trace(str(plain)))
+            put_in_place(plain, self.trace, unfinished=None if count == asked else f"ProfilerStep#{self._over}")
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+        if count == asked:
+            self._end("recorded", f"steps {self._first} to {self._over - 1}")
+        else:
+            self._end("partial", f"the training ended after {count} of {asked} steps; these are written")
 
-    def stop(self) -> None:
-        """Switch the profiler off."""
-        self._end_label()
-        with quietly():
-            if self._started and _is_recording():
-                self._profiler.stop_trace()
-            elif not self._started and not _is_recording():
-                # What is prepared can only be undone by starting it.
-                self._profiler.start_trace()
-                self._profiler.stop_trace()
+    def _fail(self, error: Exception) -> None:
+        with contextlib.suppress(Exception):
+            self._stop()
+        if isinstance(error, CaptureError):
+            self._end("refused", error.what)
+        else:
+            _LOG.warning("capture: %s", error, exc_info=error)
+            self._end("failed", f"{type(error).__name__}: {error}")
 
-    def _begin_step(self) -> None:
-        if self._step < self._first:
-            return
-        if not self._started:
-            if _is_recording():
-                raise CaptureError("another profiler was started during the warm-up", next_step="ask again later")
-            with quietly():
-                self._profiler.start_trace()
-            self._started = True
-        self._label = record_function(f"ProfilerStep#{self._step}")
-        self._label.__enter__()  # type: ignore[no-untyped-call]
+    def _end(self, state: str, message: str) -> None:
+        self.state, self.message = state, message
+        (_LOG.info if state in WITH_TRACE else _LOG.warning)("capture %s: %s: %s", state, self.trace, message)
+        try:
+            # Without a trace of its own it must not replace the record of an earlier one.
+            if state in WITH_TRACE or not self._record_file.exists():
+                self._record_file.parent.mkdir(parents=True, exist_ok=True)
+                record = self._record(self.count if state in WITH_TRACE else 0)
+                write_whole(self._record_file, dumps(record, indent=2).encode() + b"\n")
+        except Exception as error:  # PyTorch's too: a GPU that has failed cannot say its name
+            _LOG.warning("%s was not written: %s", self._record_file, error)
 
-    def _end_label(self) -> None:
-        label, self._label = self._label, None
-        if label is not None:
-            label.__exit__(None, None, None)
+    def _record(self, count: int) -> dict[str, Any]:
+        """What lies beside a trace of `count` steps (capture.json): what was recorded where, or why nothing was."""
+        torch: Any = sys.modules.get("torch")
+        first, last = (self._first, self._first + count - 1) if count else (None, None)
+        return {
+            "schema_version": 1, "state": self.state, "message": self.message, "request": self._request.id,
+            "trace": self.trace.name if count else None, "trace_bytes": self.trace.stat().st_size if count else None,
+            "steps": {"first": first, "last": last, "count": count}, "unprofiled": self._unprofiled,
+            "asked": asdict(self._request.settings), "asked_by": self._request.asked_by,
+            "started_at": self._asked_at, "ended_at": _now(),
+            "pid": os.getpid(), "host": socket.gethostname(), "command": sys.orig_argv,
+            "rank": self._place.rank, "world_size": self._place.world_size,
+            "device": str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else None,
+            "python": platform.python_version(), "torch": str(torch.__version__) if torch else None,
+            "steptrace": steptrace.__version__,
+        }  # fmt: skip
 
 
-def _is_recording() -> bool:
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _profiler_is_on() -> bool:
     """Whether a profiler, whoever's, records on this thread."""
+    import torch
+
     return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]
 
 
-def _refuse_company(steps: int) -> None:
+def _refuse_other_profilers(steps: int) -> None:
     """Refuse where another profiler records, or will within `steps`: PyTorch has one, and its second start raises.
 
     That error would hit the training's own call, so it has to be foreseen.
     """
-    if _is_recording():
-        raise CaptureError("a profiler is already recording in this process", next_step="ask again when it is done")
-    for other in _profilers_with_schedule():
-        ahead = (other.schedule(other.step_num + i) for i in range(steps + 1))
-        if any(action != ProfilerAction.NONE for action in (other.current_action, *ahead)):
-            raise CaptureError(
-                f"a torch.profiler.profile of this program records within the next {steps} steps",
-                next_step="ask again when it is done",
-            )
+    from torch.profiler import ProfilerAction, profile
 
-
-def _profilers_with_schedule() -> Iterator[profile]:
-    for thing in gc.get_objects():
+    if _profiler_is_on():
+        raise CaptureError("a profiler is already recording in this process")
+    for other in gc.get_objects():
         # type() and not isinstance(), which may run code of the object's own.
-        if issubclass(type(thing), profile) and thing.record_steps and thing.step_rec_fn is not None:
-            yield thing
+        if issubclass(type(other), profile) and other.record_steps and other.step_rec_fn is not None:
+            ahead = (other.schedule(other.step_num + i) for i in range(steps + 1))
+            if any(action != ProfilerAction.NONE for action in (other.current_action, *ahead)):
+                raise CaptureError(f"a torch.profiler.profile of this program records within the next {steps} steps")
 
 
-@contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """PyTorch's warnings of a profiler are no business of the training, where they might be errors."""
-    import warnings
-
+def _quietly(call: Callable[[], object]) -> None:
+    """PyTorch's warnings about a profiler do not concern the training, where they might be errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        call()

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.capture import ask
-from steptrace.capture.control import default_root
-from steptrace.capture.plan import Answer, Settings, new_folder
+from steptrace.capture.control import Entry, default_root, entries
+from steptrace.capture.job import new_folder
+from steptrace.capture.recording import WITH_TRACE, Settings
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.tables import columns
 from steptrace.errors import CaptureError
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Ask, and return the exit code."""
     root: Path = (arguments.control or default_root()).absolute()
     if arguments.list:
-        _print_list(ask.capturable(root))
+        _print_list(entries(root))
         return 0
     if arguments.pid is None:
         raise CaptureError(
@@ -60,27 +61,27 @@ def run(arguments: argparse.Namespace) -> int:
             expected="steptrace capture PID",
             next_step="`steptrace capture --list` shows what can be captured",
         )
-    targets = ask.find_job(root, arguments.pid) if arguments.all_ranks else [ask.find(root, arguments.pid)]
-    busy = next((target for target in targets if target.recording), None)
-    if busy is not None:
-        raise CaptureError("a capture is under way", where=busy.name, next_step="ask again when it is done")
-    folder = _folder(arguments.out, targets)
+    asked = ask.find(root, arguments.pid, all_ranks=arguments.all_ranks)
+    if busy := [entry for entry in asked if entry.process.recording]:
+        raise CaptureError("a capture is under way", where=busy[0].name, next_step="ask again when it is done")
+    folder = _folder(arguments.out, asked[0])
     # What ranks record is what the first of them would: they must go through the same number of warm-up steps.
-    settings = _settings(arguments, targets[0].process.settings)
-    start = ask.agreed_step(targets) if len(targets) > 1 else None
-    request = ask.post(targets, folder, settings, start)
-    _say_asked(targets, settings, start)
+    names = ("steps", "warmup", "stacks", "shapes", "memory")
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    settings = replace(asked[0].process.settings, **given)
+    start = ask.agreed_step(asked) if len(asked) > 1 else None
+    request = ask.post(asked, folder, settings, start)
+    _say_asked(asked, settings, start)
     print(f"into {folder}", flush=True)  # noqa: T201
     if arguments.wait:
-        _report(ask.wait(targets, request, arguments.timeout))
+        _report(asked, ask.wait(asked, request, arguments.timeout))
     print(f"next: steptrace analyze {folder} --out {folder / 'analysis'}")  # noqa: T201
     return 0
 
 
-def _folder(out: Path | None, targets: Sequence[ask.Target]) -> Path:
+def _folder(out: Path | None, first: Entry) -> Path:
     if out is None:
-        process = targets[0].process
-        return new_folder(Path(process.folder), process.pid)
+        return new_folder(Path(first.process.folder), first.process.pid)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CaptureError(
             "it exists and is not an empty folder", where=out, expected="a folder of its own for each capture"
@@ -88,63 +89,45 @@ def _folder(out: Path | None, targets: Sequence[ask.Target]) -> Path:
     return out.absolute()
 
 
-def _settings(arguments: argparse.Namespace, own: Settings) -> Settings:
-    asked = {
-        name: value
-        for name in ("steps", "warmup", "stacks", "shapes", "memory")
-        if (value := getattr(arguments, name)) is not None
-    }
-    return replace(own, **asked)
-
-
-def _say_asked(targets: Sequence[ask.Target], settings: Settings, start: int | None) -> None:
-    who = targets[0].name if len(targets) == 1 else f"{len(targets)} ranks"
+def _say_asked(asked: Sequence[Entry], settings: Settings, start: int | None) -> None:
+    who = asked[0].name if len(asked) == 1 else f"{len(asked)} ranks"
     when = "" if start is None else f", from step {start} on"
     print(f"asked {who}: {settings.steps} steps after {settings.warmup} of warm-up{when}")  # noqa: T201
-    world_size = targets[0].process.world_size
-    if start is not None and world_size is not None and len(targets) < world_size:
-        others = f"only {len(targets)} of {world_size} ranks can be asked from here"
+    world_size = asked[0].process.place.world_size
+    if start is not None and world_size is not None and len(asked) < world_size:
+        others = f"only {len(asked)} of {world_size} ranks can be asked from here"
         print(f"steptrace: warning: {others}; see docs/capture.md", file=sys.stderr)  # noqa: T201
 
 
-def _report(answers: Sequence[tuple[ask.Target, Answer]]) -> None:
+def _report(asked: Sequence[Entry], answers: Sequence[tuple[str, str]]) -> None:
     """Say what became of the request.
 
     Raises:
         CaptureError: a process has left no trace.
     """
-    for target, answer in answers:
-        print(f"{target.name}: {answer.state}: {answer.message}")  # noqa: T201
-    without = [(target, answer) for target, answer in answers if answer.trace is None]
+    without = []
+    for entry, (state, message) in zip(asked, answers, strict=True):
+        print(f"{entry.name}: {state}: {message}")  # noqa: T201
+        without += [] if state in WITH_TRACE else [(entry.name, message)]
     if without:
-        target, answer = without[0]
-        more = f" ({len(without)} of {len(answers)} left no trace)" if len(answers) > 1 else ""
+        where, message = without[0]
+        more = f" ({len(without)} of {len(asked)} left no trace)" if len(asked) > 1 else ""
         raise CaptureError(
-            f"no trace: {answer.message}{more}", where=target.name, next_step='see "What can fail" in docs/capture.md'
+            f"no trace: {message}{more}", where=where, next_step='see "What can fail" in docs/capture.md'
         )
 
 
-def _print_list(targets: Sequence[ask.Target]) -> None:
-    several_hosts = any(not target.here for target in targets)
-    rows = []
-    for target in targets:
-        process, steps = target.process, target.steps()
-        if steps is None:
-            continue
-        rank = "-" if process.rank is None else f"{process.rank} of {process.world_size}"
-        state = "recording" if target.recording else "ready"
-        host = [process.host] if several_hosts else []
+def _print_list(found: Sequence[Entry]) -> None:
+    rows = [["host", "pid", "rank", "steps", "running", "state", "script"]]
+    for process in (entry.process for entry in found):
+        rank = "-" if process.place.rank is None else f"{process.place.rank} of {process.place.world_size}"
+        state = "recording" if process.recording else "ready"
+        script = process.script if len(process.script) <= 80 else f"{process.script[:77]}..."
         age = _age(time.time() - process.since)
-        rows.append([*host, str(process.pid), rank, str(steps), age, state, _shown(process.script)])
-    if not rows:
-        print("no process can be captured")  # noqa: T201
-        return
-    head = [*(["host"] if several_hosts else []), "pid", "rank", "steps", "running", "state", "script"]
-    print("\n".join(columns(head, rows)))  # noqa: T201
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        rows.append([process.host, str(process.pid), rank, str(process.steps), age, state, script])
+    if len({row[0] for row in rows[1:]}) == 1:  # all on one machine
+        rows = [row[1:] for row in rows]
+    print("\n".join(columns(rows[0], rows[1:])) if found else "no process can be captured")  # noqa: T201
 
 
 def _age(seconds: float) -> str:
