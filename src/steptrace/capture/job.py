@@ -12,15 +12,13 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any, Final
 
 from steptrace.capture.control import Entry, Process, default_root, enter
-from steptrace.capture.place import place
-from steptrace.capture.recording import Recording, Request, Settings
+from steptrace.capture.recording import Recording, Request, Settings, new_folder, place
 from steptrace.errors import CaptureError, SteptraceError
 
 _LOG: Final = logging.getLogger("steptrace.capture")
@@ -65,11 +63,8 @@ class Capture:
         control: str | Path | None = None,
     ) -> None:
         if signum is not None and threading.current_thread() is not threading.main_thread():
-            raise CaptureError(
-                "signals can only be handled on the main thread, and this is another",
-                where="Capture",
-                next_step="pass signum=None and ask with `steptrace capture PID`, or make it on the main thread",
-            )
+            next_step = "pass signum=None and ask with `steptrace capture PID`, or make it on the main thread"
+            raise CaptureError("signals can only be handled on the main thread", where="Capture", next_step=next_step)
         while _OPEN:
             _OPEN[-1].close()
         script = " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name
@@ -148,16 +143,18 @@ class Capture:
         try:
             if self._signals:
                 self._signals = 0
-                folder = new_folder(Path(self._process.folder), self._process.pid)
-                self._accept(Request(f"signal-{now}", str(folder), self._process.settings, asked_by="signal"))
+                folder = new_folder(self._process.folder, self._process.pid)
+                self._accept(Request(f"signal-{now}", folder, self._process.settings, asked_by="signal"))
             if self._entry is not None and now >= self._folder_at:
                 self._folder_at = now + _LOOK_NS
                 for request in self._entry.take():
                     self._accept(request)
                 self._publish(self._entry)
-        except OSError as error:
-            _LOG.warning("control folder: %s: from now on only a signal asks this process", error)
-            self._entry = None
+        except Exception as error:
+            gone = isinstance(error, FileNotFoundError)
+            next_time = "from now on only a signal asks this process" if gone else "tried again in a minute"
+            _LOG.warning("control folder: %s: %s", error, next_time)
+            self._entry, self._folder_at = (None if gone else self._entry), now + 60 * _LOOK_NS
         if self._recording is not None and self._recording.done:
             self._recording = None
             self._ends.clear()  # the profiler has slowed these steps down
@@ -174,7 +171,7 @@ class Capture:
     def _publish(self, entry: Entry) -> None:
         """Say how far this process is."""
         process, recent = self._process, self._recent_ns()
-        process.place, process.at, process.steps = place(), time.time(), self._steps
+        process.place, process.steps = place(), self._steps
         process.step_ns = round(statistics.median(recent)) if recent else process.step_ns
         process.recording = self._recording is not None
         entry.publish()
@@ -188,13 +185,6 @@ class Capture:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def new_folder(within: Path, pid: int) -> Path:
-    """A folder for one capture of a process that does not exist yet, named by the time and the process."""
-    stamp = f"{datetime.now():%Y%m%d-%H%M%S}-pid{pid}"
-    names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
-    return next(folder for name in names if not (folder := within / name).exists())
 
 
 def _detach_in_children() -> None:

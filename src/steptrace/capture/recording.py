@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import platform
-import shutil
 import socket
 import statistics
 import sys
@@ -22,10 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import steptrace
-from steptrace.capture.place import Place, place
 from steptrace.errors import CaptureError
 from steptrace.exchange import write_whole
-from steptrace.trace.written import put_in_place
+from steptrace.trace.written import export
 
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: The states of a recording that is over, with a trace and without.
@@ -58,6 +56,15 @@ class Settings:
         for name, value, least in (("steps", self.steps, 1), ("warmup", self.warmup, 0)):
             if value < least:
                 raise CaptureError(f"invalid number of steps: {value}", where=name, expected=f"{least} or more")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A process's place in its job; `job` is equal for its ranks. None where it is part of none, or not yet."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    job: str | None = None
 
 
 @dataclass(frozen=True)
@@ -189,15 +196,8 @@ class Recording:
         if count == 0:
             self._end("refused", why)
             return
-        # A folder of its own hides the unfinished files from whoever reads the folder meanwhile.
-        partial = self.trace.parent / f".partial-{os.getpid()}"
-        partial.mkdir(exist_ok=True)
-        try:
-            plain = partial / self.trace.name.removesuffix(".gz")
-            _quietly(lambda: self._profiler.export_chrome_trace(str(plain)))
-            put_in_place(plain, self.trace, unfinished=None if count == asked else f"ProfilerStep#{self._over}")
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        unfinished = None if count == asked else f"ProfilerStep#{self._over}"
+        _quietly(lambda: export(self._profiler, self.trace, unfinished=unfinished))
         if count == asked:
             self._end("recorded", f"steps {self._first} to {self._over - 1}")
         else:
@@ -240,6 +240,40 @@ class Recording:
             "python": platform.python_version(), "torch": str(torch.__version__) if torch else None,
             "steptrace": steptrace.__version__,
         }  # fmt: skip
+
+
+def place() -> Place:
+    """This process's place, as torch.distributed knows it, or else the launcher's environment variables.
+
+    Ask late: some frameworks start their first rank without these variables.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank, world_size = int(distributed.get_rank()), int(distributed.get_world_size())
+    else:
+        texts = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+        if not all(text.isdecimal() for text in texts):
+            return Place()
+        rank, world_size = map(int, texts)
+    return Place(rank, world_size, _job() if world_size > 1 else None)
+
+
+def _job() -> str:
+    """The rendezvous address, or the Slurm step, or the parent that started the ranks."""
+    env, host = os.environ, socket.gethostname()
+    if "MASTER_ADDR" in env and "MASTER_PORT" in env:
+        address = env["MASTER_ADDR"]
+        each_machines_own = address in ("localhost", "::1") or address.startswith("127.")
+        prefix = f"{host}/" if each_machines_own else ""
+        return f"{prefix}{address}:{env['MASTER_PORT']}:{env.get('TORCHELASTIC_RUN_ID', '')}"
+    if "SLURM_JOB_ID" in env and "SLURM_STEP_ID" in env:
+        return f"slurm:{env['SLURM_JOB_ID']}.{env['SLURM_STEP_ID']}"
+    return f"{host}:{os.getppid()}"
+
+
+def new_folder(within: str, pid: int) -> str:
+    """A folder for one capture of a process, named by the time and the process."""
+    return f"{within}/{datetime.now():%Y%m%d-%H%M%S.%f}-pid{pid}"
 
 
 def _now() -> str:

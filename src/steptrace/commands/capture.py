@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from steptrace.capture import ask
-from steptrace.capture.control import Entry, default_root, entries
-from steptrace.capture.job import new_folder
-from steptrace.capture.recording import WITH_TRACE, Settings
+from steptrace.capture import control
+from steptrace.capture.control import Entry
+from steptrace.capture.recording import WITH_TRACE, Settings, new_folder
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.tables import columns
 from steptrace.errors import CaptureError
@@ -51,9 +50,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and return the exit code."""
-    root: Path = (arguments.control or default_root()).absolute()
+    root: Path = (arguments.control or control.default_root()).absolute()
     if arguments.list:
-        _print_list(entries(root))
+        _print_list(control.entries(root))
         return 0
     if arguments.pid is None:
         raise CaptureError(
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             expected="steptrace capture PID",
             next_step="`steptrace capture --list` shows what can be captured",
         )
-    asked = ask.find(root, arguments.pid, all_ranks=arguments.all_ranks)
+    asked = control.find(root, arguments.pid, all_ranks=arguments.all_ranks)
     if busy := [entry for entry in asked if entry.process.recording]:
         raise CaptureError("a capture is under way", where=busy[0].name, next_step="ask again when it is done")
     folder = _folder(arguments.out, asked[0])
@@ -69,19 +68,19 @@ def run(arguments: argparse.Namespace) -> int:
     names = ("steps", "warmup", "stacks", "shapes", "memory")
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     settings = replace(asked[0].process.settings, **given)
-    start = ask.agreed_step(asked) if len(asked) > 1 else None
-    request = ask.post(asked, folder, settings, start)
+    start = control.agreed_step(asked) if len(asked) > 1 else None
+    request = control.post(asked, folder, settings, start)
     _say_asked(asked, settings, start)
     print(f"into {folder}", flush=True)  # noqa: T201
     if arguments.wait:
-        _report(asked, ask.wait(asked, request, arguments.timeout))
+        _report(asked, control.wait(asked, request, arguments.timeout))
     print(f"next: steptrace analyze {folder} --out {folder / 'analysis'}")  # noqa: T201
     return 0
 
 
 def _folder(out: Path | None, first: Entry) -> Path:
     if out is None:
-        return new_folder(Path(first.process.folder), first.process.pid)
+        return Path(new_folder(first.process.folder, first.process.pid))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CaptureError(
             "it exists and is not an empty folder", where=out, expected="a folder of its own for each capture"

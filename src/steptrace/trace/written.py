@@ -4,10 +4,24 @@ import gzip
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 #: Bytes at the end of a trace within which its last event lies.
 _END: Final = 1 << 16
+
+
+def export(profiler: Any, trace: Path, *, unfinished: str | None = None) -> None:
+    """Write what a `torch.profiler.profile` has recorded to `trace` (.json.gz), whole and in one step.
+
+    Raises:
+        OSError, RuntimeError: it cannot be written.
+    """
+    plain = trace.with_name(f".{os.getpid()}.{trace.name}.part")  # not named as a trace, for whoever reads the folder
+    try:
+        profiler.export_chrome_trace(str(plain))
+        put_in_place(plain, trace, unfinished=unfinished)
+    finally:
+        plain.unlink(missing_ok=True)
 
 
 def put_in_place(plain: Path, trace: Path, *, unfinished: str | None = None) -> None:
@@ -25,7 +39,7 @@ def put_in_place(plain: Path, trace: Path, *, unfinished: str | None = None) -> 
         OSError: the end of the trace is missing, or it cannot be written.
     """
     _check_whole(plain)
-    compressed = plain.with_name(f".{os.getpid()}.{trace.name}")
+    compressed = plain.with_name(f".{os.getpid()}.{trace.name}.gz.part")
     try:
         _compress(plain, compressed, unfinished)
         compressed.replace(trace)

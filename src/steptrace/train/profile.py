@@ -4,7 +4,6 @@ These steps only explain. Their times are kept (phase `profiled`) for one purpos
 while it is being watched.
 """
 
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from steptrace.trace.written import put_in_place
+from steptrace.trace.written import export
 from steptrace.train.loop import StepTiming, Training, step_clock, synchronize, timings, train_step
 
 
@@ -73,19 +72,9 @@ def _profiler(device: torch.device, settings: ProfileSettings, trace: Path) -> I
         with profile(
             activities=activities,
             schedule=schedule(wait=settings.wait, warmup=settings.warmup, active=settings.active, repeat=1),
-            on_trace_ready=lambda profiler: _export(profiler, trace),
+            on_trace_ready=lambda profiler: export(profiler, trace),
             record_shapes=settings.record_shapes,
             profile_memory=settings.profile_memory,
             with_stack=settings.with_stack,
         ) as profiler:
             yield profiler
-
-
-def _export(profiler: profile, trace: Path) -> None:
-    """Write the trace, whole and in one step."""
-    plain = trace.with_name(f".{os.getpid()}.{trace.name.removesuffix('.gz')}")
-    try:
-        profiler.export_chrome_trace(str(plain))
-        put_in_place(plain, trace)
-    finally:
-        plain.unlink(missing_ok=True)
