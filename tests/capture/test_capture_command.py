@@ -65,7 +65,7 @@ def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-def test_the_list_shows_who_can_be_captured(enter_process, control, capsys):
+def test_the_list_shows_who_can_be_captured(enter_process, capsys):
     assert main(["capture", "--list"]) == 0
     assert capsys.readouterr().out == "no process can be captured\n"
     enter_process(_process(7, rank=1, job="a", steps=7))

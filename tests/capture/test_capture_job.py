@@ -36,7 +36,7 @@ def look_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def entry(capture: Capture, control: Path) -> Entry:
+def entry(capture: Capture, control: Path) -> Entry:  # noqa: ARG001 (made by then)
     (found,) = entries(control)
     return found
 

@@ -246,6 +246,59 @@ def test_other_machines_and_other_programs_are_said() -> None:
     ]
 
 
+def _captured(folder: Path, builder: TraceBuilder, unprofiled: dict[str, Any] | None) -> Path:
+    """A capture's folder, as the training leaves it."""
+    folder.mkdir()
+    builder.write(folder / "trace.json.gz")
+    (folder / "capture.json").write_text(json.dumps({"state": "recorded", "unprofiled": unprofiled}))
+    return folder
+
+
+def _before(step_ms: float, load: float = 1.0) -> dict[str, Any]:
+    times = [round(step_ms * 1e6)] * 9
+    return {"step_ns": times, "median_ns": times[0], "load_average": load, "cpus": 4}
+
+
+def test_captures_are_compared_by_their_unprofiled_steps(tmp_path: Path) -> None:
+    """One training, captured while the machine was idle and while it was not."""
+    a = _captured(tmp_path / "a", _two_steps(1_000_000), _before(10))
+    b = _captured(tmp_path / "b", _two_steps(2_400_000), _before(10.2))
+    found = diff(*read_sides([a], [b]))
+    assert found["totals"]["step_ns"]["ratio"] == pytest.approx(2.4)
+    assert found["unprofiled_step_ns"]["ratio"] == pytest.approx(1.02)
+    assert found["notes"][0] == (
+        "Unprofiled steps just before the captures: 10 ms -> 10.2 ms (1.02x). Go by these: that the steps in the "
+        "traces differ by 2.40x is not the training's doing."
+    )
+    assert found["notes"][0] in in_words(found)
+    assert "Read with care" in page_html(found)
+    assert not any("equally busy" in note for note in found["notes"])
+    # Where both agree there is nothing to warn of.
+    c = _captured(tmp_path / "c", _two_steps(2_400_000), _before(24))
+    assert diff(*read_sides([a], [c]))["notes"][0].endswith("10 ms -> 24 ms (2.40x).")
+
+
+def test_another_load_and_a_missing_time_are_said(tmp_path: Path) -> None:
+    a = _captured(tmp_path / "a", _two_steps(1_000_000), _before(10))
+    b = _captured(tmp_path / "b", _two_steps(1_000_000), _before(24, load=3.0))
+    assert any("0.25 per CPU in A, 0.75 in B" in note for note in diff(*read_sides([a], [b]))["notes"])
+    c = _captured(tmp_path / "c", _two_steps(2_400_000), None)
+    found = diff(*read_sides([a], [c]))
+    assert found["unprofiled_step_ns"] is None
+    assert found["notes"][0].startswith("No unprofiled steps were timed before capture B.")
+    # A trace that no capture has left says nothing of this.
+    (c / "capture.json").write_text("{")
+    assert not any("nprofiled" in note for note in diff(*read_sides([a], [c]))["notes"])
+
+
+def _two_steps(length: int) -> TraceBuilder:
+    builder = TraceBuilder()
+    for index in range(2):
+        builder.step(index, index * 10_000_000, length)
+        builder.op("aten::mm", index * 10_000_000 + 10_000, 50_000)
+    return builder
+
+
 @with_real
 def test_the_real_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", *map(str, REAL), "--out", str(tmp_path / "out")]) == 0

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from steptrace.diff.captures import capture_notes, unprofiled_ns
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
 from steptrace.diff.notes import not_measured, notes
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
@@ -49,7 +50,8 @@ def diff(a: Side, b: Side) -> dict[str, Any]:
     Rows stand by the size of their change, the largest first. The diff of a side with itself has no rows.
 
     A topic that a side could not show has no rows, and stands in `not_measured` with those sides; a measure that one
-    could not show is None in every row. `notes` say what to be careful about.
+    could not show is None in every row. `unprofiled_step_ns` is the `measure` of the steps just before two captures,
+    None for other traces. `notes` say what to be careful about.
     """
     unknown = not_measured(a, b)
     topics = {topic: [] if topic in unknown else _changes(a, b, topic) for topic in _TIMES}
@@ -65,7 +67,8 @@ def diff(a: Side, b: Side) -> dict[str, Any]:
         "totals": {name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
         "sync_totals": {"a": a.sync_total, "b": b.sync_total},
         "not_measured": unknown,
-        "notes": notes(a, b),
+        "unprofiled_step_ns": measure(unprofiled_ns(a), unprofiled_ns(b)),
+        "notes": [*capture_notes(a, b), *notes(a, b)],
         **topics,
     }
 
