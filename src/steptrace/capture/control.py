@@ -123,12 +123,11 @@ def is_alive(path: Path) -> bool:
     """Whether the process with this folder runs, and still runs the program that has made the folder."""
     try:
         os.close(_lock(path))
-    except BlockingIOError:
-        return True
-    except OSError as error:
+    except (BlockingIOError, FileNotFoundError) as error:
+        return isinstance(error, BlockingIOError)
+    except OSError:  # a file system without locks
         host, pid, _ = path.name.rsplit(".", 2)
-        no_locks = not isinstance(error, FileNotFoundError)  # on this file system
-        return no_locks and (host != socket.gethostname() or Path(f"/proc/{pid}").exists())
+        return host != socket.gethostname() or Path(f"/proc/{pid}").exists()
     return False
 
 
