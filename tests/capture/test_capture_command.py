@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -226,11 +227,18 @@ def test_all_ranks_of_one_job_and_no_other(control, enter_process, sleeper, caps
     assert "only 3 of 4 ranks can be asked from here" in capsys.readouterr().err
 
 
-def test_the_step_agreed_on_lies_ahead_of_the_furthest():
-    ranks = [Entry(Path(), _process(rank, rank=rank, job="a", steps=100 + rank)) for rank in range(2)]
-    assert ask.agreed_step(ranks) == 101 + 2
+def test_ranks_that_have_not_begun_begin_together(monkeypatch):
+    monkeypatch.setattr(ask, "_AHEAD_S", 0.1)  # that long it waits to learn how fast they go
+    assert ask.agreed_step([Entry(Path(), _process(rank, rank=rank, job="a")) for rank in range(2)]) == 2
+
+
+def test_the_step_agreed_on_lies_ahead_of_the_furthest(enter_process):
+    ranks = [enter_process(_process(rank, rank=rank, job="a", steps=100 + rank))[0] for rank in range(2)]
+    seen = [Entry(rank.path, replace(rank.process)) for rank in ranks]
     for rank in ranks:
         rank.process.step_ns = 20_000_000
+        rank.publish()  # how fast they go is not known before
+    assert ask.agreed_step(seen) == 101 + 150 + 2
     assert ask.agreed_step(ranks) == 101 + 150 + 2  # three seconds of 50 steps a second
     ranks[0].process.host = "elsewhere"
     assert ask.agreed_step(ranks) == 101 + 500 + 2

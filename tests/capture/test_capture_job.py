@@ -366,6 +366,7 @@ def test_the_control_folder_is_looked_into_once_a_second(capture, entry, tmp_pat
     now[0] += 1_000_000_000
     _train(capture, 3)
     assert _record(tmp_path / "out").state == "recorded"
+    assert not _said(entry).recording  # at once, for whoever asks again
 
 
 def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, tmp_path, monkeypatch):
@@ -397,6 +398,7 @@ def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, 
     _ask(entry, tmp_path / "three", name="3")
     train(3, 50_000_000)
     assert unprofiled("three") is None
+    assert _said(entry).step_ns == 7_000_000  # of the latest unprofiled steps
 
 
 def test_a_recording_needs_torch_and_the_standard_library_only(tmp_path):

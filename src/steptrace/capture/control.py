@@ -66,7 +66,11 @@ class Entry:
 
     def publish(self) -> None:
         """Let others see the process, and how far it is."""
-        write_whole(self.path / "process.json", json.dumps(asdict(self.process)).encode())
+        # In place: a file made anew every second takes ten times as long.
+        content = json.dumps(asdict(self.process)).encode()
+        descriptor = os.open(self.path / "process.json", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(descriptor, os.pwrite(descriptor, content, 0))
+        os.close(descriptor)
 
     def post(self, request: Request) -> None:
         """Ask the process."""
@@ -110,7 +114,7 @@ def entries(root: Path) -> list[Entry]:
     for path in private_folder(root).glob("[!.]*.*.*"):
         if not is_alive(path):
             shutil.rmtree(path, ignore_errors=True)
-        elif (process := _read(path / "process.json", Process)) is not None:
+        elif (process := _read(path / "process.json", Process, tries=3)) is not None:
             found.append(Entry(path, process))
     return sorted(found, key=lambda entry: (entry.process.place.job or "", entry.process.place.rank or 0, entry.path))
 
@@ -119,12 +123,11 @@ def is_alive(path: Path) -> bool:
     """Whether the process with this folder runs, and still runs the program that has made the folder."""
     try:
         os.close(_lock(path))
-    except BlockingIOError:
-        return True
-    except OSError as error:
+    except (BlockingIOError, FileNotFoundError) as error:
+        return isinstance(error, BlockingIOError)
+    except OSError:  # a file system without locks
         host, pid, _ = path.name.rsplit(".", 2)
-        no_locks = not isinstance(error, FileNotFoundError)  # on this file system
-        return no_locks and (host != socket.gethostname() or Path(f"/proc/{pid}").exists())
+        return host != socket.gethostname() or Path(f"/proc/{pid}").exists()
     return False
 
 
@@ -173,6 +176,11 @@ def _not_found(pid: int, below: Sequence[str]) -> CaptureError:
 def agreed_step(ranks: Sequence[Entry]) -> int:
     """A step that all ranks have yet to come to when they have all seen the request."""
     ahead_s = _AHEAD_S if len({rank.process.host for rank in ranks}) == 1 else _AHEAD_OF_HOSTS_S
+    until = time.monotonic() + _AHEAD_S
+    while not all(rank.process.step_ns for rank in ranks) and time.monotonic() < until:
+        time.sleep(_POLL_S)  # how fast it goes is said a second after its first step
+        for rank in ranks:
+            rank.process = _read(rank.path / "process.json", Process) or rank.process
     seen = [rank.process for rank in ranks]
     return max(p.steps + 2 + (round(ahead_s * 1e9 / p.step_ns) if p.step_ns else 0) for p in seen)
 
@@ -231,10 +239,11 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-def _read(path: Path, kind: type[_Message]) -> _Message | None:
-    """A message, if it is there, comes from this user or root, and is valid."""
+def _read(path: Path, kind: type[_Message], tries: int = 1) -> _Message | None:
+    """A message, if it is there, comes from this user or root, and is valid; it may just be being written."""
     import msgspec  # only now: a training needs it when it is asked, a launcher's probe never
 
-    with suppress(msgspec.DecodeError, SteptraceError):
-        return msgspec.json.decode(read_own(path) or b"", type=kind)
+    for _ in range(tries):
+        with suppress(msgspec.DecodeError, SteptraceError):
+            return msgspec.json.decode(read_own(path) or b"", type=kind)
     return None

@@ -140,6 +140,9 @@ class Capture:
         """What a step does once a second, after a signal, and at each step of a capture."""
         if self._recording is not None:
             self._recording.step(self._steps)
+            if self._recording.done:
+                self._recording, self._folder_at = None, 0  # which is said now
+                self._ends.clear()  # the profiler has slowed these steps down
         try:
             if self._signals:
                 self._signals = 0
@@ -155,24 +158,22 @@ class Capture:
             next_time = "from now on only a signal asks this process" if gone else "tried again in a minute"
             _LOG.warning("control folder: %s: %s", error, next_time)
             self._entry, self._folder_at = (None if gone else self._entry), now + 60 * _LOOK_NS
-        if self._recording is not None and self._recording.done:
-            self._recording = None
-            self._ends.clear()  # the profiler has slowed these steps down
         self._look_at = 0 if self._recording is not None else _NEVER if self._entry is None else self._folder_at
 
     def _accept(self, request: Request) -> None:
         recording = Recording(request, self._recent_ns)
-        if self._recording is not None and not self._recording.done:
+        if self._recording is not None:
             recording.close("a capture is under way in this process")
-        else:
-            self._recording = recording
-            recording.step(self._steps)
+            return
+        recording.step(self._steps)
+        self._recording = None if recording.done else recording
 
     def _publish(self, entry: Entry) -> None:
         """Say how far this process is."""
-        process, recent = self._process, self._recent_ns()
+        process = self._process
         process.place, process.steps = place(), self._steps
-        process.step_ns = round(statistics.median(recent)) if recent else process.step_ns
+        if self._recording is None and (recent := self._recent_ns()):
+            process.step_ns = round(statistics.median(recent))
         process.recording = self._recording is not None
         entry.publish()
 
