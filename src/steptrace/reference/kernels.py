@@ -4,7 +4,7 @@ A call's time is a median with quartiles over samples of back-to-back calls; *gr
 CUDA graph, without Python and the launches. What is asked:
 
 - `fused` at the article's size: ten times as fast as eager padding and 1.5 times as fast as torch.compile; forward
-  within twice an empty launch and the time its bytes take at the measured copy bandwidth.
+  within 1.5 times an empty launch and the time its bytes take at the measured copy bandwidth.
 - `fused` at 65,536 x 256: at least 70 % of the measured copy bandwidth.
 
 Where it falls short, the hardware counters that bench/giou_counters.py read say what bounds it.
@@ -24,7 +24,7 @@ Bench = Mapping[str, Any]
 FUSED: Final = "fused"
 ARTICLE_SIZE: Final = (1024, 256)
 LARGE_SIZE: Final = (65536, 256)
-OVER_PADDING, OVER_COMPILED, OVER_FLOOR, OF_COPY_PCT = 10.0, 1.5, 2.0, 70.0
+OVER_PADDING, OVER_COMPILED, OVER_FLOOR, OF_COPY_PCT = 10.0, 1.5, 1.5, 70.0
 _NS_PER_US: Final = 1e3
 
 
@@ -42,6 +42,9 @@ def kernel_tables(results: Results) -> str:
             empty = rows[0].get("empty_graph_us"), rows[0]["empty_us"]
             parts.append(f"{boxes}, {mode}: {moved} to move, empty {_us(empty[1])}, as a graph {_us(empty[0])}\n")
             parts.append(_table(rows))
+        parts += [f"Not measured: {_failed(failure)}\n" for failure in bench.get("failures", ())]
+        if not bench.get("complete", True):
+            parts.append("The benchmark was cut off here; what would have followed is not measured.\n")
     return "\n".join(parts) if parts else table([], [])
 
 
@@ -105,6 +108,12 @@ def capture_cost(results: Results) -> str:
 
 def _benchmarks(results: Results) -> Iterator[Bench]:
     yield from (bench for name, bench in results.benchmarks.items() if name.startswith("giou"))
+
+
+def _failed(failure: Mapping[str, Any]) -> str:
+    """What failed, as far as it has a name, and the message."""
+    what = [failure["implementation"], f"{failure['batch']:,} x {failure['boxes']} boxes", failure["mode"]]
+    return f"{', '.join(part for part in what if part)}: {failure['message']}"
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[tuple[tuple[int, int], str, list[Row]]]:
