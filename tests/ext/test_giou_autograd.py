@@ -38,6 +38,21 @@ def test_gradient_is_scaled_by_what_comes_from_above(ops: ModuleType, make_boxes
     torch.testing.assert_close(scaled, 1024 * plain)
 
 
+def test_a_call_takes_the_short_way_to_the_same_bits(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+    predictions, targets = make_boxes(4, 40)
+    leaf = predictions.requires_grad_()
+    short, registered = ops.giou_loss(leaf, targets), torch.ops.steptrace_giou.giou_loss(leaf, targets)[0]
+    # An own node of the graph, without the one that torch wraps around a registered formula.
+    assert [type(loss.grad_fn).__name__ for loss in (short, registered)] == [
+        "_LossBackward",
+        "GeneratedBackwardFor_steptrace_giou_giou_loss_defaultBackward",
+    ]
+    assert torch.equal(short, registered)
+    assert torch.equal(*(torch.autograd.grad(loss, leaf)[0] for loss in (short, registered)))
+    with torch.no_grad():
+        assert ops.giou_loss(leaf, targets).grad_fn is None
+
+
 def test_targets_get_no_gradient(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     predictions, targets = make_boxes(4, 40)
     targets.requires_grad_()

@@ -159,10 +159,15 @@ def test_opcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
 def test_views_that_begin_anywhere(
     ops: ModuleType, make_boxes: MakeBoxes, dtypes: tuple[torch.dtype, torch.dtype]
 ) -> None:
-    predictions, targets = (boxes.cuda() for boxes in make_boxes(97, dtypes=dtypes))
-    room = torch.zeros(predictions.numel() + 1, dtype=predictions.dtype, device="cuda")
-    room[1:] = predictions.flatten()
-    assert torch.equal(ops.giou_loss(room[1:].view_as(predictions), targets), ops.giou_loss(predictions, targets))
+    predictions, targets = (boxes.cuda() for boxes in make_boxes(1097, dtypes=dtypes))
+    expected = ops.giou_loss(predictions, targets)
+    for offset in (1, 4):  # from any corner, and from any box: both are read otherwise than from a multiple of 16 bytes
+        moved = []
+        for boxes in (predictions, targets):
+            room = torch.zeros(boxes.numel() + offset, dtype=boxes.dtype, device="cuda")
+            room[offset:] = boxes.flatten()
+            moved.append(room[offset:].view_as(boxes))
+        assert torch.equal(ops.giou_loss(*moved), expected)
 
 
 def test_another_device_than_the_current(
