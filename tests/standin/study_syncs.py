@@ -1,0 +1,99 @@
+"""Host syncs a step of studies' variants: predicted, warned of by PyTorch, and read from the trace, in small sizes.
+
+    python tests/standin/study_syncs.py masked_loss giou
+
+Each study's variants train one after the other on the stand-in device, in one process, and are predicted in another.
+Variants that need several processes or torch.compile are left out.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from steptrace.commands.studies import named_study
+from steptrace.summary.build import summarize
+
+#: At most these sizes, where a study's configuration has the key.
+LARGEST = {
+    "model": {"hidden": 32, "width": 64, "blocks": 2, "heads": 4, "layers": 3, "boxes": 16, "image_size": 64},
+    "data.dataset": {"image_size": 64, "crop": 32, "length": 64, "max_boxes": 16},
+    "data": {"batch_size": 4, "num_workers": 1, "pool": 2},
+    "scale": {"warmup_steps": 2, "timed_steps": 2, "section_steps": 0, "input_steps": 0},
+    "profile": {"wait": 1, "warmup": 1, "active": 2},
+}
+
+
+def small(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with every size cut to `LARGEST`."""
+    made = OmegaConf.create(config)
+    for place, sizes in LARGEST.items():
+        node = OmegaConf.select(made, place)
+        for key, largest in sizes.items():
+            if node.get(key) is not None:
+                node[key] = min(node[key], largest)
+    return OmegaConf.to_container(made)
+
+
+def configs_of(study: str, folder: Path) -> list[Path]:
+    """A small configuration of each variant that one process can run as it is written."""
+    written = []
+    for variant in named_study(study, folder / "cache", expected="a study", changes={"scale": "gpu"}).variants:
+        config = variant.composed.config
+        compiled = config["step"]["compile"] or "compiled" in variant.name
+        if config["distributed"]["world_size"] == 1 and not compiled:
+            written.append(folder / variant.name / "config.yaml")
+            written[-1].parent.mkdir(parents=True)
+            names = {"study": study, "variant": variant.name, "digest": variant.digest}
+            written[-1].write_text(OmegaConf.to_yaml(OmegaConf.create({**names, **small(config)})))
+    return written
+
+
+def predict(configs: list[str]) -> int:
+    """Follow each configuration's step on the virtual device of the prediction."""
+    from steptrace.predict.main import main
+
+    return max(main(["--config", path, "--small", "--out", str(Path(path).parent)]) for path in configs)
+
+
+def train(configs: list[str]) -> int:
+    """Train each configuration on the device that PyTorch has."""
+    from steptrace.train.main import main
+
+    return max(main(["--config", path, "--out", str(Path(path).parent / "run0"), "--repeat", "0"]) for path in configs)
+
+
+def table(study: str, folder: Path) -> dict[str, tuple[float, float, float]]:
+    """Syncs a step by variant: predicted, warned of, traced."""
+    configs = configs_of(study, folder)
+    for part in ("predict", "train"):
+        subprocess.run([sys.executable, __file__, f"--{part}", *configs], check=True, stdout=sys.stderr)
+    found = {}
+    for config in configs:
+        run = config.parent / "run0"
+        predicted = json.loads((config.parent / "prediction.json").read_text())["total"]
+        warned = json.loads((run / "warned_syncs.json").read_text())["per_step"]
+        (trace,) = summarize([run])[0]["traces"]
+        found[config.parent.name] = (predicted, warned, trace["syncs"]["per_step"])
+    return found
+
+
+def _main(names: list[str]) -> int:
+    if names[0] in ("--predict", "--train"):
+        return (predict if names[0] == "--predict" else train)(names[1:])
+    sys.stdout.write(f"{'study':18} {'variant':36} predicted  warned  traced\n")
+    for study in names:
+        with tempfile.TemporaryDirectory() as folder:
+            for variant, (predicted, warned, traced) in table(study, Path(folder)).items():
+                differs = "" if predicted == warned == traced else "   <-- differ"
+                sys.stdout.write(f"{study:18} {variant:36} {predicted:9g} {warned:7g} {traced:7g}{differs}\n")
+                sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))
