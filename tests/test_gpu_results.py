@@ -95,7 +95,6 @@ def test_a_study_is_a_table_of_its_variants(folder: Path) -> None:
     assert cells(page, "boolean_mask")[0][4:7] == ["6", "not measured", "7"]
 
 
-<<<<<<< HEAD:tests/test_gpu_results.py
 def test_a_place_where_predictions_are_wrong_is_explained(folder: Path) -> None:
     assert ["masked_loss", "boolean_mask", "loss.py:7", "1", "not measured", "2", "a rule is wrong"] in cells(
         render([folder]), "masked_loss"
@@ -107,46 +106,6 @@ def test_the_fused_operator_is_held_against_the_others_and_its_floor(folder: Pat
     # 60 and 20 over 5 us; in a graph 2.5 us over an empty one of 2 us and 4 MB at 4,000 GB/s, which is 1 us
     assert small[5:] == ["5.00 µs", "2.50 µs", "12.00×", "4.00×", "0.83×", "40 %"]
     assert large[-1] == "50 %"  # 100 MB in 50 us are 2,000 GB/s
-=======
-def test_what_is_asked_of_the_fused_operator_is_held_against_what_it_reached(folder: Path) -> None:
-    asked = {tuple(line[2:3]): line[3:] for line in cells(render([folder]), "float32, uint8")}
-    assert asked == {
-        ("as fast as eager padding",): ["12 ×", "at least 10 ×", "yes"],
-        ("as fast as torch.compile",): ["4 ×", "at least 1.5 ×", "yes"],
-        # 5 us over 4 us and 4 MB at 4,000 GB/s, which is 1 us; in a graph 2.5 us over 2 us and the same
-        ("call, over an empty launch and its bytes",): ["1.00×", "at most 1.5×", "yes"],
-        ("in a graph, over an empty launch and its bytes",): ["0.83×", "at most 1.5×", "yes"],
-        # 100 MB in 50 us are 2,000 GB/s
-        ("share of copy bandwidth at 65,536 x 256",): ["50 %", "at least 70 %", "no"],
-    }
-
-
-def test_what_a_benchmark_could_not_measure_is_said(folder: Path) -> None:
-    assert "cut off" not in render([folder])
-    file = folder / "bench" / "giou_article_float32.json"
-    failure = {
-        "batch": 1024,
-        "boxes": 256,
-        "mode": "forward",
-        "implementation": "triton",
-        "message": "OutOfMemoryError: no",
-    }
-    whole = failure | {"batch": 65536, "mode": None, "implementation": None}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"complete": False, "failures": [failure, whole]}))
-    page = render([folder])
-    assert "Not measured: triton, 1,024 x 256 boxes, forward: OutOfMemoryError: no\n" in page
-    assert "Not measured: 65,536 x 256 boxes: OutOfMemoryError: no\n" in page
-    assert "The benchmark was cut off here" in page
-
-
-def test_the_counters_say_what_bounds_a_kernel(folder: Path) -> None:
-    assert cells(render([folder]), "fused, forward") == [
-        [
-            *("fused, forward", "65,536 x 256 float32", "`loss_kernel`", "41.0 µs", "1.00 GiB"),
-            *("not measured", "not measured", "81 %", "not measured", "40", "long scoreboard"),
-        ]
-    ]
->>>>>>> kernel:tests/reference/test_document.py
 
 
 def test_counters_stand_under_the_names_that_the_benchmark_gave_them(folder: Path) -> None:
