@@ -1,6 +1,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,16 @@ def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_st
     assert cells[4] == "faster differs"
     assert cells[8] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient 8.0e-03 (tolerance 1.0e-04)"
     assert "faster, but differs" in draw.ratios(study)
+
+
+def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None:
+    study = load_study(make_study("gpu"))
+    variants = tuple(
+        replace(variant, equivalence=replace(variant.equivalence, status="differs", gradient_rel_err=None))
+        for variant in study.variants
+    )
+    cells = row(html.variants_table(replace(study, variants=variants)), "ignore_index")
+    assert cells[8] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient not finite (tolerance 1.0e-04)"
 
 
 def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeStudy) -> None:
