@@ -6,10 +6,10 @@ import os
 import pytest
 import torch
 
+from steptrace.analysis.build import summarize
 from steptrace.capture import Capture, Settings, job
 from steptrace.capture.control import entries
 from steptrace.capture.recording import Request
-from steptrace.analysis.build import summarize
 
 
 @pytest.mark.gpu

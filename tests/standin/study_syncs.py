@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from steptrace.summary.build import summarize
 
 from steptrace.commands.studies import named_study
-from steptrace.summary.build import summarize
 
 #: At most these sizes, where a study's configuration has the key.
 LARGEST = {
