@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from steptrace.compare import compare
-from steptrace.files import read_json, write_json
+from steptrace.documents.base import write
+from steptrace.documents.comparison import Partial
+from steptrace.files import read_json
 from steptrace.findings import with_findings
 from steptrace.partial import write_partial_pages
 from steptrace.record import write_status
@@ -17,13 +19,13 @@ def test_runs_to_come_are_counted_and_not_called_failed(folder: Any) -> None:
     folder.add_run("base", 0, [10.0, 10.1, 9.9])
     folder.add_run("begun", 0, [5.0, 5.1, 4.9])
     found = with_findings(compare(folder.path, partial=True))
-    assert found["partial"] == {"runs": 2, "planned": 6}
-    assert [(v["status"], len(v["runs"])) for v in found["variants"]] == [("ok", 1), ("ok", 1), ("not run", 0)]
-    assert found["variants"][1]["ratio"]["value"] == 2.0
-    assert "failed_run" not in {finding["rule"] for finding in found["findings"]}
+    assert found.partial == Partial(runs=2, planned=6)
+    assert [(v.status, len(v.runs)) for v in found.variants] == [("ok", 1), ("ok", 1), ("not run", 0)]
+    assert found.variants[1].ratio.value == 2.0
+    assert "failed_run" not in {finding.rule for finding in found.findings}
     whole = with_findings(compare(folder.path))
-    assert whole["partial"] is None
-    assert {finding["rule"] for finding in whole["findings"]} >= {"failed_run"}
+    assert whole.partial is None
+    assert {finding.rule for finding in whole.findings} >= {"failed_run"}
 
 
 def test_a_partial_page_is_marked_and_takes_the_place_of_an_outdated_comparison(folder: Any, tmp_path: Path) -> None:
@@ -32,12 +34,12 @@ def test_a_partial_page_is_marked_and_takes_the_place_of_an_outdated_comparison(
     folder.add_run("base", 1, [10.0, 10.1, 9.9])
     results, pages = folder.path.parent, tmp_path / "reports"
     for run in ("run0", "run1"):
-        write_json(folder.path / "base" / run / "summary.json", {"traces": []})
+        folder.add_summary(folder.path / "base" / run, {"traces": []})
     for check in ("equivalence", "prediction"):
         status = (folder.path / "base" / "run0" / "status.json").read_text()
         (folder.path / "base" / check).mkdir()
         (folder.path / "base" / check / "status.json").write_text(status)
-    comparison = write_json(folder.path / "comparison.json", compare(folder.path))
+    comparison = write(folder.path / "comparison.json", compare(folder.path))
     assert is_whole(folder.path)
     assert write_partial_pages(results, pages) == []
 
@@ -77,4 +79,4 @@ def test_a_failed_run_is_a_failure_in_a_partial_comparison_too(folder: Any, stat
     write_status(folder.path / "base" / "run0", status_of("failed", error="ValueError"))
     found = with_findings(compare(folder.path, partial=True))
     assert found["variants"][0]["status"] == "failed"
-    assert "failed_run" in {finding["rule"] for finding in found["findings"]}
+    assert "failed_run" in {finding.rule for finding in found.findings}
