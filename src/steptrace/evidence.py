@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.config.gpus import count_gpus
-from steptrace.config.names import near
 from steptrace.config.plan import make_plan
 from steptrace.config.settings import Project
 from steptrace.errors import ConfigError, RecordError, TraceError
 from steptrace.files import read_json, write_json
+from steptrace.names import near
 from steptrace.standing import PARTIAL, WHOLE
 from steptrace.trace.excerpt import Wanted, write_excerpt
 

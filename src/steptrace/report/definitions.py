@@ -69,8 +69,9 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "equivalence": Definition(
         "Equivalence",
-        "Loss and gradient on fixed seeds, held against a float64 reference of the study. A variant outside the "
-        "tolerance of its precision differs: it computes something else.",
+        "Loss, its gradient by the predictions, predictions and gradient by the parameters on fixed seeds, each compared "
+        "on shared values with a float64 reference of the study. A variant outside what its number format and sizes "
+        "allow differs: it computes something else.",
     ),
     "profiled": Definition(
         "Profiled / unprofiled",
