@@ -107,3 +107,10 @@ def test_on_a_gpu_the_masked_loss_is_warned_of_at_its_lines(make_config, tmp_pat
     assert len(set(record["by_step"])) == 1
     assert all(site["file"].endswith("masked_losses.py") for site in record["sites"])
     assert "backward" in {site["phase"] for site in record["sites"]}
+
+
+def test_only_what_the_program_warns_of_is_shown():
+    with warnings.catch_warnings(record=True) as shown, SyncWatcher().step():
+        warnings.warn("Synchronization debug mode is a prototype feature and does not yet detect all", stacklevel=1)
+        warnings.warn("the program's own", stacklevel=1)
+    assert [str(warning.message) for warning in shown] == ["the program's own"]

@@ -28,6 +28,8 @@ from steptrace.train.loop import Training, synchronize, train_step
 
 #: What the warning says (c10/cuda/CUDAFunctions.cpp).
 MESSAGE: Final = "called a synchronizing CUDA operation"
+#: What a process's first change of the mode warns of; the docstring above says it in more words.
+_INCOMPLETE: Final = "Synchronization debug mode is a prototype feature"
 #: Steps watched; a number that varies between them would be worth knowing.
 STEPS: Final = 2
 #: A watched step takes seven times as long as a step. Where one takes longer than this (seconds), it is the only one.
@@ -54,7 +56,7 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
             def note(message: Any, *details: Any, **more: Any) -> None:
                 if self._message in str(message):
                     self.by_step[-1].append(self._running or OpLine("", None, None, _site_of_warning()))
-                else:
+                elif _INCOMPLETE not in str(message):
                     shown(message, *details, **more)
 
             warnings.showwarning = note
