@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-for name in ("builders", "simulated", "idioms"):
+for name in ("builders", "simulated", "idioms", "programs"):
     _spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
     assert _spec is not None
     assert _spec.loader is not None

@@ -223,7 +223,12 @@ def _warnings(run: Callable[[], str], label: str) -> tuple[int, str]:
                 error = run()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing CUDA operation" in str(warning.message) for warning in caught), error
+    return count_warnings(caught), error
+
+
+def count_warnings(caught: list[warnings.WarningMessage]) -> int:
+    """How many of some warnings are PyTorch's of a sync."""
+    return sum("called a synchronizing CUDA operation" in str(warning.message) for warning in caught)
 
 
 def main(mode: str) -> None:

@@ -1,7 +1,7 @@
 """CPU forms of operators that PyTorch implements for GPUs only, and chooses for the virtual device.
 
 The cells of LSTM and GRU, as in `aten/src/ATen/native/cuda/RNN.cu`. (A GPU mostly runs whole layers by cuDNN instead;
-neither way waits.)
+neither way waits.) And operators that count or add up whole numbers on GPUs only.
 """
 
 from collections.abc import Callable
@@ -61,8 +61,14 @@ def _gru_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[T
     return d_input, d_hidden, grad_hy * z, d_b_ih, d_b_hh
 
 
+def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Of whole numbers too, which the CPU's does not count."""
+    return torch.histc(values.double(), bins, min, max).to(values.dtype)
+
+
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
+    _ATEN.histc.default: _histc,
     _ATEN._thnn_fused_lstm_cell.default: _lstm,
     _ATEN._thnn_fused_lstm_cell_backward_impl.default: _lstm_backward,
     _ATEN._thnn_fused_gru_cell.default: _gru,
