@@ -210,6 +210,8 @@ def test_a_budget_is_for_each_variant(
         (["masked_loss", "--allow", "x.py"], "--allow without --budget"),
         (["json:loads", "--batch-size", "2"], "brings its own batch"),
         (["nowhere.yaml"], "config cannot be read"),
+        (["train.py"], "steptrace predict train:FUNCTION, from the folder of train.py"),
+        ([__file__], "a file is not a training step"),
     ],
 )
 def test_what_a_person_can_get_wrong(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

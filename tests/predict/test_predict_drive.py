@@ -1,6 +1,7 @@
 """Whole training steps: the masked losses, box losses, resolved configs and functions, and the command line."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -238,6 +239,8 @@ def test_each_product_of_a_box_loss_makes_a_sync_in_backward(
 
 
 PROGRAM = """
+import sys
+
 import torch
 
 model = torch.nn.Linear(3, 2).cuda()
@@ -254,6 +257,11 @@ def step():
 
 def broken():
     raise ValueError("no data")
+
+imported_with = list(sys.argv)
+
+def without_arguments():
+    assert imported_with == sys.argv == [__name__], (imported_with, sys.argv)
 """
 
 
@@ -271,6 +279,12 @@ def test_a_function_is_called_twice_and_its_second_call_predicted(program: str) 
     (site,) = prediction.sites
     assert (site.code, site.function) == ("calls.append(loss.item())", "step")
     assert Path(site.file).name == f"{program}.py"
+
+
+def test_a_function_does_not_see_the_arguments_of_this_process(program: str) -> None:
+    before = list(sys.argv)
+    assert predict_callable(f"{program}:without_arguments").total == 0
+    assert sys.argv == before
 
 
 @pytest.mark.parametrize("target", ["nonsense", "no_such_module_of_mine:step", "json:no_such_function"])

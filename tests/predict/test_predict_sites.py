@@ -1,5 +1,6 @@
 """Where predicted syncs are said to be, and what is said not to be known."""
 
+import contextlib
 import inspect
 import threading
 
@@ -145,3 +146,55 @@ def test_syncs_of_other_threads_of_the_program_are_counted() -> None:
         thread.start()
         thread.join()
     assert [site.function for site in syncs.sites] == ["read"]
+
+
+def test_the_code_of_a_site_goes_on_to_where_its_brackets_close() -> None:
+    with predict_syncs() as syncs:
+        x = torch.ones(3, device="cuda")
+        if (
+            (x > 0).all()
+            and x.numel()
+        ):  # fmt: skip
+            x = x * 2
+        max(
+            1,
+            x[0].item(),
+        )  # fmt: skip
+    assert [site.code for site in syncs.sites] == ["if ( (x > 0).all() and x.numel() ):  # fmt: skip", "x[0].item(),"]
+
+
+def test_clean_up_after_an_error_that_leaves_is_not_counted() -> None:
+    def fail(x: Tensor) -> None:
+        try:
+            x.sum().item()
+            raise ValueError("no more")
+        finally:
+            torch.cuda.synchronize()
+
+    with pytest.raises(ValueError, match="no more"), predict_syncs() as syncs:
+        fail(torch.ones(3, device="cuda"))
+    assert [(site.kind, site.count) for site in syncs.sites] == [("d2h_copy", 1)]
+    with predict_syncs() as syncs, contextlib.suppress(ValueError):
+        fail(torch.ones(3, device="cuda"))  # the program goes on, and has waited
+    assert syncs.total == 2
+
+
+def test_a_program_that_switches_anomaly_mode_off_keeps_the_lines_of_its_backward_pass() -> None:
+    with predict_syncs() as syncs:
+        torch.autograd.set_detect_anomaly(False)
+        assert not torch.is_anomaly_enabled()
+        x = torch.rand(3, device="cuda", requires_grad=True)
+        lose(x, x.detach() > 0.5).backward()
+    assert syncs.sites[-1].phase == "backward"
+    assert syncs.sites[-1].line == line_of(lose, "x[mask]")
+    assert not torch.is_anomaly_enabled()
+
+
+def test_anomaly_mode_of_the_program_checks_for_nan() -> None:
+    def divide() -> None:
+        with predict_syncs(), torch.autograd.detect_anomaly():
+            x = torch.zeros(3, device="cuda", requires_grad=True)
+            (x / x).sum().backward()
+
+    with pytest.raises(RuntimeError, match="nan"), pytest.warns(UserWarning, match="Anomaly Detection|Error detected"):
+        divide()

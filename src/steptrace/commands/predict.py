@@ -114,8 +114,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _programs(target: str) -> Iterator[list[Program]]:
     """What a target stands for; a study's configs exist until the context ends."""
     path = Path(target)
-    if path.is_file() or path.suffix in (".yaml", ".yml"):
+    if path.suffix in (".yaml", ".yml") or (path.is_file() and path.suffix != ".py"):
         yield [Program("config", target)]
+    elif path.suffix == ".py":
+        raise ConfigError(
+            "a file is not a training step",
+            where=target,
+            expected="module:function, a function without arguments that trains one step on 'cuda'",
+            next_step=f"steptrace predict {path.stem}:FUNCTION, from the folder of {path.name}",
+        )
     elif ":" in target:
         yield [Program("function", target, is_function=True)]
     else:

@@ -24,6 +24,8 @@ LOOK_PAST = (f"{Path(torch.__file__).parent}/", _PREDICT, "<frozen ")
 #: Those of the pipeline that drive a program. Whatever lies further out only started it, and is not to blame.
 _DRIVER = f"{_PREDICT}drive.py"
 _WORKLOADS = f"{_PIPELINE}workloads/"
+#: Lines that the text of a place has at most.
+_LONGEST = 10
 _TRACE_LINE = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 
 
@@ -36,10 +38,15 @@ class Location(NamedTuple):
 
     @property
     def code(self) -> str | None:
-        """The line's text, or None if it cannot be read."""
+        """The line's text, or None if it cannot be read; `if (` alone says nothing, so to where its brackets close."""
         if self.file is None or self.line is None:
             return None
-        return linecache.getline(self.file, self.line).strip() or None
+        text = linecache.getline(self.file, self.line).strip()
+        for line in range(self.line + 1, self.line + _LONGEST):
+            if all(text.count(opened) <= text.count(closed) for opened, closed in ("()", "[]", "{}")):
+                break
+            text = f"{text} {linecache.getline(self.file, line).strip()}"
+        return text or None
 
 
 NOWHERE = Location(None, None, None)

@@ -37,15 +37,18 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
             expected="one predict_syncs() at a time",
             next_step="leave the outer block first, or read its counts",
         )
+    recorder = Recorder()
     try:
         backend.ensure_registered()
         amp.ensure_registered()
         execution.use_rules(rules)
-        recorder = Recorder()
         # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
         # later device has none. In the calling thread it needs none.
         in_this_thread = torch.autograd.set_multithreading_enabled(False)
         with in_this_thread, rerouted(recorder), execution.VirtualDevice(), recording(recorder):  # type: ignore[no-untyped-call]
             yield recorder
+    except BaseException as error:
+        recorder.forget_since(error)
+        raise
     finally:
         _one_at_a_time.release()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from hydra.utils import instantiate
@@ -102,7 +103,8 @@ def predict_callable(target: str) -> Prediction:
         _check_takes_nothing(step, function_name, where=target)
         return step
 
-    with _importable(["."]):
+    # The module is imported as a program without arguments: those of this process are not meant for it.
+    with patch.object(sys, "argv", [module_name]), _importable(["."]):
         return _predict_second(load, where=target)
 
 

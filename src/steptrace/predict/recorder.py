@@ -1,5 +1,6 @@
 """Counts what happens on the virtual device, by place."""
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ class Recorder:
         # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
         # it run in autograd's.
         self._labels: list[str] = []
+        self._while_handling: list[tuple[BaseException, _Place, int]] = []
         #: The autograd node of the last operator, None in the forward pass.
         self.node: object = None
 
@@ -46,16 +48,18 @@ class Recorder:
     def sites(self) -> list[Site]:
         """Where they are, in the order of their first occurrence."""
         return [
-            Site(p.kind, p.op, *p.location, p.location.code, p.label, p.phase, count, p.reason)
+            Site(p.kind, p.op, *at, at.code, p.label, p.phase, count, p.reason)
             for p, count in self._sites.items()
+            for at in (p.location,)
         ]
 
     @property
     def unknown(self) -> list[Unknown]:
         """What could not be judged."""
         return [
-            Unknown(p.op, *p.location, p.location.code, p.label, p.phase, count, p.reason)
+            Unknown(p.op, *at, at.code, p.label, p.phase, count, p.reason)
             for p, count in (dict.fromkeys(self._lasting, 1) | self._unknown).items()
+            for at in (p.location,)
         ]
 
     @property
@@ -70,7 +74,17 @@ class Recorder:
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
         """Record `count` syncs at the program's running line."""
-        self._sites[self._place(kind, op, reason)] += count
+        place = self._place(kind, op, reason)
+        self._sites[place] += count
+        if (handled := sys.exception()) is not None:
+            self._while_handling.append((handled, place, count))
+
+    def forget_since(self, error: BaseException) -> None:
+        """Take back what was counted while `error` was leaving: clean-up is no part of the program's way."""
+        for handled, place, count in self._while_handling:
+            if handled is error:
+                self._sites[place] -= count
+        self._sites = +self._sites
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
@@ -100,6 +114,7 @@ class Recorder:
         self._unknown.clear()
         self._operators.clear()
         self._operator_total = 0
+        self._while_handling.clear()
 
     def _place(self, kind: str, op: str, reason: str) -> _Place:
         location, phase = locate(self._owner)

@@ -134,13 +134,21 @@ def _listed(types: list[type[Tensor]]) -> Iterator[None]:
 
 @contextmanager
 def _stacks_with_nodes() -> Iterator[None]:
-    """Anomaly mode without its check for NaN (unless it was on): it keeps the forward stack with every node."""
-    enabled, check_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    torch.set_anomaly_enabled(True, enabled and check_nan)
-    try:
+    """Anomaly mode stays on, to keep the forward stack with every node; the program decides on its check for NaN."""
+    put, before = torch.set_anomaly_enabled, (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
+    asked = list(before)
+
+    def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's own
+        asked[:] = mode, check_nan
+        put(True, mode and check_nan)
+
+    set_anomaly_enabled(*before)
+    with ExitStack() as stack:
+        stack.callback(put, *before)
+        stack.enter_context(_replaced(torch, "set_anomaly_enabled", set_anomaly_enabled))
+        stack.enter_context(_replaced(torch, "is_anomaly_enabled", lambda: asked[0]))
+        stack.enter_context(_replaced(torch, "is_anomaly_check_nan_enabled", lambda: asked[1]))
         yield
-    finally:
-        torch.set_anomaly_enabled(enabled, check_nan)
 
 
 @contextmanager
