@@ -254,7 +254,7 @@ def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_books(tmp_p
     assert (entry["capacity_bytes"], entry["capacity_source"], entry["headroom_bytes"]) == (9000, "device", 8000)
     assert entry["fragmentation"] is None
     assert entry["by_category"]["unknown"] == 1000
-    assert entry["curve"][-1] == [30, 1500, 1000]
+    assert entry["curve"][-1] == (30, 1500, 1000)
     books = RunMemory("cuda", 4, 5000, "limit", {"parameters": 900, "gradients": 0, "optimizer_state": 0}, 900, 40, 10)
     write_memory(tmp_path, books)
     (entry,) = summarize_trace(analyze(path))["memory"]

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from hydra.utils import instantiate
@@ -104,7 +103,7 @@ def predict_callable(target: str) -> Prediction:
         return step
 
     # The module is imported as a program without arguments: those of this process are not meant for it.
-    with patch.object(sys, "argv", [module_name]), _importable(["."]):
+    with _arguments([module_name]), _importable(["."]):
         return _predict_second(load, where=target)
 
 
@@ -171,6 +170,17 @@ def _importable(folders: list[str]) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+@contextmanager
+def _arguments(given: list[str]) -> Iterator[None]:
+    """Let the command line be another one for a while."""
+    before = sys.argv
+    sys.argv = given
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
 def _training_step(config: DictConfig) -> Step:
