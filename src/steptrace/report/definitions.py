@@ -70,8 +70,8 @@ DEFINITIONS: dict[str, Definition] = {
     "equivalence": Definition(
         "Equivalence",
         "Loss, its gradient by the predictions, the predictions, and the gradient by the parameters, each compared on "
-        "shared values and fixed seeds with a float64 reference of the study. A variant outside what its number format and sizes "
-        "allow differs: it computes something else.",
+        "shared values and fixed seeds with a float64 reference of the study. A variant outside what its number format "
+        "and sizes allow differs: it computes something else.",
     ),
     "profiled": Definition(
         "Profiled / unprofiled",
