@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from steptrace.summary.build import summarize
+from steptrace.analysis.build import summarize
 
 STEPS = 4
 #: What a step may take the host in addition to its set wait.
