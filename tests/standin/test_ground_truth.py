@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from steptrace.analysis.build import summarize
 
 STEPS = 4
