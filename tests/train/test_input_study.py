@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from documents import plain
 from steptrace.analysis import summarize
 from steptrace.compare import compare
 from steptrace.config.plan import make_plan
-from steptrace.files import write_json
+from steptrace.documents.base import write
 from steptrace.findings import with_findings
 from steptrace.record import Status, write_status
 from steptrace.train.main import main
@@ -56,8 +57,8 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         run = study / variant / "run0"
         assert main(["--config", str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
         write_status(run, Status("ok", 0, None, None, (), "2026-01-01T00:00:00+00:00", 1.0, 1))
-        write_json(run / "summary.json", summarize([run / "trace.json.gz"])[0])
-    return with_findings(compare(study))
+        write(run / "summary.json", summarize([run / "trace.json.gz"])[0])
+    return plain(with_findings(compare(study)))
 
 
 def test_the_variant_that_waits_is_called_so_and_the_repaired_ones_are_not(comparison: dict[str, Any]) -> None:
