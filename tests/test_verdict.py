@@ -1,14 +1,20 @@
 """The verdict: what fails a workflow and what only marks a variant."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from documents import fill
+from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.verdict import Differing, Failure
+from steptrace.documents.verdict import Differing, Failure, Verdict
 from steptrace.verdict import ending, explain, judge
+
+SCRIPT = str(Path(__file__).parents[1] / "workflow" / "scripts" / "verdict.py")
 
 
 def run(repeat: int, status: str = "ok", error: str | None = None) -> dict[str, Any]:
@@ -105,6 +111,27 @@ def test_a_misspelt_key_breaks_its_gate() -> None:
     (outcome,) = judge([comparison(variant("a"))], gate("ratio.lo", at_least=1)).gates
     assert outcome.outcome == "broken"
     assert "there is no 'ratio.lo' in comparison.json, expected one of value, low, high" in outcome.text
+
+
+@pytest.mark.parametrize("what", ["write", "enforce"])
+def test_the_script_refuses_a_file_of_another_version(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "document.json"
+    file.write_text('{"study": "s", "variants": []}')
+    command = [sys.executable, SCRIPT, what, str(file), "--out", str(tmp_path / "verdict.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"error: {file}: file does not hold a {'Comparison' if what == 'write' else 'Verdict'} (" in done.stderr
+    assert not (tmp_path / "verdict.json").exists()
+
+
+def test_the_script_writes_the_verdict_and_ends_by_it(tmp_path: Path) -> None:
+    study, file = tmp_path / "comparison.json", tmp_path / "verdict.json"
+    write(study, comparison(variant("a")))
+    gates = json.dumps(gate("ratio.low", at_least=1.9))
+    subprocess.run([sys.executable, SCRIPT, "write", study, "--gates", gates, "--out", file], check=True)
+    assert read(file, Verdict) == judge([comparison(variant("a"))], json.loads(gates))
+    done = subprocess.run([sys.executable, SCRIPT, "enforce", file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "gate broken: s/a ratio.low is 1.8, expected at least 1.9\n")
 
 
 def test_the_ending_names_the_page_of_broken_gates_where_nothing_else_is_wrong() -> None:

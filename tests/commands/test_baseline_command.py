@@ -86,6 +86,14 @@ def test_what_a_person_can_get_wrong(
     assert words in capsys.readouterr().err
 
 
+def test_a_comparison_of_another_version_is_refused(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (stored / "results" / "s" / "comparison.json").write_text('{"study": "s", "variants": []}')
+    assert main(["baseline", "save", "later"]) == 2
+    captured = capsys.readouterr().err
+    assert "results/s/comparison.json: file does not hold a Comparison" in captured
+    assert "next: make it again: run the study" in captured
+
+
 def test_a_baseline_of_other_studies_is_no_comparison(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (stored / "results" / "s" / "comparison.json").unlink()
     write(stored, 1.0, study="other")
