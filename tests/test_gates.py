@@ -57,14 +57,14 @@ def test_without_a_gpu_a_new_sync_breaks_the_budget_and_is_named() -> None:
     )
 
 
-def test_a_figure_is_told_in_digits_that_can_be_read() -> None:
+def test_figure_is_shown_with_six_digits() -> None:
     found = comparison({"profiled_over_unprofiled": 2.2433318714689525})
     outcome = judged(found, "profiled_over_unprofiled", at_most=1.5)
     assert outcome.text == "s/a profiled_over_unprofiled is 2.24333, expected at most 1.5"
     assert outcome.value == 2.2433318714689525
 
 
-def test_allowed_lines_cost_nothing_and_are_not_named() -> None:
+def test_allowed_lines_do_not_count_and_are_not_named() -> None:
     found = comparison(predicted(site(7), site(9)))
     assert judged(found, "syncs.per_step", at_most=0, allow=["losses.py:7", "losses.py:9"]).outcome == "held"
     outcome = judged(found, "syncs.per_step", at_most=0, allow=["losses.py:7"])
@@ -73,7 +73,7 @@ def test_allowed_lines_cost_nothing_and_are_not_named() -> None:
     assert "losses.py:7 " not in outcome.text
 
 
-def test_a_measured_count_goes_before_the_prediction() -> None:
+def test_measured_count_is_used_before_the_predicted_one() -> None:
     found = comparison(measured(site(7)) | {"syncs": {"measured_per_step": 1, "predicted_per_step": 0}})
     assert judged(found, "syncs.per_step", at_most=0).outcome == "broken"
     assert judged(found, "syncs.predicted_per_step", at_most=0).outcome == "held"
@@ -113,7 +113,7 @@ def test_an_allow_list_for_anything_else_breaks_the_gate() -> None:
     assert "'allow' is for counts of syncs" in outcome.text
 
 
-def test_a_star_is_every_variant() -> None:
+def test_star_applies_a_gate_to_every_variant() -> None:
     (one,) = comparison(predicted()).variants
     both = outcomes(
         replace(comparison(), variants=(one, replace(one, name="b"))), {"s": {"*": {"syncs.per_step": {"at_most": 0}}}}
@@ -159,21 +159,23 @@ def test_a_step_time_that_is_not_measured_breaks_its_gate(stored: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [{"cpu": "Xeon"}, {"gpu": "H200"}, {"scale": "gpu"}])
-def test_another_machine_is_not_compared_and_that_is_said(stored: Path, environment: dict[str, str]) -> None:
+def test_baseline_of_another_machine_skips_the_gate_and_names_the_difference(
+    stored: Path, environment: dict[str, str]
+) -> None:
     outcome = against(comparison(taking(99.0), **environment), stored)
     assert outcome.outcome == "skipped"
     assert outcome.text.startswith("baseline 'ci' is of another machine (")
     assert f"here {next(iter(environment.values()))}" in outcome.text
 
 
-def test_another_version_is_compared(stored: Path) -> None:
+def test_baseline_of_another_version_is_compared(stored: Path) -> None:
     found = comparison(taking(99.0), torch="2.14.0")
     assert against(found, stored).outcome == "broken"
     document = baseline.load(baseline.path_of("ci", stored))
     assert baseline.differences(document, found, baseline.VERSIONS) == ["torch 2.13.0, here 2.14.0"]
 
 
-def test_changes_tell_what_is_only_on_one_side(stored: Path) -> None:
+def test_changes_list_variants_that_are_on_one_side_only(stored: Path) -> None:
     found = comparison({"name": "b"} | taking(20.0))
     changes = baseline.changes(baseline.load(baseline.path_of("ci", stored)), found)
     assert [(c.variant, c.stored_ms, c.now_ms, c.ratio) for c in changes] == [
@@ -184,13 +186,13 @@ def test_changes_tell_what_is_only_on_one_side(stored: Path) -> None:
     assert change.ratio == 2.0
 
 
-def test_nothing_measured_is_no_baseline(tmp_path: Path) -> None:
+def test_saving_without_measurements_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SteptraceError, match="nothing was measured"):
         baseline.save([replace(comparison(), environment=None)], tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"studies": {}, "schema_version": 99}'])
-def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, content: str) -> None:
+def test_loading_a_file_that_is_not_a_baseline_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(RecordError):
         baseline.load(tmp_path / "x.json")
@@ -199,7 +201,7 @@ def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, content: str) -> 
 @pytest.mark.parametrize(
     "key", ["ratio.low", "syncs.per_step", "gpu_busy_pct", "sections_ms.calc loss", "memory.oom", "memory.oom.phase"]
 )
-def test_keys_of_figures_are_taken(key: str) -> None:
+def test_keys_of_figures_are_accepted(key: str) -> None:
     check_key(key)
 
 
@@ -212,7 +214,7 @@ def test_keys_of_figures_are_taken(key: str) -> None:
         ("sync.per_step", "syncs"),
     ],
 )
-def test_a_misspelt_key_is_refused_with_the_near_one(key: str, meant: str) -> None:
+def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"no figure '{key}'") as caught:
         check_key(key)
     assert caught.value.next_step == f"did you mean '{meant}'?"
@@ -226,7 +228,7 @@ def test_a_misspelt_key_is_refused_with_the_near_one(key: str, meant: str) -> No
         ("memory", "known: memory.batch_size, memory.peak_allocated_bytes"),
     ],
 )
-def test_a_key_that_is_near_none_is_told_with_those_there_are(key: str, told: str) -> None:
+def test_unknown_key_is_refused_and_the_known_ones_listed(key: str, told: str) -> None:
     with pytest.raises(ConfigError, match=f"no figure '{key}'") as caught:
         check_key(key)
     assert told in str(caught.value)

@@ -41,7 +41,7 @@ def gate(key: str, **limits: Any) -> dict[str, Any]:
     return {"s": {"a": {key: limits}}}
 
 
-def test_all_is_well() -> None:
+def test_verdict_passes_where_all_runs_are_ok_and_gates_hold() -> None:
     verdict = judge([comparison(variant("a"), variant("b"))], gate("ratio.low", at_least=1.5))
     assert verdict.status == "pass"
     assert verdict.runs == 4
@@ -50,7 +50,7 @@ def test_all_is_well() -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "oom", "killed", "not run"])
-def test_one_run_that_is_not_ok_fails(status: str) -> None:
+def test_one_run_that_is_not_ok_fails_the_verdict(status: str) -> None:
     broken = variant("b", runs=[run(0), run(1, status, "ValueError: no")])
     verdict = judge([comparison(variant("a"), broken)], {})
     assert verdict.status == "fail"
@@ -59,7 +59,7 @@ def test_one_run_that_is_not_ok_fails(status: str) -> None:
     assert "the same command again" in explain(verdict)
 
 
-def test_an_equivalence_check_that_failed_fails_and_one_that_differs_only_marks() -> None:
+def test_failed_equivalence_check_fails_and_a_difference_only_marks() -> None:
     failed = variant("a", equivalence={"status": "failed", "failure": {"status": "failed", "error": "KeyError: 'x'"}})
     verdict = judge([comparison(failed)], {})
     assert (verdict.status, verdict.failed[0].run) == ("fail", "equivalence")
@@ -86,7 +86,7 @@ def test_an_equivalence_check_that_failed_fails_and_one_that_differs_only_marks(
         ("syncs.predicted_per_step", {"at_most": 0}, "held"),
     ],
 )
-def test_gates(key: str, limits: dict[str, Any], outcome: str) -> None:
+def test_gate_outcome_by_key_and_limits(key: str, limits: dict[str, Any], outcome: str) -> None:
     verdict = judge([comparison(variant("a"))], gate(key, **limits))
     assert verdict.gates[0].outcome == outcome
     assert verdict.status == ("fail" if outcome == "broken" else "pass")
@@ -134,7 +134,7 @@ def test_the_script_writes_the_verdict_and_ends_by_it(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "gate broken: s/a ratio.low is 1.8, expected at least 1.9\n")
 
 
-def test_the_ending_names_the_page_of_broken_gates_where_nothing_else_is_wrong() -> None:
+def test_ending_names_the_page_where_only_gates_are_broken() -> None:
     here = Path("/here")
     gates = gate("ratio.low", at_least=1.9)
     verdict = judge([comparison(variant("a"))], gates)

@@ -98,7 +98,7 @@ def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_not
     assert any("before the first GPU work: 0.53 ms in cudaFree" in line for line in finding.evidence)
 
 
-def test_no_gpu_no_gaps(tmp_path: Path) -> None:
+def test_trace_without_a_gpu_has_no_host_gaps(tmp_path: Path) -> None:
     builder = TraceBuilder()
     builder.op("aten::add", 0, US)
     assert entry_of(builder, tmp_path).host_gaps is None
@@ -124,7 +124,7 @@ def test_each_defect_of_a_trace_has_its_own_advice(tmp_path: Path) -> None:
     assert "before it stops" in finding.advice
 
 
-def test_an_empty_last_step_is_called_so(tmp_path: Path) -> None:
+def test_empty_last_step_is_named_in_the_claim(tmp_path: Path) -> None:
     builder = busy()
     builder.step(3, 3 * MS, 40 * US)
     (finding,) = found(entry_of(builder, tmp_path), "poor_trace")
@@ -152,7 +152,7 @@ def test_places_that_cost_together_are_named_with_one_figure() -> None:
     assert " ms" not in finding.claim
 
 
-def test_rules_on_traces_speak_of_any_program() -> None:
+def test_rules_on_traces_do_not_mention_studies_or_their_configuration() -> None:
     for rule in (*TRACE_RULES, *RANK_RULES):
         for words in (
             "variant",
