@@ -20,6 +20,7 @@ from typing import Any, Final
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
+from steptrace.documents.comparison import Place, PredictedSite
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.files import read_json
 from steptrace.gates import described, over_budget
@@ -158,13 +159,19 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
     """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
     lines = []
     for entry in found:
-        sites = over_budget((entry.prediction or {}).get("sites", ()), allow)
-        total = sum(site["count"] for site in sites)
+        sites = over_budget([] if entry.prediction is None else map(_site, entry.prediction["sites"]), allow)
+        total = sum(site.count_per_step or 0 for site in sites)
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
-            lines.append(f"{given or entry.name}: {total} syncs per step{beyond}, at most {budget}{places}")
+            lines.append(f"{given or entry.name}: {total:g} syncs per step{beyond}, at most {budget}{places}")
     return lines
+
+
+def _site(site: dict[str, Any]) -> PredictedSite:
+    """A site of prediction.json as comparison.json has it."""
+    named = {name: site[name] for name in (*Place.__struct_fields__, "kind")}
+    return PredictedSite(**named, count_per_step=site["count"])
 
 
 def _document(study: str, found: Sequence[Followed]) -> dict[str, Any]:

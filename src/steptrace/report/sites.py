@@ -36,7 +36,7 @@ class Site:
     @property
     def without_line(self) -> str:
         """What stands in for a place that has no line of the program."""
-        return BATCH_COPY if is_batch_copy(vars(self)) else "line unknown"
+        return BATCH_COPY if is_batch_copy(self) else "line unknown"
 
 
 @dataclass(frozen=True)
