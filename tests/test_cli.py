@@ -224,6 +224,19 @@ def test_the_analysis_imports_without_torch(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "summary.json").is_file()
 
 
+def test_the_list_of_commands_needs_no_library() -> None:
+    script = (
+        "import sys\n"
+        "for name in ('numpy', 'pandas', 'scipy', 'msgspec', 'yaml', 'torch'):\n"
+        "    sys.modules[name] = None\n"
+        "from steptrace.cli import main\n"
+        "main(['--help'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "find-batch" in done.stdout
+
+
 def test_everything_but_training_imports_without_torch() -> None:
     script = (
         "import sys, pkgutil, importlib\n"
