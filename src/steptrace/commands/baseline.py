@@ -15,13 +15,9 @@ from steptrace.errors import ConfigError, RecordError
 EXIT_SLOWER: Final = 1
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command with its two sub-commands."""
-    command = commands.add_parser(
-        "baseline",
-        help="store the step times of results/, or compare with stored ones",
-        description="A baseline is a small JSON file, made to be committed: baselines/NAME.json.",
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the two sub-commands."""
+    command.description = "A baseline is a small JSON file, made to be committed: baselines/NAME.json."
     actions = command.add_subparsers(title="actions", required=True, metavar="save|compare")
     save = actions.add_parser("save", help="store the step times of all measured variants")
     save.set_defaults(run=_save)

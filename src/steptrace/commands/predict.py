@@ -49,13 +49,11 @@ class Followed:
     error: SteptraceError | None = None
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "predict",
-        help="the syncs of a training step on CUDA, without a GPU",
-        description="Follow one training step on a virtual CUDA device and say where the host would wait for the GPU. "
-        "Exit code 1 if a budget is exceeded, 2 if something cannot be followed.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Follow one training step on a virtual CUDA device and say where the host would wait for the GPU. "
+        "Exit code 1 if a budget is exceeded, 2 if something cannot be followed."
     )
     command.add_argument(
         "target",
