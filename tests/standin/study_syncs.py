@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from steptrace.summary.build import summarize
+from steptrace.analysis.build import summarize
 
 from steptrace.commands.studies import named_study
 

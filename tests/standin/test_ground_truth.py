@@ -1,7 +1,7 @@
 """What steptrace reads from traces of programs whose times the stand-in device was told.
 
 A kernel takes 1 ms, 100,000 bytes take 1 ms over the bus, nothing lies between two pieces of work, and the host waits
-for a set time (`host(5)` in programs.py). So the length of the window, busy and idle time, the cost of a sync, and what
+for a set time (`host(5)` in timed_steps.py). So the length of the window, busy and idle time, the cost of a sync, and what
 would be left without it can be calculated by hand: `PROGRAMS` does so for four recorded steps. What the device does is
 exact. What the host does besides waiting, to launch and to be profiled, takes real time: up to `HOST_MS` a step.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from steptrace.summary.build import summarize
+from steptrace.analysis.build import summarize
 
 STEPS = 4
 #: What a step may take the host in addition to its set wait.
@@ -107,7 +107,7 @@ def analysed(
     trace = tmp_path_factory.mktemp("trace") / "trace.json"
     settings = {"KERNEL_US": program.kernel_ms * 1000, "GAP_US": 0, "LATENCY_US": 10, "PCIE_GBS": 0.1}
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("programs.py"), program.name, trace],
+        [sys.executable, Path(__file__).with_name("timed_steps.py"), program.name, trace],
         env={**os.environ, **{f"FAKECUDA_{name}": str(value) for name, value in settings.items()}},
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
