@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from steptrace.analysis.build import summarize
 
+from steptrace.analysis.build import summarize
 from steptrace.commands.studies import named_study
 
 #: At most these sizes, where a study's configuration has the key.

@@ -1,8 +1,8 @@
 """What steptrace reads from traces of programs whose times the stand-in device was told.
 
 A kernel takes 1 ms, 100,000 bytes take 1 ms over the bus, nothing lies between two pieces of work, and the host waits
-for a set time (`host(5)` in timed_steps.py). So the length of the window, busy and idle time, the cost of a sync, and what
-would be left without it can be calculated by hand: `PROGRAMS` does so for four recorded steps. What the device does is
+for a set time (`host(5)` in timed_steps.py). So the length of the window, busy and idle time, the cost of a sync, and
+what would be left without it can be calculated by hand: `PROGRAMS` does so for four recorded steps. What the device does is
 exact. What the host does besides waiting, to launch and to be profiled, takes real time: up to `HOST_MS` a step.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from steptrace.analysis.build import summarize
 
 STEPS = 4
