@@ -137,7 +137,7 @@ def outlier_mask(step_ns: Nanoseconds) -> npt.NDArray[np.bool_]:
 def drift(step_ns: Nanoseconds) -> float:
     """Change of step time over the run as a share of its median: Theil-Sen slope times the run's length.
 
-    More than 400 steps are thinned evenly to 400, since the slope's cost is quadratic.
+    More than 400 steps are downsampled evenly to 400, since the slope's cost is quadratic.
     """
     if len(step_ns) < 2:
         return 0.0

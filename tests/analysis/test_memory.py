@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders import AUTOGRAD, MAIN, TraceBuilder
 from steptrace.analysis import analyze, summarize, summarize_trace
 from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
-from steptrace.analysis.memory.record import thinned
+from steptrace.analysis.memory.record import downsample
 from steptrace.memory_record import RunMemory, write_memory
 from steptrace.report.trace_page import write
 from steptrace.trace.source import SourceLines
@@ -89,7 +89,7 @@ def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
     assert devices["agrees"].tolist() == [1.0]
 
 
-def test_what_was_held_before_is_divided_by_the_run_s_books():
+def test_what_was_held_before_is_divided_by_the_run_s_memory_record():
     builder = Memory(before=1000)
     step(builder)
     builder.block(30, 100, 1)
@@ -243,7 +243,7 @@ def test_a_counter_that_disagrees_is_told(lost):
     assert devices["agrees"].iloc[0] == (pytest.approx(2 / 3) if lost else 1.0)
 
 
-def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_books(tmp_path):
+def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_record(tmp_path):
     builder = Memory(before=1000)
     builder.metadata["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 9000}]
     step(builder)
@@ -255,8 +255,10 @@ def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_books(tmp_p
     assert entry["fragmentation"] is None
     assert entry["by_category"]["unknown"] == 1000
     assert entry["curve"][-1] == (30, 1500, 1000)
-    books = RunMemory("cuda", 4, 5000, "limit", {"parameters": 900, "gradients": 0, "optimizer_state": 0}, 900, 40, 10)
-    write_memory(tmp_path, books)
+    memory_record = RunMemory(
+        "cuda", 4, 5000, "limit", {"parameters": 900, "gradients": 0, "optimizer_state": 0}, 900, 40, 10
+    )
+    write_memory(tmp_path, memory_record)
     (entry,) = summarize_trace(analyze(path))["memory"]
     assert (entry["capacity_bytes"], entry["headroom_bytes"], entry["fragmentation"]) == (5000, 4000, 0.75)
     assert (entry["by_category"]["parameters"], entry["by_category"]["unknown"]) == (900, 100)
@@ -281,7 +283,7 @@ def test_a_trace_without_allocations_has_null_memory(tmp_path):
 @settings(max_examples=50, deadline=None)
 def test_a_curve_drawn_small_keeps_its_extremes_and_ends(values: list[int], most: int) -> None:
     array = np.array(values, dtype=np.int64)
-    kept = thinned(array, most)
+    kept = downsample(array, most)
     assert len(kept) <= most
     assert list(kept) == sorted(set(kept))
     assert {0, len(values) - 1} <= set(kept)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptrace.cli import main
-from steptrace.commands.find_batch import Finder, Search, Trial, _foretold
+from steptrace.commands.find_batch import Finder, Search, Trial, _predicted
 from steptrace.compare.memory_fit import fit_peaks
 
 STUDY = """
@@ -31,7 +31,7 @@ variants:
 
 
 class Made(Finder):
-    """Trainings that take `fixed` bytes and `per_sample` for each sample, of which only the line is foretold."""
+    """Trainings that take `fixed` bytes and `per_sample` for each sample, of which only the line is predicted."""
 
     def __init__(self, truth: int, samples: int, foretold_factor: float = 1.0) -> None:
         self.search = Search(samples=samples, capacity_bytes=1000 * max(truth, 1))
@@ -52,7 +52,7 @@ class Made(Finder):
 def test_the_search_ends_at_the_largest_size_that_fits(truth, samples, configured, factor):
     finder = Made(truth, samples, factor)
     fit = finder.measure(configured)
-    finder.verify(_foretold(fit, finder.search))
+    finder.verify(_predicted(fit, finder.search))
     search = finder.search
     assert len(search.trials) <= 20
     assert search.fits <= truth
@@ -70,9 +70,9 @@ def test_the_search_ends_at_the_largest_size_that_fits(truth, samples, configure
 def test_a_good_line_needs_two_more_trainings():
     finder = Made(truth=123, samples=1000)
     fit = finder.measure(16)
-    foretold = _foretold(fit, finder.search)
-    finder.verify(foretold)
-    assert foretold == 123
+    predicted = _predicted(fit, finder.search)
+    finder.verify(predicted)
+    assert predicted == 123
     assert [trial.batch_size for trial in finder.search.trials] == [4, 8, 16, 123, 125]
 
 

@@ -9,15 +9,15 @@ from steptrace.cli import main
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["capture", "abc"], "argument PID: 'abc' is no whole number of at least 1"),
-        (["capture", "0"], "argument PID: '0' is no whole number of at least 1"),
-        (["capture", "1", "--warmup", "-1"], "'-1' is no whole number of at least 0"),
-        (["capture", "1", "--timeout", "soon"], "'soon' is no time to wait: a number of seconds above 0"),
-        (["excerpt", "t.json", "--out", "o", "--from", "x"], "'x' is no time: a number of milliseconds"),
-        (["excerpt", "t.json", "--out", "o", "--max-bytes", "1e6"], "'1e6' is no whole number"),
-        (["predict", "s", "--budget", "few"], "'few' is no whole number of at least 0"),
-        (["find-batch", "s", "--within", "0"], "'0' is no whole number of at least 1"),
-        (["baseline", "compare", "ci", "--max-ratio", "x"], "'x' is no ratio: a number above 0 is expected"),
+        (["capture", "abc"], "argument PID: invalid number 'abc': expected a whole number >= 1"),
+        (["capture", "0"], "argument PID: invalid number '0': expected a whole number >= 1"),
+        (["capture", "1", "--warmup", "-1"], "invalid number '-1': expected a whole number >= 0"),
+        (["capture", "1", "--timeout", "soon"], "invalid timeout 'soon': expected seconds > 0"),
+        (["excerpt", "t.json", "--out", "o", "--from", "x"], "invalid time 'x': expected milliseconds"),
+        (["excerpt", "t.json", "--out", "o", "--max-bytes", "1e6"], "invalid number '1e6'"),
+        (["predict", "s", "--budget", "few"], "invalid number 'few': expected a whole number >= 0"),
+        (["find-batch", "s", "--within", "0"], "invalid number '0': expected a whole number >= 1"),
+        (["baseline", "compare", "ci", "--max-ratio", "x"], "invalid ratio 'x': expected a number > 0"),
     ],
 )
 def test_a_number_that_is_none(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from steptrace.memory_record import MEMORY_FILE, RunMemory, read_memory, write_m
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
 from steptrace.train.memory import free_blocks, watched_memory
-from steptrace.train.out_of_memory import LiveBooks, is_out_of_memory, phase_of, requested_bytes
+from steptrace.train.out_of_memory import LiveTensorSums, is_out_of_memory, phase_of, requested_bytes
 from steptrace.train.setup import training
 
 #: Forward alone keeps some 70 MB of each of the two hidden layers, the batch takes 21 MB.
@@ -140,9 +140,9 @@ def test_the_record_survives_its_file_and_knows_its_fragmentation(tmp_path):
 def test_a_fake_tensor_holds_nothing():
     with FakeTensorMode():
         fake = torch.empty(1000)
-    books = LiveBooks({}, torch.device("cpu"), None)
-    books.add("unknown", "tensor", fake)
-    assert books.storages == {}
+    live_tensors = LiveTensorSums({}, torch.device("cpu"), None)
+    live_tensors.add("unknown", "tensor", fake)
+    assert live_tensors.storages == {}
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cuda", (50, 30)), ("cuda:1", (900, 900))])

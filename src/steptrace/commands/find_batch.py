@@ -1,4 +1,4 @@
-"""`steptrace find-batch`: the largest batch that a variant can train with, foretold from a few sizes and verified.
+"""`steptrace find-batch`: the largest batch that a variant can train with, predicted from a few sizes and verified.
 
 This process does not import torch: every size is tried in a process of its own (`steptrace.train.batch_memory`), under
 the supervisor that runs the studies' trainings too, so that running out of memory is an answer and not the end.
@@ -65,7 +65,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "find-batch",
         help="the largest batch that a variant can train with, verified by training with it",
-        description="Measure the peak memory of a few short trainings, draw a line through the peaks, foretell the "
+        description="Measure the peak memory of a few short trainings, draw a line through the peaks, predict the "
         "largest batch and verify it by running it and a larger one. Exit code 1 if not even a batch of 1 fits.",
     )
     command.add_argument("study", metavar="STUDY", help="a study's name")
@@ -95,17 +95,17 @@ def run(arguments: argparse.Namespace) -> int:
         path.write_text(text, encoding="utf-8")
         finder = Finder(path, Path(scratch), config["device"], arguments.limit_mb, within=arguments.within / 100)
         fit = finder.measure(config["data"]["batch_size"])
-        foretold = _foretold(fit, finder.search)
-        finder.verify(foretold)
+        predicted = _predicted(fit, finder.search)
+        finder.verify(predicted)
     search = finder.search
     if arguments.json:
-        print(json.dumps(_document(name, search, fit, foretold), indent=2))  # noqa: T201
+        print(json.dumps(_document(name, search, fit, predicted), indent=2))  # noqa: T201
     else:
-        print(_text(name, search, fit, foretold))  # noqa: T201
+        print(_text(name, search, fit, predicted))  # noqa: T201
     return 0 if search.fits else EXIT_NOTHING_FITS
 
 
-def _foretold(fit: MemoryFit | None, search: Search) -> int | None:
+def _predicted(fit: MemoryFit | None, search: Search) -> int | None:
     """The largest batch by the line, within what the data set holds; None where there is no line or no capacity."""
     if fit is None or search.capacity_bytes is None:
         return None
@@ -130,10 +130,10 @@ class Finder:
         peaks = {trial.batch_size: trial.peak_bytes for trial in self.search.trials if trial.peak_bytes is not None}
         return fit_peaks(peaks)
 
-    def verify(self, foretold: int | None) -> None:
-        """Close in on the largest size that fits: from the foretold one in strides that double, then by halving."""
+    def verify(self, predicted: int | None) -> None:
+        """Close in on the largest size that fits: from the predicted one in strides that double, then by halving."""
         search = self.search
-        size = foretold or 2 * search.fits
+        size = predicted or 2 * search.fits
         stride = self._stride(size)
         while search.fits and not self._closed() and len(search.trials) < _MOST_TRIALS:
             if search.fails is None:
@@ -197,7 +197,7 @@ def _variant(study: str, variant: str | None, scale: str) -> tuple[str, str, dic
     return f"{study}/{chosen.name}", chosen.composed.snapshot(study=study, variant=chosen.name), chosen.config
 
 
-def _document(name: str, search: Search, fit: MemoryFit | None, foretold: int | None) -> dict[str, Any]:
+def _document(name: str, search: Search, fit: MemoryFit | None, predicted: int | None) -> dict[str, Any]:
     line = None
     if fit is not None:
         line = {
@@ -212,14 +212,14 @@ def _document(name: str, search: Search, fit: MemoryFit | None, foretold: int | 
         "capacity_source": search.capacity_source,
         "samples": search.samples,
         "fit": line,
-        "foretold_batch": foretold,
+        "predicted_batch": predicted,
         "largest_batch": search.fits or None,
         "smallest_failing_batch": search.fails,
         "trials": [asdict(trial) for trial in search.trials],
     }
 
 
-def _text(name: str, search: Search, fit: MemoryFit | None, foretold: int | None) -> str:
+def _text(name: str, search: Search, fit: MemoryFit | None, predicted: int | None) -> str:
     source = {"limit": "the limit", "device": "the GPU's memory", "machine": "the machine's memory"}
     room = "not known" if search.capacity_bytes is None else _size(search.capacity_bytes)
     lines = [f"{name}: capacity {room} ({source.get(search.capacity_source or '', 'not told')})"]
@@ -234,9 +234,11 @@ def _text(name: str, search: Search, fit: MemoryFit | None, foretold: int | None
         residual = "" if fit.residual is None else f", residual {fit.residual:.1%}"
         lines.append(f"  peak = {_size(fit.fixed_bytes)} + {_size(fit.per_sample_bytes)} x batch{residual}")
         if not fit.holds:
-            lines.append(f"  the peaks lie on no rising line (residual over {MOST_RESIDUAL:.0%}): nothing is foretold")
-    if foretold is not None:
-        lines.append(f"  foretold: {foretold}")
+            lines.append(
+                f"  peak memory is not linear in batch size (residual over {MOST_RESIDUAL:.0%}): no prediction"
+            )
+    if predicted is not None:
+        lines.append(f"  predicted: {predicted}")
     if not search.fits:
         lines.append("not even a batch of 1 fits: checkpointing, a smaller format or a smaller model are left")
     elif search.fails is None:

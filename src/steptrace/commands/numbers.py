@@ -18,7 +18,7 @@ def seconds(text: str) -> float:
     """Read a time to wait: more than 0, and one that ends."""
     value = _number(text)
     if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"'{text}' is no time to wait: a number of seconds above 0 is expected")
+        raise argparse.ArgumentTypeError(f"invalid timeout '{text}': expected seconds > 0")
     return value
 
 
@@ -26,7 +26,7 @@ def milliseconds(text: str) -> float:
     """Read a time in a trace."""
     value = _number(text)
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"'{text}' is no time: a number of milliseconds is expected")
+        raise argparse.ArgumentTypeError(f"invalid time '{text}': expected milliseconds")
     return value
 
 
@@ -34,7 +34,7 @@ def ratio(text: str) -> float:
     """Read how many times something may be."""
     value = _number(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"'{text}' is no ratio: a number above 0 is expected, such as 1.05")
+        raise argparse.ArgumentTypeError(f"invalid ratio '{text}': expected a number > 0, such as 1.05")
     return value
 
 
@@ -44,7 +44,7 @@ def _whole(text: str, least: int) -> int:
     except ValueError:
         value = least - 1
     if value < least:
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number of at least {least}")
+        raise argparse.ArgumentTypeError(f"invalid number '{text}': expected a whole number >= {least}")
     return value
 
 

@@ -2,7 +2,7 @@
 
 load.py reads a study's folder, timing.py compares step times, explain.py sums up what traces, equivalence checks and
 predictions say, waterfall.py divides a difference in step time among the step's parts, sync_diff.py says which
-synchronisations came and went, whatif.py foretells a variant from its baseline's traces, and study.py puts the
+synchronisations came and went, whatif.py predicts a variant from its baseline's traces, and study.py puts the
 comparison together.
 
 What a variant's entry in comparison.json says beyond its own figures:

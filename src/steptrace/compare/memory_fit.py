@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-#: With a larger residual the peaks do not lie on a line, and nothing is foretold from one.
+#: With a larger residual the peaks are not linear in the batch size, and nothing is predicted.
 MOST_RESIDUAL: Final = 0.10
 
 
@@ -26,7 +26,7 @@ class MemoryFit:
 
     @property
     def holds(self) -> bool:
-        """Whether the peaks lie on a rising line."""
+        """Whether the peaks rise linearly with the batch size."""
         return self.per_sample_bytes > 0 and (self.residual is None or self.residual <= MOST_RESIDUAL)
 
     def largest(self, capacity_bytes: float) -> int | None:

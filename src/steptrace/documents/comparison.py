@@ -410,7 +410,7 @@ class VariantResult(Document, frozen=True):
     ratio: RatioToBaseline | None
     noise: Noise
     syncs: SyncCounts
-    sync_sites: Annotated[tuple[SyncSiteOfVariant, ...], field("Traced, dearest first.")]
+    sync_sites: Annotated[tuple[SyncSiteOfVariant, ...], field("Traced, most expensive first.")]
     predicted_sites: tuple[PredictedSite, ...]
     predicted_unknown: tuple[UnknownPlace, ...]
     sync_agreement: tuple[SyncAgreement, ...]

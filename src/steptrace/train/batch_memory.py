@@ -121,7 +121,7 @@ def _peak(memory: MemoryWatch, process: _ProcessPeak | None) -> int:
 def _allocated_peak(memory: MemoryWatch) -> int:
     """The peak of one more step by the allocator's events, with the training's lasting tensors."""
     assert memory.training is not None
-    held = sum(memory.books().sizes().values())
+    held = sum(memory.live_tensors().sizes().values())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         train_step(memory.training)
     # The host's allocator counts from the start of the profiler on.

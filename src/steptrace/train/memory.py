@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from steptrace.memory_record import MEMORY_FILE, RunMemory, write_memory
 from steptrace.train.loop import Training, train_step
-from steptrace.train.out_of_memory import LiveBooks, is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
+from steptrace.train.out_of_memory import LiveTensorSums, is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 
 _MIB = 2**20
 #: Of a limit: from here on a library that could not do its work had no memory to do it in.
@@ -41,11 +41,11 @@ class MemoryWatch:
     base_bytes: int | None = None
     training: Training | None = None
 
-    def books(self) -> LiveBooks:
+    def live_tensors(self) -> LiveTensorSums:
         """The storages of the training's lasting tensors by category; empty before it is built."""
         parts = self.training
         if parts is None:
-            return LiveBooks({}, self.device, self.base_bytes)
+            return LiveTensorSums({}, self.device, self.base_bytes)
         modules = [module for module in (parts.model, parts.loss) if isinstance(module, nn.Module)]
         parameters = [parameter for module in modules for parameter in module.parameters()]
         held: dict[str, list[Tensor]] = {
@@ -53,7 +53,7 @@ class MemoryWatch:
             "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
             "optimizer_state": list(_tensors(list(parts.optimizer.state.values()))),
         }
-        return LiveBooks(held, self.device, self.base_bytes)
+        return LiveTensorSums(held, self.device, self.base_bytes)
 
     def empty(self) -> RunMemory:
         """A record with what is known without looking at the training."""
@@ -72,7 +72,7 @@ class MemoryWatch:
         free, largest = marks.free or (None, None)
         return replace(
             self.empty(),
-            held=self.books().sizes(),
+            held=self.live_tensors().sizes(),
             gradient_bytes=marks.gradient_bytes,
             free_bytes=free,
             largest_free_bytes=largest,
@@ -88,10 +88,10 @@ class MemoryWatch:
 
     def ran_out(self, error: BaseException) -> RunMemory:
         """The record of a training that ran out of memory: what was alive, and for what there was no room."""
-        books = self.books()
+        live_tensors = self.live_tensors()
         free, largest = free_blocks(self.device) if self.device.type == "cuda" else (None, None)
-        known = replace(self.empty(), held=books.sizes(), free_bytes=free, largest_free_bytes=largest)
-        return replace(known, oom=out_of_memory(error, books))
+        known = replace(self.empty(), held=live_tensors.sizes(), free_bytes=free, largest_free_bytes=largest)
+        return replace(known, oom=out_of_memory(error, live_tensors))
 
 
 class _Marks:
@@ -108,7 +108,7 @@ class _Marks:
             self.free = free_blocks(self._watch.device)
         yield
         if label == "backward":
-            self.gradient_bytes = self._watch.books().sizes()["gradients"]
+            self.gradient_bytes = self._watch.live_tensors().sizes()["gradients"]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ _REFUSED = re.compile(r"could not (create|execute|initialize) a ")
 _UNITS: Final = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-class LiveBooks:
+class LiveTensorSums:
     """The storages of a training's lasting tensors on its device, by category, each storage once."""
 
     def __init__(self, held: Mapping[str, Sequence[Tensor]], device: torch.device, base_bytes: int | None) -> None:
@@ -81,18 +81,18 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(_REFUSED.search(str(error)))
 
 
-def out_of_memory(error: BaseException, books: LiveBooks) -> OutOfMemory:
-    """What can be said of an out of memory, from the exception and all tensors alive. `books` is added to."""
-    used = used_bytes(books)
+def out_of_memory(error: BaseException, live_tensors: LiveTensorSums) -> OutOfMemory:
+    """What can be said of an out of memory, from the exception and all tensors alive. `live_tensors` is added to."""
+    used = used_bytes(live_tensors)
     for tensor in _batch(error.__traceback__):
-        books.add("inputs", "batch", tensor)
+        live_tensors.add("inputs", "batch", tensor)
     everything = [thing for thing in gc.get_objects() if _is_tensor(thing)]
     for what, tensor in _saved([tensor for tensor in everything if tensor.grad_fn is not None]):
-        books.add("activations", what, tensor)
+        live_tensors.add("activations", what, tensor)
     for tensor in everything:
         kept = tensor.grad_fn is not None
-        books.add("activations" if kept else "unknown", tensor.grad_fn.name() if kept else "tensor", tensor)
-    sizes = books.sizes()
+        live_tensors.add("activations" if kept else "unknown", tensor.grad_fn.name() if kept else "tensor", tensor)
+    sizes = live_tensors.sizes()
     if used is not None:
         sizes["unknown"] = sizes.get("unknown", 0) + max(used - sum(sizes.values()), 0)
     message = next(iter(str(error).splitlines()), "") or type(error).__name__
@@ -102,7 +102,7 @@ def out_of_memory(error: BaseException, books: LiveBooks) -> OutOfMemory:
         requested_bytes=requested_bytes(str(error)),
         used_bytes=used,
         by_category=sizes,
-        live=tuple(books.rows()[:_MOST]),
+        live=tuple(live_tensors.rows()[:_MOST]),
     )
 
 
@@ -127,12 +127,12 @@ def phase_of(traceback: TracebackType | None) -> str | None:
     return "data" if found == "copy data" else found
 
 
-def used_bytes(books: LiveBooks) -> int | None:
+def used_bytes(live_tensors: LiveTensorSums) -> int | None:
     """What the training has taken: by the caching allocator on a GPU, by the process's private memory on a CPU."""
-    if books.device.type == "cuda":
-        return torch.cuda.memory_allocated(books.device)
+    if live_tensors.device.type == "cuda":
+        return torch.cuda.memory_allocated(live_tensors.device)
     mapped = mapped_bytes()
-    return None if mapped is None or books.base_bytes is None else max(mapped - books.base_bytes, 0)
+    return None if mapped is None or live_tensors.base_bytes is None else max(mapped - live_tensors.base_bytes, 0)
 
 
 def mapped_bytes() -> int | None:

@@ -6,8 +6,8 @@ backward, optimizer) in which these two happen:
 * released in the very part that allocated it: `temporary`;
 * otherwise by the part that allocated it: data `inputs`; forward and loss `activations` (kept for the backward pass);
   backward `gradients`; optimizer `optimizer_state`; outside of all parts `unknown`;
-* allocated before the trace: `parameters`, `gradients` and `optimizer_state` as far as the run's own books say how many
-  bytes each of them holds between two steps, the rest `unknown`.
+* allocated before the trace: `parameters`, `gradients` and `optimizer_state` as far as the run's memory.json says how
+  many bytes each of them holds between two steps, the rest `unknown`.
 
 What activation checkpointing computes again in the backward pass is therefore `temporary`. The parts are our loop's
 labels; in a trace without them the loader's and the optimizer's labels of PyTorch, the span of the backward operators
@@ -105,7 +105,7 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
     Args:
         trace: the trace.
         blocks: its `memory_blocks`.
-        held: by device type what the run's books say is held between two steps.
+        held: by device type what the run's memory.json say is held between two steps.
     """
     peaks, curves = [], []
     events = trace.memory
@@ -148,8 +148,8 @@ def memory_at_peak(
         alive = _alive(_on(blocks, row.device_type, row.device), row.peak_ts)
         origins = _origins(trace, alive, lines)
         rest = row.peak_allocated - int(alive["bytes"].sum())
-        books = pd.DataFrame(_in_books(rest, held.get(row.device_type)), columns=["category", "bytes"])
-        part = pd.concat([frame for frame in (books, origins) if len(frame)] or [origins], ignore_index=True)
+        known = pd.DataFrame(_by_memory_record(rest, held.get(row.device_type)), columns=["category", "bytes"])
+        part = pd.concat([frame for frame in (known, origins) if len(frame)] or [origins], ignore_index=True)
         part = part.reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
         part = part.sort_values("bytes", ascending=False, kind="stable")
         parts.append(part.assign(device_type=row.device_type, device=row.device))
@@ -295,8 +295,8 @@ def _origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFr
     return groups.rename(columns={"size": "blocks", "sum": "bytes"})
 
 
-def _in_books(rest: int, held: Held | None) -> list[dict[str, object]]:
-    """Bytes from before the trace by category; what the books do not explain is unknown."""
+def _by_memory_record(rest: int, held: Held | None) -> list[dict[str, object]]:
+    """Bytes from before the trace by category; what the record does not explain is unknown."""
     rows: list[dict[str, object]] = []
     for category, size in (held or {}).items():
         taken = min(int(size), rest)

@@ -22,7 +22,7 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     """`memory_blocks`, `memory_curve`, `memory_devices` and `memory_at_peak`; none for a trace without such events."""
     if len(analysis.trace.memory) == 0:
         return {}
-    held = _held(_books(analysis))
+    held = _held(_memory_record(analysis))
     blocks = memory.memory_blocks(analysis.trace)
     devices, curve = memory.memory_devices(analysis.trace, blocks, held)
     at_peak = memory.memory_at_peak(analysis.trace, blocks, devices, held, analysis.lines)
@@ -33,11 +33,11 @@ def record(analysis: Analysis) -> dict[str, Any]:
     """One entry a device, the highest peak first; null where the profiler recorded no allocations."""
     if "memory_devices" not in analysis.tables or len(analysis.tables["memory_devices"]) == 0:
         return {"memory": None}
-    books = _books(analysis)
-    return {"memory": [_device(analysis, row, books) for row in records(analysis.tables["memory_devices"])]}
+    recorded = _memory_record(analysis)
+    return {"memory": [_device(analysis, row, recorded) for row in records(analysis.tables["memory_devices"])]}
 
 
-def thinned(values: Ints, most: int) -> Ints:
+def downsample(values: Ints, most: int) -> Ints:
     """At most `most` positions of a series, of each stretch the first, the lowest, the highest and the last."""
     if len(values) <= most:
         return np.arange(len(values), dtype=np.int64)
@@ -50,9 +50,9 @@ def thinned(values: Ints, most: int) -> Ints:
     return np.array(sorted(set().union(*kept)), dtype=np.int64)
 
 
-def _device(analysis: Analysis, row: dict[str, Any], books: RunMemory | None) -> dict[str, Any]:
+def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> dict[str, Any]:
     kind, device = _KINDS.get(row["device_type"], str(row["device_type"])), row["device"]
-    of_run = books if books is not None and books.device == kind else None
+    of_run = recorded if recorded is not None and recorded.device == kind else None
     at_peak = _rows(analysis.tables["memory_at_peak"], row)
     sums = at_peak.groupby("category")["bytes"].sum()
     capacity, source = _capacity(analysis, row, of_run)
@@ -77,7 +77,7 @@ def _device(analysis: Analysis, row: dict[str, Any], books: RunMemory | None) ->
 
 
 def _curve(curve: pd.DataFrame) -> list[list[int | None]]:
-    kept = curve.iloc[thinned(curve["allocated"].to_numpy(dtype=np.int64), POINTS)]
+    kept = curve.iloc[downsample(curve["allocated"].to_numpy(dtype=np.int64), POINTS)]
     columns = [kept[name].astype(object) for name in ("ts", "allocated", "reserved")]
     return [[plain(value) for value in point] for point in zip(*columns, strict=True)]
 
@@ -88,10 +88,10 @@ def _rows(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
     return found
 
 
-def _capacity(analysis: Analysis, row: dict[str, Any], books: RunMemory | None) -> tuple[int | None, str | None]:
-    """Bytes that were to be had, and who says so: the run's books, or the GPU's properties in the trace."""
-    if books is not None:
-        return books.capacity_bytes, books.capacity_source
+def _capacity(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> tuple[int | None, str | None]:
+    """Bytes that were to be had, and who says so: the run's memory.json, or the GPU's properties in the trace."""
+    if recorded is not None:
+        return recorded.capacity_bytes, recorded.capacity_source
     if row["device_type"] == memory.HOST:
         return None, None
     known = next((d for d in analysis.trace.meta.devices if d.get("id") == row["device"]), {})
@@ -99,7 +99,7 @@ def _capacity(analysis: Analysis, row: dict[str, Any], books: RunMemory | None) 
     return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
 
 
-def _books(analysis: Analysis) -> RunMemory | None:
+def _memory_record(analysis: Analysis) -> RunMemory | None:
     """What the run wrote beside its trace; a file of that name that is none of ours says nothing."""
     try:
         return read_memory(analysis.path.parent)
@@ -107,7 +107,7 @@ def _books(analysis: Analysis) -> RunMemory | None:
         return None
 
 
-def _held(books: RunMemory | None) -> dict[int, dict[str, int]]:
-    if books is None:
+def _held(recorded: RunMemory | None) -> dict[int, dict[str, int]]:
+    if recorded is None:
         return {}
-    return {kind: books.held for kind, name in _KINDS.items() if name == books.device}
+    return {kind: recorded.held for kind, name in _KINDS.items() if name == recorded.device}

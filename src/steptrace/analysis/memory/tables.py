@@ -47,7 +47,11 @@ MEMORY_DEVICES = Table(
         _DEVICE_TYPE,
         _DEVICE,
         Column("before", "int64", "Bytes held since before the trace, as far as known.", "B"),
-        Column("complete", "bool", "Whether those bytes are known: by the allocator's counter, or by the run's books."),
+        Column(
+            "complete",
+            "bool",
+            "Whether those bytes are known: by the allocator's counter or the run's memory.json.",
+        ),
         Column("agrees", "float64", "Share of events whose counter is the sum of the live blocks.", nullable=True),
         Column("peak_ts", "int64", "First instant of the peak.", "ns"),
         Column("peak_allocated", "int64", "Bytes allocated at the peak.", "B"),
