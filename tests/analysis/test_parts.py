@@ -36,6 +36,19 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
     }
 
 
+def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None:
+    builder = TraceBuilder()
+    builder.gpu("gemm", 0, 300, correlation=9_999)  # launched before the recording, by a host that runs ahead
+    for index in range(2):
+        builder.step(index, 10 + index * 100, 100)
+        builder.op("aten::mm", 10 + index * 100, 90)
+        builder.kernel(20 + index * 100, 300 + 200 * index, 200)
+    found = step_parts(builder.trace(), 0)
+    assert found is not None
+    assert (found.steps, found.window_ns) == (2, 400)
+    assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"compute": 400}
+
+
 def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)

@@ -77,8 +77,8 @@ def table(study: str, folder: Path) -> dict[str, tuple[float, float, float]]:
         run = config.parent / "run0"
         predicted = json.loads((config.parent / "prediction.json").read_text())["total"]
         warned = json.loads((run / "warned_syncs.json").read_text())["per_step"]
-        (trace,) = summarize([run])[0]["traces"]
-        found[config.parent.name] = (predicted, warned, trace["syncs"]["per_step"])
+        (trace,) = summarize([run])[0].traces
+        found[config.parent.name] = (predicted, warned, trace.syncs.per_step)
     return found
 
 

@@ -1,9 +1,10 @@
 """What steptrace reads from traces of programs whose times the stand-in device was told.
 
 A kernel takes 1 ms, 100,000 bytes take 1 ms over the bus, nothing lies between two pieces of work, and the host waits
-for a set time (`host(5)` in programs.py). So the length of the window, busy and idle time, the cost of a sync, and what
-would be left without it can be calculated by hand: `PROGRAMS` does so for four recorded steps. What the device does is
-exact. What the host does besides waiting, to launch and to be profiled, takes real time: up to `HOST_MS` a step.
+for a set time (`host(5)` in timed_steps.py). So the length of the window, busy and idle time, the cost of a sync, and
+what would be left without it can be calculated by hand: `PROGRAMS` does so for four recorded steps. What the device
+does is exact. What the host does besides waiting, to launch and to be profiled, takes real time: up to `HOST_MS` a
+step.
 """
 
 import os
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from steptrace.analysis.build import summarize
@@ -108,14 +110,14 @@ def analysed(
     trace = tmp_path_factory.mktemp("trace") / "trace.json"
     settings = {"KERNEL_US": program.kernel_ms * 1000, "GAP_US": 0, "LATENCY_US": 10, "PCIE_GBS": 0.1}
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("programs.py"), program.name, trace],
+        [sys.executable, Path(__file__).with_name("timed_steps.py"), program.name, trace],
         env={**os.environ, **{f"FAKECUDA_{name}": str(value) for name, value in settings.items()}},
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     if done.returncode == TOO_BUSY:
         pytest.skip("other processes held up the host in every recording: run it on an idle machine")
     assert done.returncode == 0, done.stderr
-    (found,) = summarize([trace])[0]["traces"]
+    (found,) = msgspec.to_builtins(summarize([trace])[0])["traces"]
     return program, found
 
 
@@ -126,7 +128,7 @@ def _takes(ns: int, expected_ms: float, *, tolerance: float = STEPS * HOST_MS) -
 def test_the_device_has_done_what_it_was_told(analysed: tuple[Program, dict[str, Any]]) -> None:
     program, trace = analysed
     assert trace["quality"]["steps"] == STEPS
-    assert trace["quality"]["warnings"] == []
+    assert trace["quality"]["warnings"] == ()
     assert trace["kernels_per_step"] == program.kernels
     assert trace["gpu"]["busy_ns"] == pytest.approx(program.busy * 1e6, rel=1e-4)
     for kernel in trace["kernels"]:
@@ -148,7 +150,7 @@ def test_syncs_are_counted_by_step_and_kind(analysed: tuple[Program, dict[str, A
     program, trace = analysed
     syncs = trace["syncs"]
     assert syncs["by_kind"] == ({program.syncs: STEPS} if program.syncs else {})
-    assert syncs["by_step"] == [1 if program.syncs else 0] * STEPS
+    assert syncs["by_step"] == (1 if program.syncs else 0,) * STEPS
     # The profiler's own at its end, and one after each step marked by hand.
     assert syncs["outside_steps"] == (1 + STEPS if program.name == "between_steps" else 1)
 

@@ -1,10 +1,10 @@
 """A step's time in parts that exclude each other and add up to it, to the nanosecond.
 
-With a GPU, all steps are one window: from the first one's start on the host to the end of the last one's work. Steps
-overlap where the host runs ahead of the GPU; a window holds every instant once, and divided by the number of steps it
-is what a step takes. At each instant the GPU computes, or runs communication or copies that no computation hides, or is
-idle, with one cause. Without a GPU, the window is the host's steps one after the other, in the parts as the training
-loop labels them, of labels inside each other the outer one.
+With a GPU, all steps are one window: from the first one's start on the host, or the end of what was launched before
+it, to the end of the last one's work. Steps overlap where the host runs ahead of the GPU; a window holds every instant
+once, and divided by the number of steps it is what a step takes. At each instant the GPU computes, or runs
+communication or copies that no computation hides, or is idle, with one cause. Without a GPU, the window is the host's
+steps one after the other, in the parts as the training loop labels them, of labels inside each other the outer one.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,8 @@ def step_parts(trace: Trace, device: int | None) -> StepParts | None:
 
 def _gpu_parts(trace: Trace, device: int) -> StepParts:
     steps = trace.steps
-    start, end = int(steps["ts"].iloc[0]), int((steps["ts"] + steps["dur"]).max())
+    end = int((steps["ts"] + steps["dur"]).max())
+    start = min(max(int(steps["ts"].iloc[0]), _left_over(trace, device)), end)
     gpu = activity(trace, device)
     parts = {
         name: intervals.measure(intervals.clip(spans, start, end))
@@ -65,6 +66,14 @@ def _gpu_parts(trace: Trace, device: int) -> StepParts:
     idle["host"] += intervals.measure(edges) - waiting
     parts |= {f"idle_{name}": idle[name] for name in CAUSES}
     return StepParts("gpu", len(steps), end - start, parts)
+
+
+def _left_over(trace: Trace, device: int) -> int:
+    """When a GPU was through with work of steps before the recorded ones: that without a launch, before all other."""
+    work = trace.kernels[trace.kernels["device"] == device]
+    known = work["launch"].notna()
+    earlier = work[~known & (work["ts"] < work["ts"][known].min())]
+    return int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) and known.any() else 0
 
 
 def _host_parts(trace: Trace) -> StepParts:

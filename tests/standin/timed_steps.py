@@ -1,4 +1,4 @@
-"""Training steps whose times on the stand-in device can be calculated: `python programs.py NAME TRACE`.
+"""Training steps whose times on the stand-in device can be calculated: `python timed_steps.py NAME TRACE`.
 
 The host's part of a step is a wait of a set length, the device's a number of kernels of one length. The steps are
 recorded again where another process held up the host, for `PATIENCE_S`; then the exit code is `TOO_BUSY`.

@@ -1,0 +1,77 @@
+"""What a comparison says of variants whose times the stand-in device was told: `timed_study.py` trains them.
+
+A step of the baseline is 60 kernels of 0.2 ms, a read of a value for which the host waits, 5 ms of the host while the
+device is idle, and the small network around the loss, which is the same in all variants.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from steptrace.compare.study import compare
+from steptrace.documents.comparison import Comparison, VariantResult
+
+#: What a step may take the host in addition to its set wait: what launching and being profiled takes.
+HOST_MS = 1.0
+#: What the device does is exact but for the copy of the value that is read, and the clocks' precision.
+DEVICE_MS = 0.01
+DEVICE_PARTS = ("compute", "exposed_memory", "exposed_comm")
+TOO_BUSY = 3
+#: By variant, the parts that differ from the baseline's, in ms; `host_bound` has none, see its own test.
+EXPECTED = {
+    "more_kernels": {"compute": 20 * 0.2},
+    "later_host": {"idle_sync": 4},
+    "uploads": {"exposed_memory": 3 * 1.0},
+    # The device has work for longer than the host takes: it is never idle.
+    "no_sync": {"idle_sync": -5},
+    "all_at_once": {"compute": -40 * 0.2, "exposed_memory": 1, "idle_sync": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    folder = tmp_path_factory.mktemp("study")
+    settings = {"KERNEL_US": 200, "GAP_US": 0, "LATENCY_US": 10, "PCIE_GBS": 0.1}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("timed_study.py"), folder],
+        env={**os.environ, **{f"FAKECUDA_{name}": str(value) for name, value in settings.items()}},
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    if done.returncode == TOO_BUSY:
+        pytest.skip("other processes held up the host in every run: try it on an idle machine")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return compare(folder / "results" / "waterfall")
+
+
+def _variant(comparison: Comparison, name: str) -> VariantResult:
+    return next(variant for variant in comparison.variants if variant.name == name)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_parts_of_a_difference_are_those_that_were_set(comparison: Comparison, name: str) -> None:
+    found = {part.category: part.delta_ms for part in _variant(comparison, name).waterfall}
+    assert set(DEVICE_PARTS) | {"idle_sync", "idle_host", "residual"} <= set(found)
+    for part, ms in found.items():
+        tolerance = DEVICE_MS if part in DEVICE_PARTS else HOST_MS
+        assert ms == pytest.approx(EXPECTED[name].get(part, 0), abs=tolerance), part
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_parts_add_up_to_the_difference_of_the_unprofiled_steps(comparison: Comparison, name: str) -> None:
+    variant = _variant(comparison, name)
+    assert variant.step_difference is not None
+    assert sum(part.delta_ns for part in variant.waterfall) == variant.step_difference.delta_ns
+    assert variant.step_difference.delta_ms == pytest.approx(sum(EXPECTED[name].values()), abs=HOST_MS)
+
+
+def test_a_step_that_the_host_bounds_is_idle_for_the_rest_of_it(comparison: Comparison) -> None:
+    """40 ms of the host beside 14.25 ms of the device, which were 12 of kernels before the sync and 5 idle after it."""
+    found = {part.category: part for part in _variant(comparison, "host_bound").waterfall}
+    busy = sum(found[part].variant_ns for part in DEVICE_PARTS) / 1e6
+    assert found["compute"].delta_ms == pytest.approx(0, abs=DEVICE_MS)
+    assert found["idle_sync"].variant_ns == 0
+    # Here launching is not hidden behind the device's work, so that it counts in full.
+    assert 40 - busy <= found["idle_host"].variant_ns / 1e6 <= 40 - busy + 4 * HOST_MS
