@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from documents import fill
+from steptrace.documents.base import write
+from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.build import load_steps, load_study
 from steptrace.report.headline import answer, headline, summary, syncs, tone
@@ -24,18 +27,6 @@ def rewrite(path: Path, **changes: object) -> Path:
     return path
 
 
-def test_absent_optional_keys_are_not_measured(tmp_path: Path) -> None:
-    path = tmp_path / "comparison.json"
-    path.write_text(
-        json.dumps({"study": "s", "baseline": "a", "scale": "cpu", "variants": [{"name": "a"}], "environment": None})
-    )
-    variant = load_study(path).variants[0]
-    assert variant.status == "not run"
-    assert variant.step is None
-    assert variant.gpu_busy_pct is None
-    assert variant.equivalence.status == "not measured"
-
-
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"study": "x"}'])
 def test_a_wrong_comparison_is_one_clear_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "comparison.json"
@@ -47,9 +38,9 @@ def test_a_wrong_comparison_is_one_clear_error(tmp_path: Path, text: str) -> Non
 
 
 def test_a_missing_comparison_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="does not exist") as caught:
+    with pytest.raises(RecordError, match="is missing") as caught:
         load_study(tmp_path / "comparison.json")
-    assert "snakemake" in str(caught.value)
+    assert "run the study" in str(caught.value)
 
 
 def test_steps_are_read_beside_the_comparison_wherever_it_lies(make_study: MakeStudy, tmp_path: Path) -> None:
@@ -235,7 +226,7 @@ def test_the_headline_of_single_runs_names_all_or_the_ends(study_builder: Any, c
 def test_the_index_links_to_the_page_of_an_imported_trace(tmp_path: Path) -> None:
     summary = tmp_path / "results" / "traces" / "mine" / "summary.json"
     summary.parent.mkdir(parents=True)
-    summary.write_text(json.dumps({"traces": [{"gpu_busy_pct": 24.2, "syncs": {"per_step": 8.0}}]}))
+    write(summary, fill(Summary, {"traces": [{"gpu_busy_pct": 24.2, "syncs": {"per_step": 8.0}}]}))
     (entry,) = load_imported([summary], tmp_path / "reports")
     assert entry.href == "../results/traces/mine/report.html"
     assert entry.headline == "GPU busy 24 %, syncs per step 8."

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from documents import fill
+from steptrace.documents.finding import Finding
 from steptrace.report import html, overview
-from steptrace.report.build import finding, load_steps, load_study
+from steptrace.report.build import load_steps, load_study
 from steptrace.report.draw import steps as draw
 from steptrace.report.markup import breakable, inline_code, sentence
 
@@ -126,7 +128,15 @@ def test_a_run_that_never_started_is_not_told_as_an_error(make_study: MakeStudy)
 
 
 def test_a_failed_equivalence_check_is_told(study_builder: Any) -> None:
-    check = {"status": "failed", "error": "RuntimeError: shapes differ", "exit_code": 1, "log_tail": ["last words"]}
+    check = {
+        "status": "failed",
+        "failure": {
+            "status": "failed",
+            "error": "RuntimeError: shapes differ",
+            "exit_code": 1,
+            "log_tail": ["last words"],
+        },
+    }
     study_builder.add("boolean_mask", [1.0, 1.1], equivalence=check)
     page = html.variants_table(load_study(study_builder.write()))
     assert "check failed" in page
@@ -283,12 +293,12 @@ def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
     study_builder.comparison["environment"] = {"host": HOSTILE, "cpu": HOSTILE}
     study_builder.comparison["method"] = {"interval": HOSTILE, "correction": HOSTILE, "noise_floor_source": HOSTILE}
     study_builder.comparison["findings"] = [
-        {"rule": HOSTILE, "claim": HOSTILE, "evidence": [HOSTILE, {HOSTILE: HOSTILE}], "advice": HOSTILE,
+        {"rule": HOSTILE, "claim": HOSTILE, "evidence": [HOSTILE], "advice": HOSTILE,
          "counter_check": HOSTILE, "variant": name}
     ]  # fmt: skip
     variant = study_builder.add("placeholder", [1.0, 1.1], sections_ms={HOSTILE: 1.0, "loss": 2.0}, sync_sites=[site])
     variant.update(name=name, hypothesis=HOSTILE, overrides=[HOSTILE], digest=HOSTILE, syncs={"measured_per_step": 1})
-    variant["ratio"] = {"value": 1.1, "low": 1.0, "high": 1.2, "verdict": HOSTILE}
+    variant["ratio"] = {"value": 1.1, "low": 1.0, "high": 1.2, "verdict": "faster"}
     variant["noise"]["warnings"] = [HOSTILE]
     failed = study_builder.fail("other", "failed", {"error": HOSTILE, "log_tail": [HOSTILE]})
     failed["runs"][0]["path"] = HOSTILE
@@ -359,7 +369,7 @@ def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
         shared = {"rule": "noise", "advice": "Free the machine.", "counter_check": "Look at the plot."}
         return {**shared, "variant": variant, "severity": severity, "claim": "uneven", "cost_ns_per_step": None}
 
-    page = html.findings([finding(found("a", "warning")), finding(found("b", "high"))])
+    page = html.findings([fill(Finding, found("a", "warning")), fill(Finding, found("b", "high"))])
     assert page.count("Free the machine.") == 1
     assert 'class="finding high"' in page
     assert "a : uneven cost not measured b : uneven" in text_of(page)

@@ -170,7 +170,7 @@ def test_output_on_stderr_stays_out_of_the_page(tmp_path: Path, own_notebook: Ca
 
 def test_a_missing_comparison_is_an_error_before_a_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "_execute", lambda *_: pytest.fail("a cell was run"))
-    with pytest.raises(RecordError, match="does not exist"):
+    with pytest.raises(RecordError, match="is missing"):
         render_study(tmp_path / "comparison.json", tmp_path / "a.html")
 
 

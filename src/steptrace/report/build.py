@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from steptrace.documents.base import read
+from steptrace.documents.comparison import Comparison
 from steptrace.errors import RecordError
 from steptrace.report.changes_model import load_changes
 from steptrace.report.input_model import load_input
 from steptrace.report.model import (
     Equivalence,
-    Finding,
     Gate,
     Method,
     Part,
@@ -56,14 +57,13 @@ def load_study(path: Path | str) -> Study:
         RecordError: the file is missing, is not JSON or lacks the name, the baseline or the variants.
     """
     path = Path(path)
+    comparison = read(path, Comparison)
     raw = read_object(path, next_step="make it with `snakemake --cores all`")
-    missing = [key for key in ("study", "baseline", "scale", "variants") if key not in raw]
-    if missing:
-        raise RecordError(f"comparison lacks {', '.join(missing)}", where=path, expected="a file written by compare")
     parts_kind = _parts_kind(raw["variants"])
     method = raw.get("method") or {}
     return Study(
         path=path,
+        comparison=comparison,
         name=raw["study"],
         title=raw.get("title") or raw["study"],
         question=raw.get("question") or None,
@@ -80,7 +80,7 @@ def load_study(path: Path | str) -> Study:
             correction=method.get("correction"),
         ),
         variants=tuple(_variant(item, raw["baseline"], parts_kind) for item in raw["variants"]),
-        findings=tuple(finding(item) for item in raw.get("findings") or ()),
+        findings=comparison.findings,
         gates=tuple(_gate(item) for item in raw.get("gates") or ()),
         parts_kind=parts_kind,
         partial=(partial["runs"], partial["planned"]) if (partial := raw.get("partial")) else None,
@@ -224,35 +224,8 @@ def _equivalence(raw: Mapping[str, Any] | None) -> Equivalence:
         gradient_rel_err=raw.get("gradient_rel_err"),
         loss_tolerance=tolerance.get("loss"),
         gradient_tolerance=tolerance.get("gradient"),
-        error=_run_error(raw) if raw["status"] == "failed" else None,
+        error=_run_error(raw.get("failure")),
     )
-
-
-def finding(raw: Mapping[str, Any]) -> Finding:
-    """A finding from its JSON object; evidence that is an object becomes "key: value" text."""
-    source = raw.get("source") or {}
-    place = site({"file": source.get("file"), "line": source.get("line")}).place
-    return Finding(
-        rule=raw.get("rule") or "",
-        severity=raw.get("severity") or "info",
-        claim=raw.get("claim") or "",
-        cost_ns_per_step=raw.get("cost_ns_per_step"),
-        source=place,
-        evidence=tuple(_evidence(item) for item in raw.get("evidence") or ()),
-        advice=raw.get("advice") or None,
-        counter_check=raw.get("counter_check") or None,
-        variant=raw.get("variant"),
-        cost_share=raw.get("cost_share"),
-        basis=raw.get("basis") or None,
-        study=raw.get("study") or None,
-        condition=raw.get("condition") or None,
-    )
-
-
-def _evidence(item: object) -> str:
-    if isinstance(item, Mapping):
-        return ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in item.items())
-    return str(item)
 
 
 def _step_parts(raw: Mapping[str, Any], parts_kind: str | None) -> tuple[Part, ...]:

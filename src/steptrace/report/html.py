@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from steptrace.documents.finding import Finding
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report import headline
@@ -11,8 +12,8 @@ from steptrace.report.build import load_steps
 from steptrace.report.draw import steps as draw
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Finding, IndexEntry, Part, RunError, RunSteps, Study, Variant
-from steptrace.report.sites import Site
+from steptrace.report.model import IndexEntry, Part, RunError, RunSteps, Study, Variant
+from steptrace.report.sites import rank_sites
 
 #: Above this, the trace figures describe a step that the profiler has changed.
 PROFILED_WARNING = 1.10
@@ -210,17 +211,9 @@ def _sync_terms(study: Study) -> tuple[str, ...]:
     return tuple(term for term in defs.SYNC_TERMS if measured or term not in ("blocked", "exposed"))
 
 
-def rank_sites(sites: Sequence[Site]) -> list[Site]:
-    """The costliest first: by exposed idle, then blocked time, then count."""
-    return sorted(
-        sites,
-        key=lambda s: (-(s.exposed_idle_ns_per_step or 0), -(s.blocked_ns_per_step or 0), -(s.count_per_step or 0)),
-    )
-
-
 def findings(items: Sequence[Finding]) -> Html:
     """Findings in the order given (gravest first), with evidence; those of one rule and advice stand together."""
-    groups: dict[tuple[str, str | None, str | None], list[Finding]] = {}
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
     for item in items:
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
@@ -244,7 +237,7 @@ def findings(items: Sequence[Finding]) -> Html:
 
 def severity_rank(severity: str) -> int:
     """The place of a severity: 0 for the severest."""
-    return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+    return _SEVERITIES.index(severity)
 
 
 def method(study: Study) -> Html:

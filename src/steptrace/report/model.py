@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.finding import Finding
 from steptrace.report.changes_model import Changes
 from steptrace.report.input_model import InputPipeline
 from steptrace.report.overview_model import Overview
@@ -87,29 +89,6 @@ class Equivalence:
     loss_tolerance: float | None = None
     gradient_tolerance: float | None = None
     error: RunError | None = None
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One claim about a cost, with its evidence, an advice and the check that could refute it.
-
-    `cost_share` is the cost as a share of the step, or of a whole trace that marks no steps; `condition` says
-    when the rule fires, `basis` where its thresholds come from, `study` names the study that demonstrates it.
-    """
-
-    rule: str
-    severity: str
-    claim: str
-    cost_ns_per_step: float | None
-    source: str | None
-    evidence: tuple[str, ...]
-    advice: str | None
-    counter_check: str | None
-    variant: str | None
-    cost_share: float | None = None
-    basis: str | None = None
-    study: str | None = None
-    condition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -213,6 +192,7 @@ class Study:
     """A study's comparison, ready to be shown. `path` is its comparison.json."""
 
     path: Path
+    comparison: Comparison
     name: str
     title: str
     question: str | None

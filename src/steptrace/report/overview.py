@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from steptrace.documents.comparison import PrecisionOfVariant
+from steptrace.documents.finding import Finding
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report.draw import parts as draw
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Finding, Part, Study, Variant
-from steptrace.report.overview_model import FORMAT_NAMES, Operator, Overview, Precision
+from steptrace.report.model import Part, Study, Variant
+from steptrace.report.overview_model import FORMAT_NAMES, Operator, Precision
 
 #: How many recommendations stand at the top; the section `Findings` has all.
 MOST_FINDINGS: Final = 3
@@ -72,7 +74,7 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     return list(by_rule.values())[:MOST_FINDINGS]
 
 
-def formats_shown(found: Sequence[Precision | None]) -> list[str]:
+def formats_shown(found: Sequence[Precision | PrecisionOfVariant | None]) -> list[str]:
     """The number formats worth a column: 16, 32 bits and unknown always, the others where any kernel has them."""
     shares = [pair for item in found if item is not None for pair in item.kernel_share.items()]
     used = {name for name, share in shares if share >= _SMALLEST_SHARE}
@@ -96,11 +98,9 @@ def top_operators(study: Study) -> list[TopOperators]:
     ]
 
 
-def parts_chart(view: Overview, title: str) -> InlineSvg | None:
+def parts_chart(parts: Sequence[tuple[str, float]], title: str) -> InlineSvg | None:
     """One bar of a trace's parts; None without any."""
-    if not view.parts:
-        return None
-    return draw.stacked_bars([(title, _labelled(view.parts))], "ms")
+    return draw.stacked_bars([(title, _labelled(parts))], "ms") if parts else None
 
 
 def _median(variant: Variant) -> float:

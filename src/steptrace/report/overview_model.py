@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from steptrace.documents import summary
+from steptrace.documents.comparison import PlacementOfVariant, PrecisionOfVariant
+
 #: The number formats in the order of a table, and their names there.
 FORMAT_NAMES: Final = {
     "bits8": "8-bit or less",
@@ -59,21 +62,6 @@ class Precision:
     tensor_core_share: float | None
     tensor_core_unknown_share: float | None
 
-    @classmethod
-    def of_trace(cls, raw: Json | None) -> "Precision | None":
-        """From `precision` of a trace's entry in summary.json; None without kernel time."""
-        total = sum(raw["kernel_ns"].values()) if raw else 0
-        if raw is None or not total:
-            return None
-        eligible = raw["tensor_core_eligible_ns"]
-        return cls(
-            kernel_share={name: ns / total for name, ns in raw["kernel_ns"].items()},
-            tf32_share=raw["tf32_ns"] / total,
-            eligible_share=eligible / total,
-            tensor_core_share=raw["tensor_core_ns"] / eligible if eligible else None,
-            tensor_core_unknown_share=raw["tensor_core_unknown_ns"] / eligible if eligible else None,
-        )
-
 
 @dataclass(frozen=True)
 class Overview:
@@ -103,17 +91,32 @@ def load_overview(raw: Json) -> Overview:
     )
 
 
-def trace_overview(raw: Json) -> Overview:
-    """The overview of a trace's entry in summary.json: a step's, or without steps the whole trace's."""
-    seen = raw.get("overview") or {}
-    scale = (seen.get("steps") or 1) * _NS_PER_MS
-    return Overview(
-        step_ms=None if seen.get("step_ns") is None else seen["step_ns"] / _NS_PER_MS,
-        parts=tuple((name, ns / scale) for name, ns in (seen.get("parts_ns") or {}).items()),
-        device_compute_share=seen.get("device_compute_share"),
-        operators=tuple(Operator(**item) for item in seen.get("operators") or ()),
-        placement=_placement(raw.get("placement")),
-        precision=Precision.of_trace(raw.get("precision")),
+def trace_parts(overview: summary.Overview | None) -> tuple[tuple[str, float], ...]:
+    """The parts of a trace's step in ms, or without steps those of the whole trace."""
+    if overview is None:
+        return ()
+    scale = (overview.steps or 1) * _NS_PER_MS
+    return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())
+
+
+def device_share(placement: summary.Placement | PlacementOfVariant) -> float | None:
+    """Of the operators that do work, those on the GPU."""
+    on_device, on_host = placement.ops_device or 0, placement.ops_host or 0
+    return on_device / (on_device + on_host) if on_device + on_host else None
+
+
+def precision_shares(precision: summary.Precision | None) -> PrecisionOfVariant | None:
+    """A trace's number formats as shares of its kernel time; None without any."""
+    total = sum(precision.kernel_ns.values()) if precision is not None else 0
+    if precision is None or not total:
+        return None
+    eligible = precision.tensor_core_eligible_ns
+    return PrecisionOfVariant(
+        kernel_share={name: ns / total for name, ns in precision.kernel_ns.items()},
+        tf32_share=precision.tf32_ns / total,
+        eligible_share=eligible / total,
+        tensor_core_share=precision.tensor_core_ns / eligible if eligible else None,
+        tensor_core_unknown_share=precision.tensor_core_unknown_ns / eligible if eligible else None,
     )
 
 

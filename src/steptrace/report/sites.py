@@ -1,9 +1,57 @@
 """Places in the code where the host waits for the device, as a page shows them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+
+
+class Located(Protocol):
+    """Whatever names a line of the program."""
+
+    @property
+    def file(self) -> str | None: ...
+    @property
+    def line(self) -> int | None: ...
+
+
+class Priced(Protocol):
+    """A sync site with its figures per step."""
+
+    @property
+    def count_per_step(self) -> float | None: ...
+    @property
+    def blocked_ns_per_step(self) -> float | None: ...
+    @property
+    def exposed_idle_ns_per_step(self) -> float | None: ...
+
+
+_Priced = TypeVar("_Priced", bound=Priced)
+
+
+def place(at: Located) -> str | None:
+    """`file:line` with the last two folders of a long path."""
+    if at.file is None:
+        return None
+    parts = Path(at.file).parts
+    short = at.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
+    return short if at.line is None else f"{short}:{at.line}"
+
+
+def unplaced(site: object) -> str:
+    """What stands in for a sync's place that has no line of the program."""
+    known = {name: getattr(site, name, None) for name in ("file", "label", "kind")}
+    return BATCH_COPY if is_batch_copy(known) else "line unknown"
+
+
+def rank_sites(sites: Sequence[_Priced]) -> list[_Priced]:
+    """The costliest first: by exposed idle, then blocked time, then count."""
+    return sorted(
+        sites,
+        key=lambda s: (-(s.exposed_idle_ns_per_step or 0), -(s.blocked_ns_per_step or 0), -(s.count_per_step or 0)),
+    )
 
 
 @dataclass(frozen=True)
@@ -23,20 +71,6 @@ class Site:
     exposed_idle_ns_per_step: float | None
     saved_ns_per_step: float | None
     ceiling_ns_per_step: float | None
-
-    @property
-    def place(self) -> str | None:
-        """`file:line` with the last two folders of a long path."""
-        if self.file is None:
-            return None
-        parts = Path(self.file).parts
-        short = self.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
-        return short if self.line is None else f"{short}:{self.line}"
-
-    @property
-    def without_line(self) -> str:
-        """What stands in for a place that has no line of the program."""
-        return BATCH_COPY if is_batch_copy(vars(self)) else "line unknown"
 
 
 @dataclass(frozen=True)
