@@ -1,11 +1,11 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from documents import fill
 from steptrace.documents.finding import Finding
@@ -59,11 +59,12 @@ def test_steps_of_one_number_of_samples_need_no_such_note(study_builder: Any) ->
 def all_parts(path: Path) -> str:
     study = load_study(path)
     parts = (
-        html.intro, html.variants_table, html.comparison_charts, overview.overview, html.loss_sections, html.sync_sites,
-        html.method, html.provenance,
+        html.intro, html.variants_table, overview.overview, html.loss_sections, html.sync_sites, html.method,
     )  # fmt: skip
+    of_files = (html.comparison_charts, html.provenance)
+    found = [*(part(study) for part in parts), *(part(study, path) for part in of_files), html.findings(study.findings)]
     # Plain strings, since a Markup escapes the strings that it is added to.
-    return "".join(str(part) for part in [*(part(study) for part in parts), html.findings(study.findings)])
+    return "".join(str(part) for part in found)
 
 
 def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None:
@@ -262,21 +263,21 @@ def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> 
 
 def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: MakeStudy) -> None:
     path = make_study("single")
-    page = text_of(html.provenance(load_study(path)))
+    page = text_of(html.provenance(load_study(path), path))
     said = (
         "snakemake --snakefile STEPTRACE/Snakefile --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1"
     )
     assert said in page
     assert "from the folder that holds results/" in page
     (path.parents[2] / "Snakefile").touch()
-    page = text_of(html.provenance(load_study(path)))
+    page = text_of(html.provenance(load_study(path), path))
     assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
     assert "from the repository's root" in page
     assert str(path.parents[2]) not in page
 
 
 def test_provenance_gives_the_command_of_each_variant(make_study: MakeStudy) -> None:
-    page = html.provenance(load_study(make_study("cpu")))
+    page = html.provenance(load_study(path := make_study("cpu")), path)
     assert (
         "python -m steptrace.train.main --config results/masked_loss/where/config.yaml --out out/where --repeat 0"
         in page
@@ -308,19 +309,21 @@ def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
 
 
 def test_charts_are_the_same_bytes_for_the_same_data(make_study: MakeStudy) -> None:
-    study = load_study(make_study("gpu"))
-    steps = load_steps(study)
+    path = make_study("gpu")
+    study = load_study(path)
+    steps = load_steps(study, path)
     assert draw.step_times(study, steps) == draw.step_times(study, steps)
     assert draw.ratios(study) == draw.ratios(study)
     assert overview.step_parts(study) == overview.step_parts(study)
 
 
 def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
-    study = load_study(make_study("cpu"))
+    path = make_study("cpu")
+    study = load_study(path)
     charts = [
-        draw.step_times(study, load_steps(study)),
+        draw.step_times(study, load_steps(study, path)),
         draw.ratios(study),
-        draw.steps_in_order(study, load_steps(study)),
+        draw.steps_in_order(study, load_steps(study, path)),
         overview.step_parts(study),
     ]
     for chart in charts:
@@ -336,16 +339,18 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
 def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
     name = "a" * 40 + "b" * 40
     study_builder.add(name, [1.0, 1.1])
-    study = load_study(study_builder.write())
-    chart = draw.step_times(study, load_steps(study))
+    path = study_builder.write()
+    study = load_study(path)
+    chart = draw.step_times(study, load_steps(study, path))
     assert re.search(r">a+…b+</text>", chart)
     assert name in html.variants_table(study)
 
 
 def test_steps_beyond_the_axis_are_counted_at_its_edge(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [10.0], steps=100)
-    study = load_study(study_builder.write())
-    (run,) = load_steps(study)
+    path = study_builder.write()
+    study = load_study(path)
+    (run,) = load_steps(study, path)
     run.ms[~run.left_out] = 10.0
     run.ms[50] = 400.0
     chart = draw.step_times(study, [run])

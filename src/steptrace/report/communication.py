@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from steptrace.documents.comparison import CommunicationOfVariant
+from steptrace.documents.comparison import CommunicationOfVariant, Comparison
 from steptrace.report import format as fmt
 from steptrace.report.definitions import Definition
 from steptrace.report.draw.communication import communication_bars
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Study
+from steptrace.report.model import measured
 
 #: From here on the measured time is far enough above the expected one to say so.
 FAR_ABOVE: Final = 1.5
@@ -47,12 +47,12 @@ TERMS: Final = (
 )
 
 
-def communication(study: Study) -> Html | None:
+def communication(study: Comparison) -> Html | None:
     """Bars and a table of the variants that several ranks train; None without one."""
-    found = {v.name: v.communication for v in study.comparison.variants if v.communication is not None}
+    found = {v.name: v.communication for v in study.variants if v.communication is not None}
     if not found:
         return None
-    alone = [variant.name for variant in study.measured if variant.name not in found]
+    alone = [variant.name for variant in measured(study) if variant.name not in found]
     bars = communication_bars(found)
     return render(
         "communication",

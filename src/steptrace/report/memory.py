@@ -3,12 +3,11 @@
 from math import ceil
 from typing import Any, Final
 
-from steptrace.documents.comparison import MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
+from steptrace.documents.comparison import Comparison, MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Study
 
 #: More curves than this start folded.
 _MANY: Final = 4
@@ -18,13 +17,13 @@ _WORTH_A_ROW: Final = 0.001
 _MOST_RESIDUAL: Final = 0.10
 
 
-def memory(study: Study) -> Html | None:
+def memory(study: Comparison) -> Html | None:
     """Table, bars and curves of every variant's memory, and how those that ran out did so; None without any."""
-    variants = [(item.name, item.memory) for item in study.comparison.variants if item.memory is not None]
+    variants = [(item.name, item.memory) for item in study.variants if item.memory is not None]
     if not variants:
         return None
     measured = [(name, found) for name, found in variants if found.peak_allocated_bytes is not None]
-    fits = study.comparison.memory_fit
+    fits = study.memory_fit
     curves = [(name, memory_curve(found, f"Memory of {name}")) for name, found in measured]
     bars = category_bars([(name, found.by_category) for name, found in measured], "Bytes at the peak by category.")
     on_cpu = any(found.device_type == "cpu" for _, found in variants)
@@ -45,9 +44,9 @@ def memory(study: Study) -> Html | None:
     )
 
 
-def _ran_out(study: Study, name: str, found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> dict[str, Any]:
+def _ran_out(study: Comparison, name: str, found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> dict[str, Any]:
     """One variant that ran out of memory: what happened in a sentence, what was alive, and what to do."""
-    fit = next((fit for fit in study.comparison.memory_fit if name in fit.variants), None)
+    fit = next((fit for fit in study.memory_fit if name in fit.variants), None)
     return {
         "name": name,
         "sentence": _sentence(found, oom),
@@ -72,7 +71,7 @@ def _sentence(found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> str:
     return f"{who} ran out of memory {where}{batch}: it {asked}{taken}."
 
 
-def _advice(study: Study, name: str, batch: int | None, fit: MemoryFit | None) -> list[str]:
+def _advice(study: Comparison, name: str, batch: int | None, fit: MemoryFit | None) -> list[str]:
     """What to try, the surest first."""
     largest = None if fit is None else fit.largest_batch
     if fit is not None and largest and batch is not None and largest < batch:
@@ -81,14 +80,14 @@ def _advice(study: Study, name: str, batch: int | None, fit: MemoryFit | None) -
         sizes = fmt.enumeration([fmt.count(size) for size, _ in fit.peaks])
         smaller = (
             f"A smaller batch: {fmt.count(largest)} should fit, by the line through the peaks at batches of {sizes}. "
-            f"`steptrace find-batch {study.name} {name}` verifies it."
+            f"`steptrace find-batch {study.study} {name}` verifies it."
         )
         accumulated = (
             f"Gradient accumulation: `step.accumulate={parts}` with `data.batch_size={part}` makes steps of "
             f"{fmt.count(parts * part)} samples with the memory of the smaller batch."
         )
     else:
-        smaller = f"A smaller batch: `steptrace find-batch {study.name} {name}` finds the largest that fits."
+        smaller = f"A smaller batch: `steptrace find-batch {study.study} {name}` finds the largest that fits."
         accumulated = "Gradient accumulation (`step.accumulate=K`): K smaller batches go into each optimizer step."
     checkpointing = (
         "Activation checkpointing (`torch.utils.checkpoint`; in the study `memory`, `model.checkpointed=true`): keeps "

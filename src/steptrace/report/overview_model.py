@@ -1,7 +1,6 @@
-"""What an overview shows, as plain data, and how it is read from comparison.json and summary.json."""
+"""What an overview shows, beyond what the documents say."""
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from steptrace.documents import summary
 from steptrace.documents.comparison import PlacementOfVariant, PrecisionOfVariant
@@ -16,79 +15,6 @@ FORMAT_NAMES: Final = {
     "unknown": "unknown",
 }
 _NS_PER_MS: Final = 1e6
-
-Json = Any
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator by name, with its own time in ns on the host and (None without one) on the GPU.
-
-    Without a name it is the GPU work that no operator launched.
-    """
-
-    name: str | None
-    calls: int | None
-    host_self_ns: int | None
-    device_self_ns: int | None
-    share: float
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Operators a step (of the whole trace without steps) by where they ran, and their time there in ns."""
-
-    total: float
-    device: float
-    host: float
-    view: float
-    device_ns: float | None
-    host_ns: float
-
-    @property
-    def device_share(self) -> float | None:
-        """Of the operators that do work, those on the GPU."""
-        working = self.device + self.host
-        return self.device / working if working else None
-
-
-@dataclass(frozen=True)
-class Precision:
-    """Shares of the kernel time by number format; of the part that suits tensor cores, what ran there."""
-
-    kernel_share: dict[str, float]
-    tf32_share: float
-    eligible_share: float
-    tensor_core_share: float | None
-    tensor_core_unknown_share: float | None
-
-
-@dataclass(frozen=True)
-class Overview:
-    """The first look at a variant or a trace; None is not measured.
-
-    `parts` are labels with their ms and add up to `step_ms`, a profiled step (without steps, to the whole trace).
-    """
-
-    step_ms: float | None = None
-    parts: tuple[tuple[str, float], ...] = ()
-    device_compute_share: float | None = None
-    operators: tuple[Operator, ...] = ()
-    placement: Placement | None = None
-    precision: Precision | None = None
-
-
-def load_overview(raw: Json) -> Overview:
-    """The overview of a variant's entry in comparison.json, empty where a comparison has none."""
-    seen, precision = raw.get("overview") or {}, raw.get("precision")
-    return Overview(
-        step_ms=seen.get("step_ms"),
-        parts=tuple((seen.get("parts_ms") or {}).items()),
-        device_compute_share=seen.get("device_compute_share"),
-        operators=tuple(Operator(**item) for item in seen.get("operators") or ()),
-        placement=_placement(raw.get("placement")),
-        precision=None if precision is None else Precision(**precision),
-    )
 
 
 def trace_parts(overview: summary.Overview | None) -> tuple[tuple[str, float], ...]:
@@ -117,17 +43,4 @@ def precision_shares(precision: summary.Precision | None) -> PrecisionOfVariant 
         eligible_share=eligible / total,
         tensor_core_share=precision.tensor_core_ns / eligible if eligible else None,
         tensor_core_unknown_share=precision.tensor_core_unknown_ns / eligible if eligible else None,
-    )
-
-
-def _placement(raw: Json | None) -> Placement | None:
-    if not raw or not raw["ops_total"]:
-        return None
-    return Placement(
-        total=raw["ops_total"],
-        device=raw["ops_device"],
-        host=raw["ops_host"],
-        view=raw["ops_view"],
-        device_ns=raw["device_ns"],
-        host_ns=raw["host_ns"],
     )

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptrace.documents.base import read
+from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.summary import Summary, Timeline, TraceExcerpt
 from steptrace.errors import RecordError
 from steptrace.report import definitions as defs
 from steptrace.report.draw.timeline import MOST_POINTED, timeline_figure
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Study, Variant
 
 #: More pictures than this start folded, but for the first; more than `_MOST` are not drawn.
 _MANY, _MOST = 4, 40
@@ -25,16 +25,16 @@ class StepView:
     same from reports/; None without one.
     """
 
-    variant: Variant
+    variant: VariantResult
     timeline: Timeline
     excerpt: TraceExcerpt | None
     path: str | None
     link: str | None
 
 
-def trace_view(study: Study) -> Html | None:
+def trace_view(study: Comparison, comparison: Path | str) -> Html | None:
     """One picture a variant, all to the same scale of time; None if no run left one."""
-    found = [view for variant in study.variants if (view := step_view(study, variant)) is not None]
+    found = [view for variant in study.variants if (view := step_view(Path(comparison), variant)) is not None]
     if not found:
         return None
     found.sort(key=lambda view: view.variant.name != study.baseline)
@@ -58,10 +58,10 @@ def _terms(views: list[StepView]) -> tuple[str, ...]:
     return tuple(key for key in defs.TIMELINE_TERMS if key not in of_kind or of_kind[key] in kinds)
 
 
-def step_view(study: Study, variant: Variant) -> StepView | None:
+def step_view(comparison: Path, variant: VariantResult) -> StepView | None:
     """The picture of the first run of a variant that has one; of several ranks that of the first."""
     for run in variant.runs:
-        folder = study.path.parent / variant.name / f"run{run.repeat}"
+        folder = comparison.parent / variant.name / f"run{run.repeat}"
         if run.status != "ok":
             continue
         try:
@@ -71,7 +71,7 @@ def step_view(study: Study, variant: Variant) -> StepView | None:
         timeline = summary.traces[0].timeline if summary.traces else None
         if timeline is not None and timeline.lanes:
             excerpt = summary.trace_excerpt
-            path = _path(study.path, folder / excerpt.file) if excerpt else None
+            path = _path(comparison, folder / excerpt.file) if excerpt else None
             return StepView(variant, timeline, excerpt, path, f"../{path}" if path else None)
     return None
 

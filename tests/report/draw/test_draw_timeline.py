@@ -147,7 +147,7 @@ def give(study: Path, variant: str, content: Json, *, excerpt: bool = True) -> N
 
 def test_a_study_without_traces_has_no_such_section(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [12.0])
-    assert trace_view(load_study(study_builder.write())) is None
+    assert trace_view(load_study(path := study_builder.write()), path) is None
 
 
 def test_all_pictures_of_a_study_have_one_scale_and_name_their_excerpt(study_builder: Any) -> None:
@@ -157,7 +157,7 @@ def test_all_pictures_of_a_study_have_one_scale_and_name_their_excerpt(study_bui
     give(path, "where", summary_of(gpu=False))
     give(path, "boolean_mask", summary_of(gpu=False, stretch=2))
     give(path, "sort", summary_of(gpu=True), excerpt=False)
-    found = str(trace_view(load_study(path)))
+    found = str(trace_view(load_study(path), path))
     assert re.findall(r'<span class="variant">(\w+)', found) == ["boolean_mask", "where", "sort"]  # the baseline first
     assert found.count('<details class="block" open>') == 3
     assert found.count('<rect class="after" x="50%" width="50%"') == 2
@@ -172,7 +172,7 @@ def test_without_a_gpu_nothing_is_said_of_syncs_and_gaps(study_builder: Any) -> 
     study_builder.add("boolean_mask", [12.0])
     path = study_builder.write()
     give(path, "boolean_mask", summary_of(gpu=False))
-    found = str(trace_view(load_study(path)))
+    found = str(trace_view(load_study(path), path))
     assert "host threads alone" in found
     assert defs.DEFINITIONS["wait_band"].meaning[:40] not in found
 
@@ -185,7 +185,7 @@ def test_many_variants_are_folded_and_stay_below_three_megabytes(study_builder: 
     content = {"traces": [{"timeline": plain(widest("a_long_name_of_a_kernel_that_goes_on_and_on", 1000))}]}
     for name in names:
         give(path, name, content)
-    found = str(trace_view(load_study(path)))
+    found = str(trace_view(load_study(path), path))
     assert found.count('<details class="block" open>') == 1
     assert found.count('<svg class="timeline"') == 40
     assert "20 more variants not drawn here: variant_40" in found

@@ -41,7 +41,7 @@ _REACH: Final = 6
 
 
 def memory_curve(entry: DeviceMemory | MemoryOfVariant, title: str) -> InlineSvg | None:
-    """The bytes of one device over time, its peak marked and the reserved ones pale behind; None with too few points."""
+    """One device's bytes over time, its peak marked, the reserved ones pale behind; None with too few points."""
     points, peak, peak_ts = entry.curve or (), entry.peak_allocated_bytes, entry.peak_ts
     if len(points) < 2 or peak is None or peak_ts is None:
         return None
