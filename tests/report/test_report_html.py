@@ -13,6 +13,7 @@ from steptrace.report import html, overview
 from steptrace.report.build import load_steps, load_study
 from steptrace.report.draw import steps as draw
 from steptrace.report.markup import breakable, inline_code, sentence
+from steptrace.report.provenance import provenance
 
 MakeStudy = Callable[[str], Path]
 SITE = {"file": "own.py", "line": 3, "function": "loss", "code": "x.nonzero()"}
@@ -61,7 +62,7 @@ def all_parts(path: Path) -> str:
     parts = (
         html.intro, html.variants_table, overview.overview, html.loss_sections, html.sync_sites, html.method,
     )  # fmt: skip
-    of_files = (html.comparison_charts, html.provenance)
+    of_files = (html.comparison_charts, provenance)
     found = [*(part(study) for part in parts), *(part(study, path) for part in of_files), html.findings(study.findings)]
     # Plain strings, since a Markup escapes the strings that it is added to.
     return "".join(str(part) for part in found)
@@ -263,21 +264,21 @@ def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> 
 
 def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: MakeStudy) -> None:
     path = make_study("single")
-    page = text_of(html.provenance(load_study(path), path))
+    page = text_of(provenance(load_study(path), path))
     said = (
         "snakemake --snakefile STEPTRACE/Snakefile --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1"
     )
     assert said in page
     assert "from the folder that holds results/" in page
     (path.parents[2] / "Snakefile").touch()
-    page = text_of(html.provenance(load_study(path), path))
+    page = text_of(provenance(load_study(path), path))
     assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
     assert "from the repository's root" in page
     assert str(path.parents[2]) not in page
 
 
 def test_provenance_gives_the_command_of_each_variant(make_study: MakeStudy) -> None:
-    page = html.provenance(load_study(path := make_study("cpu")), path)
+    page = provenance(load_study(path := make_study("cpu")), path)
     assert (
         "python -m steptrace.train.main --config results/masked_loss/where/config.yaml --out out/where --repeat 0"
         in page

@@ -58,7 +58,7 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
     each = [
         render(
             "trace_block",
-            trace=view,
+            title=view.title,
             id=f"trace-{i}",
             sentence=headline(view),
             body=_topics(view, 3, f"trace-{i}-")[1],
