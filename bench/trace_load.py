@@ -1,6 +1,6 @@
 """How fast and how lean a trace is read and measured, beside Holistic Trace Analysis and `json.load`, in one run.
 
-    python bench/trace_load.py [TRACE] [--mb 450] [--gz] [--hta [VENV]]
+    python bench/trace_load.py [TRACE] [--mb 450] [--gz] [--hta [VENV]] [--against SRC]
 
 A trace is repeated with shifted times and ids up to the wished size and read back. Each reading runs in a process of
 its own, so that its peak memory is its own. Without TRACE a real one of the shared traces is taken, or else a small one
@@ -9,6 +9,9 @@ of its own (it needs pandas 2), which is made if it is not there.
 
 Times are CPU seconds of the process and its children; wall time stands beside them and means something on a quiet
 machine only. Memory is the peak resident size of the whole process, interpreter and libraries included.
+
+Then whole processes of the command line: `analyze` with and without its page, the same of the trace as it is, not
+repeated, and `--help`. With --against, the `src` folder of another checkout, each is done by that one too, in turn.
 
 The last line asks whether memory grows with the text: the same events, each with arguments that nothing here needs, are
 three times the size and must take no more.
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +162,51 @@ def _hta(path: Path) -> None:
     analysis.get_queue_length_summary()
 
 
+#: Whole processes of the command line, and whether their trace is the repeated one, None without any.
+COMMANDS: dict[str, tuple[tuple[str, ...], bool | None]] = {
+    "analyze --no-report": (("analyze", "--no-report"), True),
+    "analyze": (("analyze",), True),
+    "analyze (small)": (("analyze",), False),
+    "--help": (("--help",), None),
+}
+
+
+def measure_command(arguments: Sequence[str], trace: Path | None, source: Path) -> dict[str, float]:
+    """Run `steptrace` of the checkout whose `src` is given in a process of its own; figures as `measure` has them."""
+    with tempfile.TemporaryDirectory() as out:
+        given = [] if trace is None else [str(trace), "--out", out]
+        command = [sys.executable, "-m", "steptrace.cli", *arguments, *given]
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": str(source)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        assert process.stderr is not None
+        said = process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{said.decode()[-2000:]}")
+    wall = time.perf_counter() - begin
+    return {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": wall, "peak_mb": used.ru_maxrss / 1024}
+
+
+def _commands(large: Path, small: Path, against: Path | None) -> None:
+    """Print what each command takes here, and beside it what it takes there."""
+    here = Path(__file__).parents[1] / "src"
+    print(
+        f"\n{'steptrace':20}{'CPU s':>8}{'peak MB':>9}"
+        + (f"{'against':>9}{'peak MB':>9}{'ratio':>7}" if against else "")
+    )
+    for name, (arguments, repeated) in COMMANDS.items():
+        trace = None if repeated is None else large if repeated else small
+        ours = measure_command(arguments, trace, here)
+        line = f"{name:20}{ours['cpu_s']:8.2f}{ours['peak_mb']:9.0f}"
+        if against:
+            theirs = measure_command(arguments, trace, against)
+            line += f"{theirs['cpu_s']:9.2f}{theirs['peak_mb']:9.0f}{theirs['cpu_s'] / ours['cpu_s']:6.1f}x"
+        print(line)
+
+
 ACTIONS: dict[str, Callable[[Path], None]] = {
     "json.load": _load_json,
     "columns": _columns,
@@ -233,6 +281,7 @@ def main() -> None:
     parser.add_argument("--mb", type=float, default=450.0)
     parser.add_argument("--gz", action="store_true")
     parser.add_argument("--hta", nargs="?", type=Path, const=Path("build/hta"), metavar="VENV")
+    parser.add_argument("--against", type=Path, metavar="SRC")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -248,6 +297,9 @@ def main() -> None:
         if python:
             results["HTA 0.5.0"] = measure("HTA 0.5.0", path, python)
         _report(results, megabytes)
+        small = Path(folder) / "small.json"
+        small.write_text(json.dumps(trace))
+        _commands(path, small, arguments.against)
         path.unlink()
         _grows(trace, Path(folder), arguments.mb / 3)
 

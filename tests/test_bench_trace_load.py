@@ -1,6 +1,7 @@
 """The bench of reading runs on its made-up trace and says what it compares."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +17,36 @@ def test_it_measures_every_way_on_a_trace_given(tmp_path: Path) -> None:
         f"open({str(tmp_path / 'made.json')!r}, 'w').write(json.dumps(trace_load.made_up_trace(2, 5)))\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
-    command = [sys.executable, str(BENCH), str(tmp_path / "made.json"), "--mb", "0.3"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    run = [
+        sys.executable,
+        str(BENCH),
+        str(tmp_path / "made.json"),
+        "--mb",
+        "0.3",
+        "--against",
+        str(BENCH.parents[1] / "src"),
+    ]
+    said = subprocess.run(run, check=True, capture_output=True, text=True).stdout
     assert said.startswith("made.json, repeated to 0 MB of JSON")
     for how in ("json.load", "columns", "steptrace"):
         assert f"\n{how} " in said
     assert "steptrace against json.load: " in said
+    for command in ("analyze --no-report", "analyze", "analyze (small)", "--help"):
+        assert re.search(rf"\n{re.escape(command)} +[\d.]+ +\d+\n", said)
     assert "the same events in 0 and 0 MB" in said
+
+
+def test_another_checkout_stands_beside_this_one() -> None:
+    script = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(BENCH.parent)!r})\n"
+        "from pathlib import Path\n"
+        "import trace_load\n"
+        "trace_load.COMMANDS = {'--help': trace_load.COMMANDS['--help']}\n"
+        f"trace_load._commands(Path(), Path(), Path({str(BENCH.parents[1] / 'src')!r}))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert re.search(r"\n--help +[\d.]+ +\d+ +[\d.]+ +\d+ +[\d.]+x\n", said)
 
 
 def test_repeating_keeps_copies_apart(tmp_path: Path) -> None:

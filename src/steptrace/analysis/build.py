@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from steptrace.analysis.common.analysis import Analysis, RankSection, Section
 from steptrace.analysis.communication import record as collectives
 from steptrace.analysis.communication import record_ranks as ranks
@@ -146,12 +148,18 @@ def write_tables(analyses: list[Analysis], out: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tables = {**{name: getattr(analysis.trace, name) for name in TABLES}, **analysis.tables}
         for name, table in tables.items():
-            table.to_parquet(folder / f"{name}.parquet", index=False)
+            _write(table, folder / f"{name}.parquet")
     if len(analyses) > 1 and not _repeated_ranks(analyses):
         for section in RANK_SECTIONS:
             for name, table in section.tables(analyses).items():
                 (out / "ranks").mkdir(parents=True, exist_ok=True)
-                table.to_parquet(out / "ranks" / f"{name}.parquet", index=False)
+                _write(table, out / "ranks" / f"{name}.parquet")
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    """Write a table; only what repeats, its texts, through a dictionary: for times it costs as much as all the rest."""
+    texts = [str(name) for name, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
+    table.to_parquet(path, index=False, use_dictionary=texts)
 
 
 def _sha256(path: Path) -> str:

@@ -18,7 +18,7 @@ from steptrace import intervals
 from steptrace.analysis.common import tables_paths as schema
 from steptrace.intervals import Ints
 from steptrace.schema import validate
-from steptrace.trace.columns import nearest, pick, references, row_numbers, take, text
+from steptrace.trace.columns import Mask, nearest, pick, references, row_numbers, take, text
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
@@ -74,18 +74,28 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     crooked = (parent >= 0) & (end > end[parent])
     if not crooked.any():
         return parent, end
-    # What a cut frees may hold later events: only a stack gets that right, and only a few threads need it.
+    # What a cut frees may hold later events: only a stack gets that right, and only where events touch a crooked one.
     parent, end = parent.copy(), end.copy()
-    for number in np.unique(thread[crooked]):
-        low, high = np.searchsorted(thread, [number, number + 1])
+    for low, high in _runs(thread, start, end, crooked):
         above, cut = _stack(start[low:high].tolist(), end[low:high].tolist())
         parent[low:high] = np.where(above >= 0, above + low, -1)
         end[low:high] = cut
     return parent, end
 
 
+def _runs(thread: Ints, start: Ints, end: Ints, crooked: Mask) -> list[tuple[int, int]]:
+    """The ranges of rows with a crooked event, between instants at which nothing is open on their thread."""
+    # Each thread on a stretch of time of its own: then none reaches into the next one's.
+    offset = thread * (int(end.max()) - int(start.min()) + 1)
+    reach = np.maximum.accumulate(end + offset)
+    heads = np.flatnonzero(np.append(True, (start + offset)[1:] >= reach[:-1]))
+    hit = np.unique(np.searchsorted(heads, np.flatnonzero(crooked), side="right") - 1)
+    after = np.append(heads, len(start))[hit + 1]
+    return list(zip(heads[hit].tolist(), after.tolist(), strict=True))
+
+
 def _stack(start: list[int], end: list[int]) -> tuple[Ints, Ints]:
-    """`nest` for one thread, event by event."""
+    """`nest` for one run of events, event by event."""
     parent, cut, open_ = [-1] * len(start), end, [-1]
     for row, begin in enumerate(start):
         while open_[-1] >= 0 and cut[open_[-1]] <= begin:

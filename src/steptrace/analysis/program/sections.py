@@ -1,9 +1,13 @@
 """How long the labelled sections of a step took, on the host and on the GPU."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace
@@ -25,12 +29,8 @@ def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
     if device is None:
         device_ns = pd.array([pd.NA] * len(table), dtype="Int64")
     else:
-        work, marking = _work(trace, device), set(trace.steps["thread"])
-        measured = [
-            _busy_ns(work, groups.get_group((step, label)), marking)
-            for step, label in zip(table["step"], table["label"], strict=True)
-        ]
-        device_ns = pd.array(measured, dtype="Int64")
+        sections = [groups.indices[step, label] for step, label in zip(table["step"], table["label"], strict=True)]
+        device_ns = pd.array(_busy_ns(trace, device, rows, sections), dtype="Int64")
     return table.assign(device_ns=device_ns).drop(columns="first_ts")
 
 
@@ -99,11 +99,22 @@ def _work(trace: Trace, device: int) -> pd.DataFrame:
     return by_training
 
 
-def _busy_ns(work: pd.DataFrame, sections: pd.DataFrame, marking: set[int]) -> int:
-    """Time the GPU was busy with what was launched in the sections, on their own thread or on behalf of it."""
-    launched, thread = work["launched"].to_numpy(), work["thread"].to_numpy()
-    chosen = np.zeros(len(work), dtype=bool)
-    for own, ts, dur in zip(sections["thread"], sections["ts"], sections["dur"], strict=True):
-        first, last = np.searchsorted(launched, [ts, ts + dur], side="left")
-        chosen[first:last] |= (own in marking) | (thread[first:last] == own)
-    return intervals.measure(intervals.union(intervals.spans(work["start"][chosen], work["end"][chosen])))
+def _busy_ns(trace: Trace, device: int, rows: pd.DataFrame, sections: Sequence[Any]) -> Ints:
+    """For each of some sets of rows the time the GPU was busy with what was launched in them, on their own thread or
+    on behalf of it."""
+    work, marking = _work(trace, device), trace.steps["thread"].unique()
+    launched, thread, start, end = (work[name].to_numpy() for name in ("launched", "thread", "start", "end"))
+    own, ts = rows["thread"].to_numpy(), rows["ts"].to_numpy()
+    first = np.searchsorted(launched, ts, side="left")
+    last = np.searchsorted(launched, ts + rows["dur"].to_numpy(), side="left")
+    of_all = np.isin(own, marking)
+    measured = []
+    for section in sections:
+        low, high = first[section].min(), last[section].max()
+        chosen = np.zeros(high - low, dtype=bool)
+        for row in section:
+            a, b = first[row], last[row]
+            chosen[a - low : b - low] |= of_all[row] | (thread[a:b] == own[row])
+        spans = intervals.spans(start[low:high][chosen], end[low:high][chosen])
+        measured.append(intervals.measure(intervals.union(spans)))
+    return np.array(measured, dtype=np.int64)
