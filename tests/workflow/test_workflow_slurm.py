@@ -135,4 +135,4 @@ def test_the_profile_runs_a_study(new_project) -> None:
     # Trainings were submitted, tables and pages made here.
     submitted = set(re.findall(r"submitted with SLURM jobid .*/rule_(\w+)/", result.stdout + result.stderr))
     assert {"train_round0", "equivalence", "predict"} <= submitted
-    assert not submitted & {"compare", "report", "index", "analyze_run"}
+    assert not submitted & {"compare", "report", "index", "analyze_round0"}
