@@ -72,9 +72,9 @@ class Graph:
         """Length of all steps together."""
         return int(self.time[-1] - self.time[0])
 
-    def left_without(self, removed: Mask) -> int:
-        """Length of all steps, ns, if these edges took no time but what is kept, and held up no host."""
-        lasting = ~(removed & self.wait)
+    def left_without(self, removed: Mask, *, waits: bool = False) -> int:
+        """Length of all steps, ns, if these edges took no time but what is kept; with `waits` the host waits in none."""
+        lasting = ~(removed & self.wait & waits)
         weights = np.where(removed, self.kept, self.weight)[lasting].tolist()
         sources, targets = self._nodes if lasting.all() else (e[lasting].tolist() for e in (self.source, self.target))
         reached = [0] * len(self.time)

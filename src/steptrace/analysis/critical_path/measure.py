@@ -62,7 +62,7 @@ def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
 def left_without(graph: Graph, kind: int) -> int:
     """Length of all steps, ns, if everything of a class (its place in `CLASSES`) took no time."""
     removed = graph.kind == kind
-    return graph.left_without(removed | graph.wait if kind == SYNC else removed)
+    return graph.left_without(removed | graph.wait if kind == SYNC else removed, waits=kind == SYNC)
 
 
 def summary(tables: dict[str, pd.DataFrame], *, gpu: bool) -> dict[str, Any] | None:
