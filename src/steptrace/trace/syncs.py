@@ -3,7 +3,8 @@
 One synchronisation is one host operation after which the host goes on only once queued GPU work is complete: a call
 that waits, a copy to pageable host memory, or a synchronous copy. A copy followed directly on its thread by a stream
 synchronisation is one. A synchronous copy counts by the direction of its GPU record, or by its own argument `kind`
-(AMD's traces give it: 1 to the device, 2 to the host), whatever the record says. Waits of one stream for another, queries, records and device-to-device copies are none.
+(AMD's traces give it: 1 to the device, 2 to the host), whatever the record says. Waits of one stream for another,
+queries, records and device-to-device copies are none.
 """
 
 from typing import Any
@@ -40,7 +41,9 @@ def find_syncs(
     absorbed[1:] = merged[:-1]
 
     copies = merged | (queued_copy & to_pageable)
-    sync_copies = _judge(launches["name"], naming.is_sync_copy) & (across | (direction == "") | np.isin(copy_kinds, _ACROSS))
+    sync_copies = _judge(launches["name"], naming.is_sync_copy) & (
+        across | (direction == "") | np.isin(copy_kinds, _ACROSS)
+    )
     first = np.flatnonzero(copies | sync_copies | (waits & ~absorbed))
     last = first + merged[first]
 

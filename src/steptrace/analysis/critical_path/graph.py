@@ -73,7 +73,7 @@ class Graph:
         return int(self.time[-1] - self.time[0])
 
     def left_without(self, removed: Mask, *, waits: bool = False) -> int:
-        """Length of all steps, ns, if these edges took no time but what is kept; with `waits` the host waits in none."""
+        """Length of all steps, ns, if these edges took no time but what is kept; with `waits` they hold up no host."""
         lasting = ~(removed & self.wait & waits)
         weights = np.where(removed, self.kept, self.weight)[lasting].tolist()
         sources, targets = self._nodes if lasting.all() else (e[lasting].tolist() for e in (self.source, self.target))
