@@ -1,6 +1,6 @@
 """Idle time: HTA's three categories per stream, and one cause per gap of the device."""
 
-from builders import LOADER, MAIN, PINNED_D2H, TraceBuilder
+from builders import D2D, LOADER, MAIN, PINNED_D2H, TraceBuilder
 from steptrace.analysis.idle.measure import idle_by_cause, idle_by_stream, idle_gaps
 
 _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -139,3 +139,12 @@ def test_causes_add_up_to_the_idle_time() -> None:
         "dependency": 0,
         "unknown": 0,
     }
+
+
+def test_the_wait_of_a_synchronous_copy_is_a_sync_whatever_the_gpu_record_says() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 10)
+    builder.kernel(1_000, 10_000, 90_000)
+    builder.gpu(D2D, 180_000, 10_000, builder.call("hipMemcpyWithStream", 90_000, 110_000))
+    builder.events[-2]["args"]["kind"] = 2
+    assert {cause: ns for cause, ns in idle_by_cause(builder.trace(), 0).items() if ns} == {"sync": 80_000}

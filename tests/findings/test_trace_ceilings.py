@@ -1,10 +1,13 @@
 """A finding on a trace promises no more than the critical path of the same trace grants."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from documents import fill
+from simulated import simulate, time_of, without
+from steptrace.analysis import summarize
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings import Finding, find_in_trace
 
@@ -53,7 +56,7 @@ def test_what_the_path_grants_nothing_is_no_warning_and_says_so() -> None:
     assert all("; yet a step would hardly be shorter without any com" in item.claim for item in found)
 
 
-def test_a_trace_without_steps_is_held_to_its_path_by_share() -> None:
+def test_a_trace_without_steps_is_capped_by_its_path_by_share() -> None:
     raw = entry(compute=3 * MS, comm=3 * MS)
     gpu = {
         "activities": 9,
@@ -77,3 +80,12 @@ def test_severity_comes_before_the_ceiling() -> None:
 @pytest.mark.parametrize("path", [None, {"steps": 3, "span_ns": MS, "classes": [{"class": "comm", "saved_ns": None}]}])
 def test_without_a_path_the_rule_speaks_alone(path: Any) -> None:
     assert told({**entry(), "critical_path": path})[0] == ("exposed_communication", "warning", 2 * MS)
+
+
+def test_a_wait_whose_end_lets_the_host_run_ahead_costs_what_its_removal_saves(tmp_path: Path) -> None:
+    program = [("python", 500_000), ("kernel", 2 * MS), ("kernel", 20_000), ("item", 10)]
+    really = (time_of(program) - time_of(without(program, 10))) // 3
+    summary, _ = summarize([simulate(program).write(tmp_path / "trace.json")])
+    (finding,) = [item for item in find_in_trace(summary.traces[0]) if item.rule == "sync_bound"]
+    assert finding.cost_ns_per_step == really == 344_000
+    assert "hardly" not in finding.claim

@@ -110,6 +110,14 @@ def test_synchronous_copies_count_unless_device_to_device(name: str) -> None:
     assert _kinds(builder) == [(name, 50), (name, 40)]
 
 
+@pytest.mark.parametrize(("kind", "syncs"), [(1, 1), (2, 1), (3, 0), (4, 0)])
+def test_a_synchronous_copy_counts_by_its_own_kind_whatever_the_gpu_record_says(kind: int, syncs: int) -> None:
+    builder = _stepped()
+    builder.gpu(D2D, 110, 10, builder.call("hipMemcpyWithStream", 100, 50))
+    next(event for event in builder.events if event["name"] == "hipMemcpyWithStream")["args"]["kind"] = kind
+    assert _kinds(builder) == [("hipMemcpyWithStream", 50)] * syncs
+
+
 def test_only_training_threads_inside_steps_count() -> None:
     builder = _stepped()
     builder.op("X", 50, 10, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})

@@ -1,9 +1,8 @@
 """A variant predicted from its baseline's traces, and held against what was measured.
 
-The sites that the variant does away with are taken out of the baseline's host and device queues, which are then run
-through again (`steptrace.analysis.syncs.replay`). A profiled step is not an unprofiled one: what carries over is the
-ratio. The replay knows nothing else that the variant changes, such as the work it does instead; the error tells of that
-too.
+The sites that the variant does away with are taken out of the graph of the baseline's steps
+(`steptrace.analysis.critical_path`). A profiled step is not an unprofiled one: what carries over is the ratio. The
+graph knows nothing else that the variant changes, such as the work it does instead; the error tells of that too.
 """
 
 from collections.abc import Collection
@@ -13,10 +12,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.syncs.replay_model import StoredTables, queues_of
+from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.syncs.whatif import SITE_KEY, WhatIf, fit, rows_by_site, saved_ns
 from steptrace.compare.load import Variant
 from steptrace.documents.comparison import StepTimes, SyncDiff, SyncPrices, WhatIfOfVariant
+from steptrace.trace.model import read_tables
 
 #: Where an analysis leaves the tables of a run's first trace, seen from the run's folder.
 TABLES_FOLDER: Final = Path("tables") / "trace0"
@@ -37,9 +37,9 @@ def predicted_step(
     if not gone:
         return None
     keys = {tuple(getattr(site, name) for name in _PLACE) for site in gone}
-    replays = [_replay(run.path / TABLES_FOLDER, keys) for run in baseline.runs if run.measured is not None]
-    ratios = [ratio for ratio, _, _ in replays if ratio is not None]
-    reasons = [reason for _, _, reason in replays if reason is not None]
+    found = [_without_sites(run.path / TABLES_FOLDER, keys) for run in baseline.runs if run.measured is not None]
+    ratios = [ratio for ratio, _, _ in found if ratio is not None]
+    reasons = [reason for _, _, reason in found if reason is not None]
     predicted = float(np.median(ratios)) * baseline_ms.median if ratios else None
     return WhatIfOfVariant(
         removed_per_step=sum(site.baseline_count_per_step or 0 for site in gone),
@@ -49,7 +49,7 @@ def predicted_step(
         predicted_ms=predicted,
         measured_ms=variant_ms.median,
         error=None if predicted is None else predicted / variant_ms.median - 1,
-        replay_error=max((fitted.error for _, fitted, _ in replays if fitted is not None), key=abs, default=None),
+        replay_error=max((fitted.error for _, fitted, _ in found if fitted is not None), key=abs, default=None),
         runs=len(ratios),
         reason=reasons[0] if not ratios and reasons else None,
     )
@@ -58,7 +58,7 @@ def predicted_step(
 def sync_prices(variant: Variant) -> SyncPrices | None:
     """`sync_prices` of comparison.json: what were gained a step were all of the variant's own syncs gone.
 
-    In profiled ns a step: `all_saved_ns_per_step` by replay (None with a `reason` where that does not fit), and
+    In profiled ns a step: `all_saved_ns_per_step` (None with a `reason` where the model does not fit), and
     `all_ceiling_ns_per_step`; medians over the runs. None if no run has a GPU trace with steps.
     """
     whatifs = [run.trace.whatif for run in variant.measured if run.trace is not None]
@@ -75,20 +75,20 @@ def sync_prices(variant: Variant) -> SyncPrices | None:
     )
 
 
-def _replay(folder: Path, keys: Collection[tuple[Any, ...]]) -> tuple[float | None, WhatIf | None, str | None]:
-    """The step's time without these sites over that with them, how well the replay fits, and why there is no ratio."""
+def _without_sites(folder: Path, keys: Collection[tuple[Any, ...]]) -> tuple[float | None, WhatIf | None, str | None]:
+    """The step's time without these sites over that with them, how well the model fits, and why there is no ratio."""
     try:
-        tables = StoredTables.read(folder)
+        trace = read_tables(folder)
         costs = pd.read_parquet(folder / "sync_costs.parquet")
     except (OSError, ValueError) as error:
         return None, None, f"the tables of its trace cannot be read ({error})"
-    queues = queues_of(tables)
-    fitted = fit(queues)
-    if fitted.misfit is not None:
+    graph = graph_of(trace)
+    fitted = fit(graph)
+    if graph is None or fitted.misfit is not None:
         return None, fitted, fitted.misfit
     places = [SITE_KEY.index(name) for name in _PLACE]
     gone: set[int] = set()
     for key, rows in rows_by_site(costs).items():
         if tuple(key[place] for place in places) in keys:
             gone |= rows
-    return 1 - saved_ns(queues, gone, fitted) / fitted.replayed_ns, fitted, None
+    return 1 - saved_ns(graph, gone) / fitted.measured_ns, fitted, None

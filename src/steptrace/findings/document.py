@@ -13,7 +13,7 @@ could refute it, and the study that demonstrates it. This page is made from the 
 
 Findings are ranked by the time per step that a perfect remedy could save; those of a trace by severity before that.
 It is a ceiling, not a forecast: costs do not add up, since one instant can have several causes, and the next cause may
-come to light behind the first. On a trace it is at most what its critical path would be shorter by without all work of
+come to light behind the first. On a trace it is at most what its steps would be shorter by without all work of
 the class (compute, communication, memory, data loader, syncs); where that is less than 1 % of the step, the finding
 says so and is an info. A trace that marks no steps is looked at as a whole; its findings have a share,
 and no time per step. A figure that was not measured fires no rule.

@@ -177,9 +177,9 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "saved": Definition(
         "Saved without it",
-        "By replay: the host's calls and each stream's queue are run through again with the site's waits gone, kernels "
+        "All steps together without the site's waits, by what depends on what on the host and its streams, kernels "
         "taking as long as they did. One site gone often moves its wait to the next, so sites can save nothing alone "
-        "and much together. Without removing anything the replay must come within 1 % of the trace.",
+        "and much together. Not said where a stream of the trace ran several activities at once.",
     ),
     "whatif": Definition(
         "What-if",

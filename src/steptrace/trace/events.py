@@ -49,6 +49,7 @@ class Args(msgspec.Struct, gc=False):
     input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
     input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NULL)
     correlation: Any = MISSING
+    kind: Any = MISSING
     device: Any = MISSING
     stream: Any = MISSING
     bytes: Any = MISSING

@@ -104,7 +104,7 @@ def link(raw: RawTrace) -> Trace:
         collectives=collectives_table(
             raw.collectives, kernels, gpu["collective"], {**ops, "parent": op_parent}, (call_op, names)
         ),
-        syncs=find_syncs(launches, kernels, steps, threads),
+        syncs=find_syncs(launches, calls["kind"], kernels, steps, threads),
         frames=host_table(schema.FRAMES, frames, names, parent=references(parents(frames))),
         annotations=host_table(
             schema.ANNOTATIONS,

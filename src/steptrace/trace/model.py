@@ -120,6 +120,17 @@ TABLES: dict[str, schema.Table] = {
 }
 
 
+def read_tables(folder: Path) -> Trace:
+    """The trace whose tables an analysis wrote to `folder`, `<name>.parquet` of each, without what else it said.
+
+    Raises:
+        OSError: a table is missing.
+    """
+    tables = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
+    end = max((int((t["ts"] + t["dur"]).max()) for t in tables.values() if "dur" in t and len(t)), default=0)
+    return Trace(None, (0, end), TraceMeta(folder, None, None, None, (), {}), **tables)
+
+
 def check(trace: Trace) -> Trace:
     """Return `trace` if every table fits its declaration, else raise `SchemaError`."""
     for name, table in TABLES.items():

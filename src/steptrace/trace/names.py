@@ -64,7 +64,7 @@ _ASYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy\w*Async\Z")
 _SYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!\w*Async\Z)\w*\Z")
 
 #: Calls that make one stream wait for an event of another, without holding up the host.
-STREAM_WAIT_EVENTS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
+_STREAM_WAIT_EVENTS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
 
 _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)\Z")
 _COPY_DIRECTION = re.compile(r"^(?:Memcpy\s+|Copy)?(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost)\b")
@@ -107,6 +107,11 @@ def is_async_copy(name: str) -> bool:
 def is_sync_copy(name: str) -> bool:
     """Whether the call copies and waits for the copy: `cudaMemcpy`, `hipMemcpyWithStream` and their like."""
     return bool(_SYNC_COPY.match(name))
+
+
+def is_stream_wait_event(name: str) -> bool:
+    """Whether the call makes a stream wait for an event: `cudaStreamWaitEvent` and its like."""
+    return name in _STREAM_WAIT_EVENTS
 
 
 def copy_direction(name: str) -> str | None:

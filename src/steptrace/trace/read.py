@@ -90,7 +90,7 @@ KINDS = {
 #: The integer arguments kept of each kind.
 _INTEGER_ARGS = {
     "op": ("external_id", "sequence", "forward_thread"),
-    "call": ("external_id", "correlation"),
+    "call": ("external_id", "correlation", "kind"),
     "gpu": ("correlation", "device", "stream", "bytes"),
     "frame": ("python_id", "python_parent"),
     "label": ("external_id",),

@@ -2,7 +2,9 @@
 
 One synchronisation is one host operation after which the host goes on only once queued GPU work is complete: a call
 that waits, a copy to pageable host memory, or a synchronous copy. A copy followed directly on its thread by a stream
-synchronisation is one. Waits of one stream for another, queries, records and device-to-device copies are none.
+synchronisation is one. A synchronous copy counts by the direction of its GPU record, or by its own argument `kind`
+(AMD's traces give it: 1 to the device, 2 to the host), whatever the record says. Waits of one stream for another,
+queries, records and device-to-device copies are none.
 """
 
 from typing import Any
@@ -13,13 +15,18 @@ import pandas as pd
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Ints, Mask, references, row_numbers
 
+#: `hipMemcpyHostToDevice` and `hipMemcpyDeviceToHost`, as in CUDA.
+_ACROSS = (1, 2)
 _TO_PAGEABLE = "-> Pageable)"
 
 
 def find_syncs(
-    launches: pd.DataFrame, kernels: pd.DataFrame, steps: pd.DataFrame, threads: pd.DataFrame
+    launches: pd.DataFrame, copy_kinds: Ints, kernels: pd.DataFrame, steps: pd.DataFrame, threads: pd.DataFrame
 ) -> pd.DataFrame:
-    """The `syncs` table of a trace, in order of time; `launches` must be in order of thread and time."""
+    """The `syncs` table of a trace, in order of time; `launches` must be in order of thread and time.
+
+    `copy_kinds` is the argument `kind` of each launch.
+    """
     direction, to_pageable = _copies(launches, kernels)
     waits = _judge(launches["name"], naming.WAITS.__contains__)
     stream_waits = _judge(launches["name"], naming.STREAM_WAITS.__contains__)
@@ -34,7 +41,9 @@ def find_syncs(
     absorbed[1:] = merged[:-1]
 
     copies = merged | (queued_copy & to_pageable)
-    sync_copies = _judge(launches["name"], naming.is_sync_copy) & (across | (direction == ""))
+    sync_copies = _judge(launches["name"], naming.is_sync_copy) & (
+        across | (direction == "") | np.isin(copy_kinds, _ACROSS)
+    )
     first = np.flatnonzero(copies | sync_copies | (waits & ~absorbed))
     last = first + merged[first]
 

@@ -10,13 +10,12 @@ import re
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.tables_launch import LAUNCH_CALLS, LAUNCH_TIMES
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import references, row_numbers, take, texts
+from steptrace.trace.columns import Mask, by_name, references, row_numbers, take, texts
 from steptrace.trace.model import Trace
 
 #: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
@@ -122,22 +121,27 @@ def launched_at(trace: Trace) -> Ints:
     return take(trace.launches["ts"].to_numpy(), row_numbers(trace.kernels["launch"]))
 
 
-def waits_for_event(trace: Trace, launch: Ints) -> NDArray[np.bool_]:
+def waits_for_event(trace: Trace, launch: Ints) -> Mask:
     """Whether a stream was told to wait for an event between the previous GPU work of its thread and this launch."""
-    names = trace.launches["name"]
-    waiting = np.array([name in naming.STREAM_WAIT_EVENTS for name in names.cat.categories], dtype=bool)
-    is_wait = waiting[names.cat.codes.to_numpy()] if len(waiting) else np.zeros(len(names), dtype=bool)
-    thread = trace.launches["thread"].to_numpy()
-    owns_work = np.zeros(len(names), dtype=bool)
+    return wait_for_event(trace, launch) >= 0
+
+
+def wait_for_event(trace: Trace, launch: Ints) -> Ints:
+    """The last call that told a stream to wait for an event, for each launch before which `waits_for_event`; else -1.
+
+    Which stream it was and which event, a trace does not say: the launch that follows on the thread is taken to wait.
+    """
+    calls = trace.launches
+    if len(calls) == 0:
+        return np.full(len(launch), -1, dtype=np.int64)
+    rows = np.arange(len(calls))
+    is_wait = by_name(calls["name"].cat.codes.to_numpy(), calls["name"].cat.categories, naming.is_stream_wait_event)
     owners = row_numbers(trace.kernels["launch"])
+    owns_work = np.zeros(len(calls), dtype=bool)
     owns_work[owners[owners >= 0]] = True
-    rows = np.arange(len(names))
-    last_wait = np.maximum.accumulate(np.where(is_wait, rows, -1)) if len(rows) else rows
-    last_work = np.maximum.accumulate(np.where(owns_work, rows, -1)) if len(rows) else rows
     before = np.maximum(launch - 1, 0)
-    if len(rows) == 0:
-        return np.zeros(len(launch), dtype=bool)
-    wait, work = last_wait[before], last_work[before]
-    same_thread = (wait >= 0) & (thread[np.maximum(wait, 0)] == thread[np.maximum(launch, 0)])
-    result: NDArray[np.bool_] = (launch > 0) & (wait > work) & same_thread
-    return result
+    wait = np.maximum.accumulate(np.where(is_wait, rows, -1))[before]
+    work = np.maximum.accumulate(np.where(owns_work, rows, -1))[before]
+    thread = calls["thread"].to_numpy()
+    told = (launch > 0) & (wait > work) & (thread[wait] == thread[launch])
+    return np.where(told, wait, -1)

@@ -123,7 +123,20 @@ CRITICAL_STEPS = Table(
         Column("class", "string", "See `steptrace.analysis.critical_path.measure.CLASSES`."),
         Column("span_ns", "int64", "Length of the step, and of its path.", "ns"),
         Column("path_ns", "int64", "Length of the path's parts in the class; they add up to `span_ns`.", "ns"),
-        Column("left_ns", "int64", "Length the step would have if all work of the class took no time.", "ns"),
     ),
     key=("step", "class"),
 )
+
+CRITICAL_CLASSES = Table(
+    name="critical_classes",
+    doc="What all steps together would take without one class of the critical path.",
+    columns=(
+        Column("class", "string", "See `steptrace.analysis.critical_path.measure.CLASSES`."),
+        Column("span_ns", "int64", "From the first step's start to the end of the last.", "ns"),
+        Column("left_ns", "int64", "The same if all work of the class took no time.", "ns"),
+    ),
+    key=("class",),
+)
+
+#: The tables of the critical path by name.
+PATHS = {table.name: table for table in (CRITICAL_PATH, CRITICAL_STEPS, CRITICAL_CLASSES)}

@@ -1,6 +1,4 @@
-"""Builds the graph of a step: first its instants, then what each of them had to wait for."""
-
-from collections.abc import Iterator
+"""Builds the graph of a trace: first its instants, then what each of them had to wait for."""
 
 import numpy as np
 
@@ -11,37 +9,47 @@ from steptrace.analysis.critical_path.graph import (
     LOADER,
     QUEUE,
     SYNC,
+    Graph,
     Model,
-    StepGraph,
     Window,
     model_of,
-    windows_of,
+    window_of,
 )
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import take
+from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
 
 #: Of sources that happened at one instant the later in this list is binding: GPU work before launches before the host.
 _CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
-#: In which order nodes of one instant stand: ends, the host, starts (and ends without length), the end of the step.
-_ENDS, _HOST_NODE, _STARTS, _LAST = range(4)
+#: In which order nodes of one instant stand: ends, the host, starts (and ends without length), ends of steps, the end.
+_ENDS, _HOST_NODE, _STARTS, _STEPS, _LAST = range(5)
 
 
-def step_graphs(trace: Trace) -> Iterator[StepGraph]:
-    """The graph of each step of a trace, or of the whole trace if it has no steps."""
+def graph_of(trace: Trace) -> Graph | None:
+    """The graph of all steps of a trace, or of the whole trace if it has no steps; None without host events."""
     model = model_of(trace)
-    return (_Builder(model, window).build() for window in windows_of(model))
+    window = window_of(model)
+    return None if window is None else _Builder(model, window).build()
 
 
 class _Edges:
-    """Edges as they are found. `at` is when the source really happened, be it before the step."""
+    """Edges as they are found. `at` is when the source really happened, be it before the first step."""
 
     def __init__(self) -> None:
         self._parts: list[dict[str, Ints]] = []
 
     def add(self, source: Ints, target: Ints, at: Ints, **about: Ints | int) -> None:
-        columns: dict[str, Ints | int] = {"least": 0, "thread": -1, "kernel": -1, "wait": 0, "kind": HOST, **about}
+        columns: dict[str, Ints | int] = {
+            "least": 0,
+            "thread": -1,
+            "kernel": -1,
+            "sync": -1,
+            "kept": 0,
+            "wait": 0,
+            "kind": HOST,
+        }
+        columns |= about
         columns |= {"source": source, "target": target, "at": at}
         shape = np.broadcast_shapes(*(np.shape(values) for values in columns.values()))
         self._parts.append(
@@ -54,7 +62,7 @@ class _Edges:
 
 
 class _Builder:
-    """Builds the graph of one step: first the nodes, then the edges between them."""
+    """Builds a graph: first the nodes, then the edges between them."""
 
     def __init__(self, model: Model, window: Window) -> None:
         self.model, self.window = model, window
@@ -67,13 +75,13 @@ class _Builder:
         self.bursts = self._bursts()
         self._make_nodes()
 
-    def build(self) -> StepGraph:
+    def build(self) -> Graph:
         """The finished graph."""
         self._chain_hosts()
         self._wait_for_work()
         self._run_work()
         self._end()
-        edges = self.edges.columns()
+        edges, of = self.edges.columns(), self.model.of
         rank = np.empty(len(self.time), dtype=np.int64)
         rank[self.order] = np.arange(len(rank))
         source, target = rank[edges["source"]], rank[edges["target"]]
@@ -88,16 +96,40 @@ class _Builder:
         binding[target[last]] = np.flatnonzero(last)
         between = time[target] - time[source]
         weight = np.where(last, between, np.minimum(between, edges["least"]))
-        about = {name: edges[name] for name in ("kind", "thread", "kernel")}
-        return StepGraph(
-            self.window.step, time, source, target, weight, **about, wait=edges["wait"] > 0, binding=binding
+        usual = np.select([edges["kind"] == LAUNCH, edges["kind"] == QUEUE], [of.launch_ns, of.queue_ns], weight)
+        excess = (weight - usual)[last]
+        return Graph(
+            steps=self.window.steps,
+            begin=self.window.begin,
+            end=rank[self._step_end + np.arange(len(self.window.begin))],
+            time=time,
+            source=source,
+            target=target,
+            weight=weight,
+            kept=np.minimum(edges["kept"], between),
+            binding=binding,
+            wait=edges["wait"] > 0,
+            unexplained_ns=int(excess[excess >= KERNEL_WAIT_BELOW_NS].sum()),
+            overlap_ns=self._overlap(),
+            **{name: edges[name] for name in ("kind", "thread", "kernel", "sync")},
         )
 
+    def _overlap(self) -> int:
+        """How much more time than it had a stream needs, at most, for its work one after the other."""
+        rows = self.model.trace.kernels.iloc[self.rows]
+        stream: Ints = np.asarray(rows.groupby(["device", "stream"]).ngroup(), dtype=np.int64)
+        count = int(stream.max(initial=-1)) + 1
+        start, end = self.model.start[self.rows], self.model.end[self.rows]
+        busy = intervals.measure_by_group(stream, start, end, count)
+        together = np.zeros(count, dtype=np.int64)
+        np.add.at(together, stream, end - start)
+        return int((together - busy).max(initial=0))
+
     def _work(self) -> Ints:
-        """The activities that can matter: launched by the time its host was done, and ended in the step."""
+        """The activities that can matter: launched by the time the host was done, and ended by the end of all."""
         model, window = self.model, self.window
         ended = (model.end > window.start) & (model.end <= window.end)
-        return np.flatnonzero(ended & (model.of.launched_ns < window.launch_end))
+        return np.flatnonzero(ended & (model.of.launched_ns < window.host_end))
 
     def _placed_by_host(self) -> Ints:
         """Those that the host is taken to have launched at their start."""
@@ -119,11 +151,11 @@ class _Builder:
         return np.flatnonzero(used & (back > window.start) & (begin < self._limit(thread)))
 
     def _limit(self, thread: Ints) -> Ints:
-        """Until when each thread takes part in the step."""
+        """Until when each thread takes part."""
         return np.where(thread == self.window.thread, self.window.host_end, self.window.end)
 
     def _bursts(self) -> Ints:
-        """Rows `(thread, start, end)`: when another training thread worked for the step's own."""
+        """Rows `(thread, start, end)`: when another training thread worked for the steps' own."""
         window, found = self.window, []
         own = _within(self.model.activity.get(window.thread, intervals.empty()), window.start, window.host_end)
         edges = np.unique(own)
@@ -161,16 +193,23 @@ class _Builder:
             (self.bursts[:, 0], self.bursts[:, 1]),
             (self.bursts[:, 0], self.bursts[:, 2]),
         ]
+        points += [
+            (window.threads, window.begin),
+            (window.threads, np.minimum(window.host_finish, self._limit(window.threads))),
+        ]
         self.host = np.unique(np.concatenate([self._key(threads, times) for threads, times in points]))
         self.host_thread, self.host_time = np.divmod(self.host, self._length)
         self.host_time += window.start
-        hosts, starts, ends = len(self.host), len(rows), len(self.rows)
-        self.time = np.concatenate([self.host_time, model.start[rows], model.end[self.rows], [window.end]])
+        hosts, starts, ends, steps = len(self.host), len(rows), len(self.rows), len(window.begin)
+        self._step_end = hosts + starts + ends
+        self.time = np.concatenate(
+            [self.host_time, model.start[rows], model.end[self.rows], window.finish, [window.end]]
+        )
         brief = model.start[self.rows] == model.end[self.rows]
-        phase = np.repeat([_HOST_NODE, _STARTS, _ENDS, _LAST], [hosts, starts, ends, 1])
-        phase[hosts + starts : -1][brief] = _STARTS
+        phase = np.repeat([_HOST_NODE, _STARTS, _ENDS, _STEPS, _LAST], [hosts, starts, ends, steps, 1])
+        phase[hosts + starts : self._step_end][brief] = _STARTS
         other = np.where(self.host_thread == window.thread, -1, self.host_thread)
-        within = np.concatenate([2 * other, 2 * rows, 2 * self.rows + 1, [0]])
+        within = np.concatenate([2 * other, 2 * rows, 2 * self.rows + 1, np.arange(steps), [0]])
         self.order = np.lexsort((within, phase, self.time))
 
     def _key(self, thread: Ints, time: Ints) -> Ints:
@@ -178,7 +217,7 @@ class _Builder:
         return result
 
     def _host_node(self, thread: Ints | int, time: Ints) -> Ints:
-        """The node of an instant on a host thread; before the step it is the step's start."""
+        """The node of an instant on a host thread; before the first step it is that step's start."""
         wanted = self._key(np.asarray(thread), time)
         start = np.searchsorted(self.host, self._key(np.array(self.window.thread), np.array(self.window.start)))
         return np.where(time < self.window.start, start, np.searchsorted(self.host, wanted)).astype(np.int64)
@@ -187,26 +226,26 @@ class _Builder:
         return (len(self.host) + np.searchsorted(self.starting, rows)).astype(np.int64)
 
     def _end_node(self, rows: Ints) -> Ints:
-        """The node of each activity's end; before the step it is the step's start."""
+        """The node of each activity's end; before the first step it is that step's start."""
         node = len(self.host) + len(self.starting) + np.searchsorted(self.rows, rows)
         early = self.model.end[rows] <= self.window.start
         return np.where(early, self._host_node(self.window.thread, np.array([self.window.start - 1])), node)
 
     def _chain_hosts(self) -> None:
-        """Each host thread goes on after its previous instant, and threads that work for the step's hand over."""
+        """Each host thread goes on after its previous instant, and threads that work for the steps' hand over."""
         thread, time = self.host_thread, self.host_time
         node = np.arange(len(time))
         after = np.flatnonzero(thread[1:] == thread[:-1]) + 1
         kind = np.full(len(node), HOST, dtype=np.int64)
         own = after[thread[after] == self.window.thread]
         kind[own[intervals.measure_within(self.model.loader, time[own - 1], time[own]) > 0]] = LOADER
-        syncs = self.model.trace.syncs.iloc[self.syncs]
-        for number in np.unique(syncs["thread"]):
-            rows = syncs[(syncs["thread"] == number).to_numpy()]
-            waiting = intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
-            here = after[thread[after] == number]
-            kind[here[intervals.measure_within(waiting, time[here - 1], time[here]) > 0]] = SYNC
-        about: dict[str, Ints | int] = {"kind": kind[after], "thread": thread[after], "priority": _CHAIN}
+        sync = self._sync_around(thread[after - 1], time[after - 1])
+        kind[after[sync >= 0]] = SYNC
+        table = self.model.trace.syncs
+        back, apart = table["ts"] + table["dur"], table["dur"] - table["blocked_ns"]
+        kept = np.where(time[after] == take(back.to_numpy(), sync), take(apart.to_numpy(), sync), 0)
+        about: dict[str, Ints | int] = {"kind": kind[after], "thread": thread[after], "sync": sync, "priority": _CHAIN}
+        about["kept"] = np.where(sync >= 0, kept, 0)
         self.edges.add(after - 1, after, time[after - 1], **about)
         burst_thread, begin, end = self.bursts.T
         own_node = np.flatnonzero(thread == self.window.thread)
@@ -223,27 +262,34 @@ class _Builder:
             priority=_HANDOVER,
             thread=self.window.thread,
         )
-        # A thread that nothing is known to have started runs by itself from the step's start.
+        # A thread that nothing is known to have started runs by itself from the first step's start.
         alone = np.setdiff1d(node[np.append(True, thread[1:] != thread[:-1])], entry)
         alone = alone[thread[alone] != self.window.thread]
         begun = np.full(len(alone), self.window.start)
         self.edges.add(self._host_node(self.window.thread, begun), alone, begun, priority=_CHAIN, thread=thread[alone])
 
+    def _sync_around(self, thread: Ints, time: Ints) -> Ints:
+        """The synchronisation that each host thread is in at an instant, row of `syncs`; -1 for none."""
+        table = self.model.trace.syncs
+        rows = self.syncs
+        begin, back = table["ts"].to_numpy()[rows], (table["ts"] + table["dur"]).to_numpy()[rows]
+        order = np.lexsort((-back, begin, table["thread"].to_numpy()[rows]))
+        rows, begin, back = rows[order], begin[order], back[order]
+        return take(rows, intervals.enclosing(table["thread"].to_numpy()[rows], begin, back, thread, time))
+
     def _wait_for_work(self) -> None:
-        """A synchronisation returns after the work it waits for."""
+        """A synchronisation returns after the work it waits for, or with it where its end is later by the clocks."""
         sync, kernel = self.model.of.waits.T
         known = np.isin(sync, self.syncs[self.returns]) & np.isin(kernel, self.rows)
         sync, kernel = sync[known], kernel[known]
         thread = self.model.trace.syncs["thread"].to_numpy()[sync]
         back = self.sync_end[np.searchsorted(self.syncs, sync)]
-        about: dict[str, Ints | int] = {
-            "priority": _STREAM,
-            "kind": SYNC,
-            "thread": thread,
-            "kernel": kernel,
-            "wait": 1,
-        }
-        self.edges.add(self._end_node(kernel), self._host_node(thread, back), self.model.end[kernel], **about)
+        about = {"thread": thread, "kernel": kernel, "sync": sync}
+        source, at, kind = self._end_node(kernel), self.model.end[kernel], np.full(len(sync), SYNC)
+        running = (at > back) & np.isin(kernel, self.starting)
+        source[running], at[running] = self._start_node(kernel[running]), back[running]
+        kind[running] = self.model.kind[kernel[running]]
+        self.edges.add(source, self._host_node(thread, back), at, priority=_STREAM, wait=1, kind=kind, **about)
 
     def _run_work(self) -> None:
         """GPU work starts after its launch and the work before it, and runs as long as it ran."""
@@ -282,18 +328,21 @@ class _Builder:
             self.edges.add(self._end_node(source_row), self._start_node(target), model.end[source_row], **about)
 
     def _end(self) -> None:
-        """The step ends once its thread is done and so is the work launched in it."""
+        """A step ends once its thread is done and so is the work launched in it; all is over with the last of them."""
         window, model = self.window, self.model
-        last = len(self.time) - 1
-        host_end = np.array([window.host_end])
-        self.edges.add(
-            self._host_node(window.thread, host_end), np.array([last]), host_end, priority=_CHAIN, thread=window.thread
-        )
-        launched = model.of.launched_ns[self.rows]
-        mine = self.rows[np.where(launched >= 0, launched, model.start[self.rows]) >= window.start]
-        self.edges.add(
-            self._end_node(mine), np.full(len(mine), last), model.end[mine], priority=_STREAM, kind=QUEUE, kernel=mine
-        )
+        node = self._step_end + np.arange(len(window.begin))
+        done = np.minimum(window.host_finish, self._limit(window.threads))
+        self.edges.add(self._host_node(window.threads, done), node, done, priority=_CHAIN, thread=window.threads)
+        of = row_numbers(model.trace.kernels["step"])[self.rows] if window.steps else np.zeros(len(self.rows), np.int64)
+        linked = model.of.launch[self.rows] >= 0
+        # Work without a known launch counts for the step that it lies in.
+        around = np.searchsorted(window.begin, model.start[self.rows], side="right") - 1
+        of = np.where(linked, of, around)
+        inside = (of >= 0) & (model.end[self.rows] <= window.finish[of])
+        mine, of = self.rows[inside], of[inside]
+        about: dict[str, Ints | int] = {"priority": _STREAM, "kind": QUEUE, "kernel": mine}
+        self.edges.add(self._end_node(mine), node[of], model.end[mine], **about)
+        self.edges.add(node, np.array([len(self.time) - 1]), window.finish, priority=_CHAIN, kind=QUEUE)
 
 
 def _within(spans: Spans, start: int, end: int) -> Spans:

@@ -11,7 +11,8 @@ GPU work can start once
 A host synchronisation can return once the work that it waits for has ended: a copy for itself; a wait for an event for
 the work that ended last before it returned; a wait for a stream for the last work of the one stream, of those then
 drained, that was last to drain; a wait for the device for the last work of every stream. This needs no `cuda_sync`
-records, which few traces hold.
+records, which few traces hold. The clocks of host and GPU differ a little: a copy, the device's last work, and a
+stream's last work where none had drained, count even if they ended up to 20 us after the call returned.
 
 Work whose launch is missing from the trace, or is recorded as later than its start (clocks of host and GPU that
 disagree), follows the work before it on its stream if that ended less than 30 us earlier. Else the host is taken to
@@ -19,17 +20,22 @@ have launched it at its start. If it starts while a training thread is blocked i
 been launched before.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.launches import wait_for_event
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints
-from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, row_numbers, take
+from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
+
+#: Host and GPU clocks agree to about this: work that ends so much after a call returned may still be what it awaited.
+CLOCK_SKEW_NS = 20_000
 
 _NONE = -1
 
@@ -127,41 +133,28 @@ def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:
 def _events_waited_for(trace: Trace, launch: Ints, launched: Ints, queue: Ints) -> Ints:
     """The activity on another stream that held up each one launched right after its stream was told to wait."""
     found = np.full(len(launch), _NONE, dtype=np.int64)
-    asked = _wait_calls(trace, launch)
+    calls = wait_for_event(trace, launch)
     start = trace.kernels["ts"].to_numpy()
-    end = start + trace.kernels["dur"].to_numpy()
-    by_end = np.lexsort((np.arange(len(end)), end))
-    for row in np.flatnonzero(asked >= 0):
-        place = int(np.searchsorted(end[by_end], start[row], side="right"))
-        for other in by_end[:place][::-1]:
-            earlier = end[other] < start[row] or other < row
-            if earlier and launched[other] < asked[row] and queue[other] != queue[row]:
-                found[row] = other
-                break
+    ended = _Ended(start + trace.kernels["dur"].to_numpy(), launched)
+    for row in np.flatnonzero(calls >= 0):
+        asked = int(trace.launches["ts"].to_numpy()[calls[row]])
+        others = (k for k in ended.by(int(start[row]), asked) if queue[k] != queue[row])
+        found[row] = next((k for k in others if ended.end[k] < start[row] or k < row), _NONE)
     return found
 
 
-def _wait_calls(trace: Trace, launch: Ints) -> Ints:
-    """When the last call before each activity's launch asked a stream to wait for an event; -1 if none did.
+class _Ended:
+    """Activities in the order of their ends."""
 
-    Only calls on the launching thread count that follow its launch before this one.
-    """
-    calls = trace.launches
-    is_wait = np.array([name in naming.STREAM_WAIT_EVENTS for name in calls["name"].cat.categories], dtype=bool)
-    none = np.full(len(launch), _NONE, dtype=np.int64)
-    if len(calls) == 0 or not is_wait.any():
-        return none
-    rows = np.arange(len(calls))
-    wait = np.maximum.accumulate(np.where(is_wait[calls["name"].cat.codes.to_numpy()], rows, _NONE))
-    owners = row_numbers(trace.kernels["launch"])
-    owns: Mask = np.zeros(len(calls), dtype=bool)
-    owns[owners[owners >= 0]] = True
-    work = np.maximum.accumulate(np.where(owns, rows, _NONE))
-    before = np.maximum(launch - 1, 0)
-    thread = calls["thread"].to_numpy()
-    asked = (launch > 0) & (wait[before] > work[before])
-    asked &= thread[np.maximum(wait[before], 0)] == thread[np.maximum(launch, 0)]
-    return np.where(asked, calls["ts"].to_numpy()[wait[before]], none)
+    def __init__(self, end: Ints, launched: Ints) -> None:
+        self.end, self._launched = end, launched
+        self._rows = np.argsort(end, kind="stable")
+        self._ends = end[self._rows]
+
+    def by(self, time: int, asked: int) -> Iterator[int]:
+        """Those that had ended by a time and were launched before another, the last to end first."""
+        place = int(np.searchsorted(self._ends, time, side="right"))
+        return (int(k) for k in self._rows[:place][::-1] if self._launched[k] < asked)
 
 
 def _waits(trace: Trace, launched: Ints, queue: Ints) -> Ints:
@@ -171,25 +164,23 @@ def _waits(trace: Trace, launched: Ints, queue: Ints) -> Ints:
         return np.empty((0, 2), dtype=np.int64)
     begin = syncs["ts"].to_numpy()
     back = begin + syncs["dur"].to_numpy()
-    end = (kernels["ts"] + kernels["dur"]).to_numpy()
-    last = _last_of_streams(begin, launched, queue, end)
-    drained = (last >= 0) & (end[np.maximum(last, 0)] <= back[:, None])
-    kinds = syncs["kind"].to_numpy(dtype=object)
+    start = kernels["ts"].to_numpy()
+    end = start + kernels["dur"].to_numpy()
     own = _own_work(row_numbers(syncs["launch"]), row_numbers(kernels["launch"]), end)
-    by_end = np.argsort(end, kind="stable")
+    last = _last_of_streams(begin, launched, queue, end)
+    ended = _Ended(end, launched)
     pairs: list[tuple[int, int]] = []
-    for row, kind in enumerate(kinds):
-        if own[row] >= 0:
-            waited = [own[row]]
-        elif "Event" in kind:
-            queued = by_end[: np.searchsorted(end[by_end], back[row], side="right")]
-            queued = queued[launched[queued] < begin[row]]
-            waited = queued[-1:].tolist()
-        else:
-            waited = last[row, drained[row]].tolist()
-            if "Stream" in kind:
-                waited = sorted(waited, key=lambda k: (end[k], k))[-1:]
-        pairs.extend((row, int(kernel)) for kernel in waited if end[kernel] <= back[row])
+    for row, kind in enumerate(syncs["kind"].to_numpy(dtype=object)):
+        if "Event" in kind and own[row] < 0:
+            pairs.extend((row, kernel) for kernel in islice(ended.by(back[row], begin[row]), 1))
+            continue
+        waited = last[row] if own[row] < 0 else own[row : row + 1]
+        waited = waited[(waited >= 0) & (start[waited] <= back[row]) & (end[waited] <= back[row] + CLOCK_SKEW_NS)]
+        waited = waited[np.lexsort((waited, end[waited]))]
+        if "Stream" in kind:
+            drained = int((end[waited] <= back[row]).sum())
+            waited = waited[max(drained - 1, 0) :][:1]
+        pairs.extend((row, int(kernel)) for kernel in waited)
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 

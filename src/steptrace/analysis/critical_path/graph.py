@@ -1,22 +1,25 @@
-"""One step as a graph of instants: what happened on host threads and streams, and what each instant had to wait for.
+"""All steps of a trace as one graph of instants: what happened on host threads and streams, and what each waited for.
 
-Nodes are instants: starts and ends of GPU activities, and on each host thread its launches, both ends of its
-synchronisations and loader waits. An edge says that its target could not happen before its source plus `weight`.
+Nodes are instants: starts and ends of GPU activities, on each host thread its launches and both ends of its
+synchronisations and loader waits, and starts and ends of steps. An edge says that its target could not happen before
+its source plus `weight`.
 
 Of the edges into a node one is *binding*: the one whose source happened last. It explains the node's time, so its
 weight is the whole time between them. Any other edge's weight is what it needs at the least: nothing, or for a launch
 and for a change from one activity of a stream to the next what such a thing typically takes. Hence the longest path to
-any node is as long as the time that passed until then, and the longest path to the end is the step's length exactly.
+any node is as long as the time that passed until then, and the longest path to the end is as long as all steps exactly.
+
+One graph holds all steps, since what a host gains in one step it can use in the next: it runs ahead of the GPU.
 
 The host's part: a thread goes on after its previous instant. If a training thread (the autograd engine's) was busy
-while the step's own thread began and ended nothing, it was working for it: its burst starts when the step's thread
-hands over, and the step's thread goes on after the burst. Any other thread runs by itself.
+while the steps' own thread began and ended nothing, it was working for it: its burst starts when the steps' thread
+hands over, and the steps' thread goes on after the burst. Any other thread runs by itself.
 
 `steptrace.analysis.critical_path.build` makes it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,57 +36,92 @@ HOST, LOADER, SYNC, LAUNCH, QUEUE, COMPUTE, COMM, MEMORY = range(len(CLASSES))
 
 
 @dataclass(frozen=True)
-class StepGraph:
-    """The graph of one step. Nodes are in an order in which every edge leads forward; the first is the step's start.
+class Graph:
+    """The graph of a trace. Nodes are in an order in which every edge leads forward; the first is the start of all.
 
     `time` is when each node happened, ns. Edges are in the order of their targets: `source`, `target` (nodes),
     `weight` (ns), `kind` (place in `CLASSES`), `thread` (row of `threads`) or `kernel` (row of `kernels`) they are
-    about, -1 for none, and `wait`, whether the host waits for work. `binding` is each node's binding edge, -1 for the
-    first. `step` is a row of `steps`, None for a trace without steps.
+    about, `sync` (row of `syncs`) that they are a part of, -1 for none, and `wait`, whether the host waits for work.
+    `kept` is what remains of an edge that is removed: the host's own time between the two calls of a synchronisation.
+    `binding` is each node's binding edge, -1 for the first. `begin` and `end` are each step's start and the node of its
+    end; `steps` is their number, 0 for a trace without steps, which is taken as one. `unexplained_ns` is what GPU work
+    waited, more than 30 us at a time, beyond the typical time of a launch or a change of activities. `overlap_ns` is
+    how much more time than it had a stream needs for its work one after the other: streams of a trace with sound times
+    need none.
     """
 
-    step: int | None
+    steps: int
+    begin: Ints
+    end: Ints
     time: Ints
     source: Ints
     target: Ints
     weight: Ints
+    kept: Ints
     kind: Ints
     thread: Ints
     kernel: Ints
+    sync: Ints
     wait: Mask
     binding: Ints
+    unexplained_ns: int
+    overlap_ns: int
 
     @property
     def span_ns(self) -> int:
-        """Length of the step."""
+        """Length of all steps together."""
         return int(self.time[-1] - self.time[0])
 
-    def longest(self, weight: Ints | None = None, *, without: Mask | None = None) -> int:
-        """Length of the longest path from start to end, ns, with other weights, or without some of the edges."""
-        kept = slice(None) if without is None else ~without
-        weights = self.weight if weight is None else weight
+    def left_without(self, removed: Mask, *, waits: bool = False) -> int:
+        """Length of all steps, ns, if these edges took no time but what is kept; with `waits` they hold up no host."""
+        lasting = ~(removed & self.wait & waits)
+        weights = np.where(removed, self.kept, self.weight)[lasting].tolist()
+        sources, targets = self._nodes if lasting.all() else (e[lasting].tolist() for e in (self.source, self.target))
         reached = [0] * len(self.time)
-        edges = (values[kept].tolist() for values in (self.source, self.target, weights))
-        for source, target, ns in zip(*edges, strict=True):
-            reached[target] = max(reached[target], reached[source] + ns)
+        for source, target, ns in zip(sources, targets, weights, strict=True):
+            at = reached[source] + ns
+            if at > reached[target]:
+                reached[target] = at
         return reached[-1]
+
+    @cached_property
+    def _nodes(self) -> tuple[list[int], list[int]]:
+        return self.source.tolist(), self.target.tolist()
 
 
 @dataclass(frozen=True)
 class Window:
-    """The step looked at: `[start, end)`, its own thread, when that was done, and until when launches belong to it."""
+    """The time looked at, `[start, end)`, the thread of its steps, and each step's start, end, end on the host, thread.
 
-    step: int | None
-    start: int
-    end: int
-    host_end: int
-    launch_end: int
+    `steps` is the number of steps, 0 for a trace without, which is taken as one.
+    """
+
+    steps: int
     thread: int
+    begin: Ints
+    finish: Ints
+    host_finish: Ints
+    threads: Ints
+
+    @property
+    def start(self) -> int:
+        """Start of the first step."""
+        return int(self.begin.min())
+
+    @property
+    def end(self) -> int:
+        """End of the last step."""
+        return int(self.finish.max())
+
+    @property
+    def host_end(self) -> int:
+        """When the host was done with the last step."""
+        return int(self.host_finish.max())
 
 
 @dataclass(frozen=True)
 class Model:
-    """What all graphs of a trace share. Of each GPU activity start, end, place in `CLASSES` and launching thread."""
+    """What a graph is made from. Of each GPU activity start, end, place in `CLASSES` and launching thread."""
 
     trace: Trace
     of: Dependencies
@@ -97,7 +135,7 @@ class Model:
 
 
 def model_of(trace: Trace) -> Model:
-    """What the graphs of a trace share."""
+    """What the graph of a trace is made from."""
     kernels, of = trace.kernels, dependencies(trace)
     classes = {"compute": COMPUTE, "comm": COMM, "memory": MEMORY}
     start = kernels["ts"].to_numpy()
@@ -124,14 +162,16 @@ def _host_activity(trace: Trace) -> dict[int, Spans]:
     return {int(t): part for t, part in zip(used, np.split(every, first)[1:], strict=True)}
 
 
-def windows_of(model: Model) -> Iterator[Window]:
-    """The steps of a trace; without any, the whole trace, seen from its busiest thread."""
+def window_of(model: Model) -> Window | None:
+    """The steps of a trace; without any, the whole trace, seen from its busiest thread; None without host events."""
     steps = model.trace.steps
-    for step, (ts, dur, host_dur, thread) in enumerate(steps[["ts", "dur", "host_dur", "thread"]].to_numpy().tolist()):
-        yield Window(step, ts, ts + dur, ts + host_dur, ts + host_dur, thread)
-    if len(steps) == 0 and model.activity:
-        launches = np.bincount(model.thread[model.thread >= 0], minlength=len(model.training))
-        busiest = max(model.activity, key=lambda thread: (launches[thread], len(model.activity[thread])))
-        host_end = int(model.activity[busiest][:, 1].max())
-        end = max(host_end, int(model.end.max(initial=0)))
-        yield Window(None, 0, end, host_end, end, busiest)
+    if len(steps):
+        begin, dur, host_dur, thread = steps[["ts", "dur", "host_dur", "thread"]].to_numpy().T
+        return Window(len(steps), int(np.bincount(thread).argmax()), begin, begin + dur, begin + host_dur, thread)
+    if not model.activity:
+        return None
+    launches = np.bincount(model.thread[model.thread >= 0], minlength=len(model.training))
+    busiest = max(model.activity, key=lambda thread: (launches[thread], len(model.activity[thread])))
+    host_end = int(model.activity[busiest][:, 1].max())
+    end = max(host_end, int(model.end.max(initial=0)))
+    return Window(0, busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))

@@ -1,6 +1,6 @@
 """The critical path of a step: what its time was spent on, one thing after the other, and what each kind costs.
 
-From the step's end backwards: of what the end had to wait for, that which happened last; of what that had to wait for,
+From a step's end backwards: of what the end had to wait for, that which happened last; of what that had to wait for,
 again the last; and so on to the step's start. The parts between follow each other without a gap, so their lengths add
 up to the step's exactly. What waits for what, `steptrace.analysis.critical_path.dependencies` and `step_graph` say.
 
@@ -14,9 +14,10 @@ The classes of the parts:
 - `queue`: from the end of the work before to the start of the next, on a stream or across streams.
 - `compute`, `comm`, `memory`: GPU work itself.
 
-What-if: the length the step would have if all parts of a class, on the path or off it, took no time, and for `sync` if
+What-if: how long all steps would take if all parts of a class, on the path or off it, took no time, and for `sync` if
 the host waited for nothing. Everything else keeps the length it had, and other paths become critical: a bound for what
-work on that class can bring, and less than its share of the path as a rule.
+work on that class can bring, and less than its share of the path as a rule. It can also be more: a host that no longer
+waits runs ahead of the GPU, into the next step, and what it does there is no longer waited for.
 """
 
 from typing import Any
@@ -25,119 +26,117 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common import tables_paths as schema
-from steptrace.analysis.critical_path.build import step_graphs
-from steptrace.analysis.critical_path.graph import CLASSES, SYNC, StepGraph
+from steptrace.analysis.critical_path.build import graph_of
+from steptrace.analysis.critical_path.graph import CLASSES, SYNC, Graph
 from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace.columns import references, text
 from steptrace.trace.model import Trace
 
+_NO_ROWS = np.empty(0, dtype=np.int64)
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
 def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
-    """The tables `critical_path` (its parts) and `critical_steps` (time per class, and what-if) of all steps.
+    """The tables `critical_path` (its parts), `critical_steps` (time per class) and `critical_classes` (what-if).
 
-    A trace without steps is taken as one. Without host events there is no path, and both tables are empty.
+    A trace without steps is taken as one. Without host events there is no path, and all are empty.
     """
-    parts, steps = [], []
-    for graph in step_graphs(trace):
-        on_path = path_edges(graph)
-        parts.append(_parts(graph, on_path))
-        steps.append(_shares(graph, on_path))
-    classes = pd.Index(list(CLASSES), dtype=object)
-    joined = {name: _concat(tables, name) for name, tables in (("critical_path", parts), ("critical_steps", steps))}
-    for table in joined.values():
-        table["step"] = references(table["step"].to_numpy(dtype=np.int64))
-        table["class"] = text(table["class"].to_numpy(dtype=np.int64), classes)
-    path = joined["critical_path"]
-    path = path.assign(**{name: references(path[name].to_numpy(dtype=np.int64)) for name in ("thread", "kernel")})
-    return {
-        "critical_path": validate(path, schema.CRITICAL_PATH),
-        "critical_steps": validate(joined["critical_steps"], schema.CRITICAL_STEPS),
+    graph = graph_of(trace)
+    paths = [] if graph is None else [_path(graph, step) for step in range(len(graph.begin))]
+    every = [np.concatenate(columns) for columns in zip(*paths, strict=True)] if paths else [_NO_ROWS] * 6
+    parts = pd.DataFrame(dict(zip(("step", "ts", "dur", "class", "thread", "kernel"), every, strict=True)))
+    tables = {
+        "critical_path": parts.assign(**{name: references(parts[name].to_numpy()) for name in ("thread", "kernel")}),
+        "critical_steps": _shares(graph, parts),
+        "critical_classes": _whatif(graph),
     }
+    for table in tables.values():
+        table["class"] = text(table["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
+        if "step" in table:
+            step = table["step"].to_numpy(dtype=np.int64)
+            table["step"] = references(step if len(trace.steps) else np.full(len(step), -1))
+    return {name: validate(table, schema.PATHS[name]) for name, table in tables.items()}
 
 
-def path_edges(graph: StepGraph) -> Ints:
-    """The edges of the critical path, from the step's start to its end."""
-    binding, source = graph.binding.tolist(), graph.source.tolist()
-    edges, node = [], len(graph.time) - 1
-    while (edge := binding[node]) >= 0:
-        edges.append(edge)
-        node = source[edge]
-    return np.array(edges[::-1], dtype=np.int64)
-
-
-def left_without(graph: StepGraph, kind: int) -> int:
-    """Length of the step, ns, if everything of a class (its place in `CLASSES`) took no time."""
-    weight = np.where(graph.kind == kind, 0, graph.weight)
-    return graph.longest(weight, without=graph.wait if kind == SYNC else None)
+def left_without(graph: Graph, kind: int) -> int:
+    """Length of all steps, ns, if everything of a class (its place in `CLASSES`) took no time."""
+    removed = graph.kind == kind
+    return graph.left_without(removed | graph.wait if kind == SYNC else removed, waits=kind == SYNC)
 
 
 def summary(tables: dict[str, pd.DataFrame], *, gpu: bool) -> dict[str, Any] | None:
     """The part of summary.json: means over the steps, per class and of the steps' length, and each class's share.
 
-    Of means the parts still add up to the step, and a part over the step is its share. None if there is no path.
-    Classes that only a GPU has are None in a trace without one.
+    Of means the parts still add up to the step, and a part over the step is its share. What is left and saved is that
+    of all steps divided by their number. None if there is no path. Classes that only a GPU has are None in a trace
+    without one.
     """
     steps = tables["critical_steps"]
     if len(steps) == 0:
         return None
+    spans = steps.drop_duplicates("step")["span_ns"]
     total = int(steps["path_ns"].sum())
     classes = []
-    for name in CLASSES:
-        rows = steps[(steps["class"] == name).to_numpy()]
+    for name, row in tables["critical_classes"].set_index("class").iterrows():
         measured = gpu or name not in _ON_GPU
-        path, left = rows["path_ns"], rows["left_ns"]
-        saved = rows["span_ns"] - left
+        path = steps.loc[(steps["class"] == name).to_numpy(), "path_ns"]
         figures = {
             "path_ns": round(path.mean()),
             "share": float(path.sum() / total) if total else 0.0,
-            "left_ns": round(left.mean()),
-            "saved_ns": round(saved.mean()),
+            "left_ns": round(row["left_ns"] / len(spans)),
+            "saved_ns": round((row["span_ns"] - row["left_ns"]) / len(spans)),
         }
         classes.append({"class": name, **(figures if measured else dict.fromkeys(figures))})
-    spans = steps.drop_duplicates("step")["span_ns"]
     return {"steps": len(spans), "span_ns": round(spans.mean()), "classes": classes}
 
 
-def _parts(graph: StepGraph, edges: Ints) -> pd.DataFrame:
-    """The path's parts, those without length left out and neighbours of one kind on one thread joined."""
-    start, end = graph.time[graph.source[edges]], graph.time[graph.target[edges]]
+def _path(graph: Graph, step: int) -> tuple[Ints, ...]:
+    """The parts of a step's path, those without length left out and neighbours of one kind on one thread joined.
+
+    Columns: step, start, length, class, thread, kernel.
+    """
+    begin = int(graph.begin[step])
+    edges = _path_edges(graph, int(graph.end[step]), begin)
+    start, end = np.maximum(graph.time[graph.source[edges]], begin), graph.time[graph.target[edges]]
     edges, start, end = (values[end > start] for values in (edges, start, end))
     kind, thread, kernel = graph.kind[edges], graph.thread[edges], graph.kernel[edges]
     first = np.ones(len(edges), dtype=bool)
     first[1:] = (kind[1:] != kind[:-1]) | (thread[1:] != thread[:-1]) | (kernel[1:] >= 0) | (kernel[:-1] >= 0)
     rows = np.flatnonzero(first)
-    stop = np.append(rows[1:], len(edges)) - 1
+    stop = np.append(rows[1:], len(edges)) - 1 if len(edges) else rows
+    return np.full(len(rows), step), start[rows], end[stop] - start[rows], kind[rows], thread[rows], kernel[rows]
+
+
+def _path_edges(graph: Graph, node: int, begin: int) -> Ints:
+    """The binding edges that lead to a node from an instant `begin`, in order of time."""
+    edges = []
+    while graph.time[node] > begin:
+        edges.append(int(graph.binding[node]))
+        node = int(graph.source[edges[-1]])
+    return np.array(edges[::-1], dtype=np.int64)
+
+
+def _shares(graph: Graph | None, parts: pd.DataFrame) -> pd.DataFrame:
+    """Per step and class its time on the path."""
+    steps = 0 if graph is None else len(graph.begin)
+    spent = np.zeros((steps, len(CLASSES)), dtype=np.int64)
+    np.add.at(spent, (parts["step"].to_numpy(), parts["class"].to_numpy()), parts["dur"].to_numpy())
+    span = _NO_ROWS if graph is None else graph.time[graph.end] - graph.begin
     return pd.DataFrame(
         {
-            "step": -1 if graph.step is None else graph.step,
-            "ts": start[rows],
-            "dur": end[stop] - start[rows],
-            "class": kind[rows],
-            "thread": thread[rows],
-            "kernel": kernel[rows],
+            "step": np.repeat(np.arange(steps), len(CLASSES)),
+            "class": np.tile(np.arange(len(CLASSES)), steps),
+            "span_ns": np.repeat(span, len(CLASSES)),
+            "path_ns": spent.reshape(-1),
         }
     )
 
 
-def _shares(graph: StepGraph, edges: Ints) -> pd.DataFrame:
-    """Per class: its time on the path, and what would be left of the step without it."""
-    spent = np.zeros(len(CLASSES), dtype=np.int64)
-    np.add.at(spent, graph.kind[edges], graph.weight[edges])
-    occurs = np.bincount(graph.kind, minlength=len(CLASSES)) > 0
-    return pd.DataFrame(
-        {
-            "step": -1 if graph.step is None else graph.step,
-            "class": np.arange(len(CLASSES)),
-            "span_ns": graph.span_ns,
-            "path_ns": spent,
-            "left_ns": [left_without(graph, k) if occurs[k] else graph.span_ns for k in range(len(CLASSES))],
-        }
-    )
-
-
-def _concat(tables: list[pd.DataFrame], name: str) -> pd.DataFrame:
-    columns = {"critical_path": schema.CRITICAL_PATH, "critical_steps": schema.CRITICAL_STEPS}[name].names
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns, dtype=np.int64)
+def _whatif(graph: Graph | None) -> pd.DataFrame:
+    """Per class what would be left of all steps without it."""
+    kinds = [] if graph is None else list(range(len(CLASSES)))
+    span = 0 if graph is None else graph.span_ns
+    left = [left_without(graph, kind) if graph is not None and (graph.kind == kind).any() else span for kind in kinds]
+    columns = {"class": kinds, "span_ns": [span] * len(kinds), "left_ns": left}
+    return pd.DataFrame({name: np.array(values, dtype=np.int64) for name, values in columns.items()})

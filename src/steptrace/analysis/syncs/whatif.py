@@ -5,38 +5,41 @@
   of another site, before which all work launched so far is done. From there on nothing differs but the clock. Exposed
   idle is no such bound, either way: a short wait can stand before a long time in Python, and a host that gets ahead
   hides launches beyond the next GPU work.
-- **Saved**: the steps' time by `replay` with the waits, less that without. Without removing anything the replay must
-  come within 1 % of the measured time, or the model does not fit the trace and nothing is said.
+- **Saved**: the length of all steps in the graph of `steptrace.analysis.critical_path`, less that without the waits and
+  with the time of their calls gone; a copy they made stays, and nobody waits for it. With nothing removed the graph is
+  as long as the steps, unless a stream ran several activities at once by the trace, which one stream does not. Where
+  its work one after the other would take over 1 % more time than all steps, the trace does not fit the model and
+  nothing is said.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.syncs.replay import measured, replay
-from steptrace.analysis.syncs.replay_model import Queues, queues_of
+from steptrace.analysis.critical_path.build import graph_of
+from steptrace.analysis.critical_path.graph import Graph
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS
 
-#: The largest difference of replayed to measured time, as a share, at which the model counts as fitting.
+#: The largest difference of modelled to measured time, as a share, at which the model counts as fitting.
 FIT_TOLERANCE: Final = 0.01
-#: So many sites, those with the highest ceilings, are replayed one by one.
-MOST_REPLAYED: Final = 20
+#: So many sites, those with the highest ceilings, are removed one by one.
+MOST_REMOVED: Final = 20
 #: What tells one site of `sync_sites` from another.
 SITE_KEY: Final = (*SITE_COLUMNS, "kind")
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """How the replay of a trace compares with it. Times are those of all steps (0: of the whole trace) together, in ns.
+    """How the model compares with the trace. Times are those of all steps (0: of the whole trace) together, in ns.
 
-    `unexplained_ns` is the part of the GPU's waiting that the replay takes over without knowing its cause.
+    `replayed_ns` is the model's. `unexplained_ns` is the part of the GPU's waiting that has no known cause and stays.
     """
 
     steps: int
@@ -46,27 +49,30 @@ class WhatIf:
 
     @property
     def error(self) -> float:
-        """Replayed over measured time, less 1."""
+        """Modelled over measured time, less 1."""
         return self.replayed_ns / self.measured_ns - 1 if self.measured_ns else 0.0
 
     @property
     def misfit(self) -> str | None:
-        """Why nothing can be said by replay; None if the model fits."""
+        """Why nothing can be said; None if the model fits."""
         if self.measured_ns == 0:
-            return "the trace has no time to replay"
+            return "the trace holds no host event"
         if abs(self.error) > FIT_TOLERANCE:
-            return f"the replay is off by {self.error:+.1%} of the measured time before anything is removed"
+            return f"a stream ran several activities at once: one after the other they take {self.error:.1%} more time"
         return None
 
 
-def fit(queues: Queues) -> WhatIf:
-    """Replay a trace as it was."""
-    return WhatIf(queues.steps, measured(queues), replay(queues), queues.unexplained_ns)
+def fit(graph: Graph | None) -> WhatIf:
+    """The graph of a trace with nothing removed."""
+    if graph is None:
+        return WhatIf(0, 0, 0, 0)
+    return WhatIf(graph.steps, graph.span_ns, graph.span_ns + graph.overlap_ns, graph.unexplained_ns)
 
 
-def saved_ns(queues: Queues, gone: AbstractSet[int], fitted: WhatIf) -> int:
+def saved_ns(graph: Graph, gone: AbstractSet[int]) -> int:
     """By how much all steps together are shorter, in ns, with the syncs `gone` (rows of `syncs`) out of the program."""
-    return max(fitted.replayed_ns - replay(queues, gone), 0) if gone else 0
+    removed = np.isin(graph.sync, list(gone))
+    return graph.span_ns - graph.left_without(removed, waits=True) if removed.any() else 0
 
 
 def rows_by_site(costs: pd.DataFrame) -> dict[tuple[Hashable, ...], set[int]]:
@@ -84,23 +90,33 @@ def site_keys(table: pd.DataFrame) -> list[tuple[Hashable, ...]]:
     return list(plain.where(plain.notna(), None).itertuples(index=False, name=None))
 
 
-def sync_prices(trace: Trace, costs: pd.DataFrame, sites: pd.DataFrame) -> pd.DataFrame:
-    """`sync_sites` with `ceiling_ns` and `saved_ns`, over all steps, were the site's syncs gone and no others.
+def sync_prices(trace: Trace, costs: pd.DataFrame, sites: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """`sync_sites` with `ceiling_ns` and `saved_ns`, over all steps, were the site's syncs alone gone; and `whatif`.
 
     `saved_ns` is null where the model does not fit the trace. Of many sites the least promising have null too, unless
-    their ceiling is 0.
+    their ceiling is 0. `whatif` is one row: how well the model fits, and what is saved were all counted syncs gone.
     """
     rows = rows_by_site(costs)
     keys = site_keys(sites)
     ceiling = np.array([ceiling_ns(trace, costs, rows[key]) for key in keys], dtype=np.int64)
-    queues = queues_of(trace)
-    fitted = fit(queues)
-    promising = set(np.argsort(-ceiling, kind="stable")[:MOST_REPLAYED].tolist())
-    saved: list[int | None] = []
-    for place, key in enumerate(keys):
-        known = fitted.misfit is None and (place in promising or ceiling[place] == 0)
-        saved.append(saved_ns(queues, rows[key] if ceiling[place] else set(), fitted) if known else None)
-    return sites.assign(ceiling_ns=ceiling, saved_ns=pd.array(saved, dtype="Int64"))
+    every = {row for site in rows.values() for row in site}
+    graph = graph_of(trace)
+    fitted = fit(graph)
+    saved: list[int | None] = [None] * len(keys)
+    together = None
+    if graph is not None and fitted.misfit is None:
+        saved = [None if most else 0 for most in ceiling]
+        for place in np.argsort(-ceiling, kind="stable")[:MOST_REMOVED]:
+            saved[place] = saved_ns(graph, rows[keys[place]]) if ceiling[place] else 0
+        together = saved_ns(graph, every)
+    whatif = {
+        **asdict(fitted),
+        "error": fitted.error,
+        "reason": fitted.misfit,
+        "all_saved_ns": together,
+        "all_ceiling_ns": ceiling_ns(trace, costs, every),
+    }
+    return sites.assign(ceiling_ns=ceiling, saved_ns=pd.array(saved, dtype="Int64")), pd.DataFrame([whatif])
 
 
 def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:
@@ -136,24 +152,3 @@ def _all_done(trace: Trace, start: intervals.Ints, end: intervals.Ints) -> "np.n
     place = np.searchsorted(launched[order], start, side="right")
     done = np.append(0, reach)[place]
     return np.asarray(done <= end, dtype=bool)
-
-
-def whatif_record(trace: Trace, costs: pd.DataFrame) -> Mapping[str, Any]:
-    """The key `whatif` of summary.json: how well the replay fits, and what is saved were all counted syncs gone.
-
-    Times are of all steps together (`steps` 0: of the whole trace), in ns. All syncs gone can save more than the sum
-    over the sites: one site gone often moves its wait to the next.
-    """
-    queues = queues_of(trace)
-    fitted = fit(queues)
-    every = set(np.flatnonzero(costs["counted"].to_numpy(dtype=bool)).tolist())
-    return {
-        "steps": fitted.steps,
-        "measured_ns": fitted.measured_ns,
-        "replayed_ns": fitted.replayed_ns,
-        "error": fitted.error,
-        "unexplained_ns": fitted.unexplained_ns,
-        "reason": fitted.misfit,
-        "all_saved_ns": None if fitted.misfit else saved_ns(queues, every, fitted),
-        "all_ceiling_ns": ceiling_ns(trace, costs, every),
-    }

@@ -12,7 +12,7 @@ from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.model import SEVERITIES, Rule, ranked, to_finding
 from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
-from steptrace.findings.trace.ceiling import held_to_path
+from steptrace.findings.trace.ceiling import cap_by_critical_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES
 from steptrace.findings.trace.copies import COPY_RULES
 from steptrace.findings.trace.input import INPUT_RULES
@@ -50,11 +50,11 @@ def with_trace_findings(summary: Summary) -> Summary:
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """All findings of one trace, by its entry in summary.json: the severest first, of these the most expensive.
 
-    Symptoms are told from causes by what they take; the ceilings are then held to the critical path.
+    Symptoms are told from causes by what they take; the ceilings are then capped by the critical path.
     """
     window = window_of(entry)
     found = ranked((to_finding(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
-    return sorted((held_to_path(finding, window) for finding in found), key=_severest)
+    return sorted((cap_by_critical_path(finding, window) for finding in found), key=_severest)
 
 
 def _severest(finding: Finding) -> tuple[float, ...]:

@@ -1,9 +1,10 @@
-"""A finding's ceiling, held to what the critical path of the same trace says of its class of work.
+"""A finding's ceiling, capped by what the trace's dependencies say of its class of work.
 
-A rule's own ceiling is what its cause takes. Were all work of that class gone, the step may yet be hardly shorter,
-since something else takes as long: then nothing done about the cause can save more.
+A rule's own ceiling is what its cause takes. Were all work of that class gone, a step may yet be hardly shorter, since
+something else takes as long: then nothing done about the cause can save more. What is saved counts over all steps
+(`saved_ns` of `critical_path`): without a wait the host runs ahead of the GPU, into the next step.
 
-Rules on a GPU that waits for the host are not held to a class: the same instant may be the host's on one path and a
+Rules on a GPU that waits for the host are not capped by a class: the same instant may be the host's on one path and a
 launch's latency on another, so that either alone gone saves less than both.
 """
 
@@ -43,7 +44,7 @@ _IN_WORDS: Final[Mapping[str, str]] = {
 
 
 def path_saves(window: Window, rule: str) -> float | None:
-    """What a step would be shorter by without the class that a rule is about; None where no path says so."""
+    """What a step of all would be shorter by without the class that a rule is about; None where nothing says."""
     name = CLASS_OF.get(rule)
     if rule == "input_bound" and window.entry.input.source == "section":
         return None  # the path knows PyTorch's loaders only
@@ -52,8 +53,8 @@ def path_saves(window: Window, rule: str) -> float | None:
     return float(saved[0]) if saved and saved[0] is not None else None
 
 
-def held_to_path(finding: Finding, window: Window) -> Finding:
-    """The finding with its ceiling at most what the critical path grants, and saying so where that is less."""
+def cap_by_critical_path(finding: Finding, window: Window) -> Finding:
+    """The finding with its ceiling at most what the step would be shorter by without its class, and why if less."""
     saves, share = path_saves(window, finding.rule), finding.cost_share
     if saves is None or share is None or saves >= share * window.step_ns:
         return finding
