@@ -29,6 +29,7 @@ from steptrace.analysis.syncs import record_prices as prices
 from steptrace.analysis.timeline import record as timeline
 from steptrace.documents.base import convert
 from steptrace.documents.summary import Ranks, Summary, TraceSummary
+from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES, Trace
@@ -112,7 +113,7 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
     """One entry of `traces` in summary.json."""
     trace, device = analysis.trace, analysis.device
     entry: dict[str, Any] = {
-        "path": str(analysis.path),
+        "path": path_text(analysis.path),
         "sha256": _sha256(analysis.path),
         "rank": trace.rank,
         "world_size": trace.meta.world_size,
