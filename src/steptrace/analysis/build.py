@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,17 @@ SECTIONS: tuple[Section, ...] = (
 RANK_SECTIONS: tuple[RankSection, ...] = (ranks,)
 
 
-def analyze(path: Path) -> Analysis:
+def analyze(path: Path, sources: tuple[Path, ...] = ()) -> Analysis:
     """Read one trace and compute every table.
+
+    Args:
+        path: the trace file.
+        sources: folders that source lines may be read from, besides what was recorded with the trace.
 
     Raises:
         TraceError: the trace, or a file recorded beside it, cannot be read.
     """
-    return analyze_trace(path, read_trace(path), load_source_lines(path))
+    return analyze_trace(path, read_trace(path), load_source_lines(path, sources))
 
 
 def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) -> Analysis:
@@ -83,13 +88,13 @@ def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) ->
     return analysis
 
 
-def summarize(paths: Iterable[str | Path]) -> tuple[Summary, list[Analysis]]:
+def summarize(paths: Iterable[str | Path], sources: tuple[Path, ...] = ()) -> tuple[Summary, list[Analysis]]:
     """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
     """
-    analyses = read_each(analyze, find_traces(paths))
+    analyses = read_each(partial(analyze, sources=sources), find_traces(paths))
     analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
     repeated = _repeated_ranks(analyses)
     return Summary(

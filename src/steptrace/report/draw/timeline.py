@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import escape
+
 from steptrace.report import format as fmt
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
@@ -108,7 +110,7 @@ def _boxes(timeline: Mapping[str, Any], lane: Mapping[str, Any], scale: int) -> 
         _Box(
             x=round(start * _UNITS / scale),
             width=max(round((start + dur) * _UNITS / scale) - round(start * _UNITS / scale), _NARROWEST),
-            level=level,
+            level=int(level),
             kind=timeline["kinds"][what],
             name=timeline["names"][what],
             start_ns=start,
@@ -131,7 +133,7 @@ def _lane(boxes: list[_Box], top: int, height: int, limit: int) -> str:
     kinds: defaultdict[str, list[_Box]] = defaultdict(list)
     for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
         kinds[box.kind].append(box)
-    groups = "".join(f'<g class="{kind}">{_drawn(found, limit)}</g>' for kind, found in kinds.items())
+    groups = "".join(f'<g class="{escape(kind)}">{_drawn(found, limit)}</g>' for kind, found in kinds.items())
     place = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
     return f"<svg {place}>{groups}</svg>"
 
