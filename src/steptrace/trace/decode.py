@@ -58,7 +58,7 @@ class EventDecoder:
             chunk, left_out = prune(chunk)
             self.left_out += left_out
         try:
-            return self._lenient[decoder].decode(repair(chunk))  # type: ignore[no-any-return]
+            return self._lenient[decoder].decode(repair(chunk))
         except RecursionError:
             chunk, left_out = prune(repair(chunk))
             self.left_out += left_out
