@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-for name in ("builders", "documents", "idioms", "programs", "simulated"):
+for name in ("builders", "documents", "hostile", "idioms", "programs", "simulated"):
     _spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
     assert _spec is not None
     assert _spec.loader is not None

@@ -5,7 +5,10 @@ Any error addressed to a person becomes one message on stderr and exit code 2.
 """
 
 import argparse
+import errno
 import importlib
+import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -29,14 +32,32 @@ _COMMANDS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 if what was asked for does not hold, 2 with a message on stderr."""
+    for out in (sys.stdout, sys.stderr):
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(given).parse_args(given)
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
-        return run(arguments)
+        code = run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except SteptraceError as error:
         print(f"steptrace: error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_ERROR
+    except OSError as error:
+        if not _concerns_stdout(error):
+            raise
+        # What is left in the buffer would be tried again, and fail again, at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"steptrace: error: standard output cannot be written ({error.strerror})", file=sys.stderr)  # noqa: T201
+        return EXIT_ERROR
+
+
+def _concerns_stdout(error: OSError) -> bool:
+    """Whether printing failed: commands turn errors about files, which have names, into messages themselves."""
+    return error.filename is None and error.errno in (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

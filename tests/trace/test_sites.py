@@ -214,10 +214,23 @@ def test_code_comes_from_the_recorded_text_before_the_disk(tmp_path: Path, monke
     (tmp_path / "a.py").write_text("on disk 1\n  on disk 2\n")
     (tmp_path / "secret.txt").write_text("not source\n")
     assert SourceLines(None, {"x/a.py": "then 1\n\tthen 2"}).code("a.py", 2) == "then 2"
-    assert SourceLines().code("a.py", 2) == "on disk 2"
-    assert SourceLines().code("a.py", 9) is None
-    assert SourceLines().code("b.py", 1) is None
-    assert SourceLines().code("secret.txt", 1) is None
+    named = SourceLines(folders=(tmp_path,))
+    assert named.code("a.py", 2) == "on disk 2"
+    assert named.code(str(tmp_path / "a.py"), 2) == "on disk 2"
+    assert named.code("a.py", 9) is None
+    assert named.code("b.py", 1) is None
+    assert named.code("secret.txt", 1) is None
+
+
+def test_a_trace_quotes_no_file_outside_of_the_folders_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    secret = tmp_path / "secret.py"
+    secret.write_text("KEY = 1\n")
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / "link.py").symlink_to(secret)
+    for file in ("secret.py", str(secret), "../secret.py", "link.py", "a\0.py"):
+        assert SourceLines().code(file, 1) is None
+        assert SourceLines(folders=(tmp_path / "named",)).code(file, 1) is None
 
 
 def test_files_beside_a_trace(tmp_path: Path) -> None:

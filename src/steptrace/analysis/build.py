@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from steptrace.analysis.syncs import record_prices as prices
 from steptrace.analysis.timeline import record as timeline
 from steptrace.documents.base import convert
 from steptrace.documents.summary import Ranks, Summary, TraceSummary
+from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES, Trace
@@ -66,13 +68,17 @@ SECTIONS: tuple[Section, ...] = (
 RANK_SECTIONS: tuple[RankSection, ...] = (ranks,)
 
 
-def analyze(path: Path) -> Analysis:
+def analyze(path: Path, sources: tuple[Path, ...] = ()) -> Analysis:
     """Read one trace and compute every table.
+
+    Args:
+        path: the trace file.
+        sources: folders that source lines may be read from, besides what was recorded with the trace.
 
     Raises:
         TraceError: the trace, or a file recorded beside it, cannot be read.
     """
-    return analyze_trace(path, read_trace(path), load_source_lines(path))
+    return analyze_trace(path, read_trace(path), load_source_lines(path, sources))
 
 
 def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) -> Analysis:
@@ -84,13 +90,13 @@ def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) ->
     return analysis
 
 
-def summarize(paths: Iterable[str | Path]) -> tuple[Summary, list[Analysis]]:
+def summarize(paths: Iterable[str | Path], sources: tuple[Path, ...] = ()) -> tuple[Summary, list[Analysis]]:
     """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
     """
-    analyses = read_each(analyze, find_traces(paths))
+    analyses = read_each(partial(analyze, sources=sources), find_traces(paths))
     analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
     repeated = _repeated_ranks(analyses)
     return Summary(
@@ -114,7 +120,7 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
     """One entry of `traces` in summary.json."""
     trace, device = analysis.trace, analysis.device
     entry: dict[str, Any] = {
-        "path": str(analysis.path),
+        "path": path_text(analysis.path),
         "sha256": _sha256(analysis.path),
         "rank": trace.rank,
         "world_size": trace.meta.world_size,

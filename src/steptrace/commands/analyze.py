@@ -18,6 +18,14 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("trace", nargs="+", help="trace file, or folder of trace files")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
+    command.add_argument(
+        "--source",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder whose Python files may be quoted, repeatable; without it only what was recorded with a trace is",
+    )
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument(
         "--counters",
@@ -33,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from steptrace.findings import with_trace_findings
 
     out: Path = arguments.out
-    summary, analyses = summarize(arguments.trace)
+    summary, analyses = summarize(arguments.trace, tuple(arguments.source))
     summary = with_trace_findings(summary)
     try:
         out.mkdir(parents=True, exist_ok=True)

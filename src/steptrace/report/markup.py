@@ -2,8 +2,10 @@
 
 import re
 import shlex
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import jinja2
@@ -71,8 +73,20 @@ def _environment() -> jinja2.Environment:
         shell=shlex.quote,
         unplaced=unplaced,
     )
+    environment.globals.update(page_globals())
     environment.globals.update(fmt=fmt, not_measured=Markup('<span class="null">not measured</span>'))
     return environment
+
+
+def page_globals() -> dict[str, Markup]:
+    """The page's own script, and the policy under which a browser runs that one and loads nothing from anywhere."""
+    script = (TEMPLATES / "components" / "page.js").read_text(encoding="utf-8")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return {"page_script": Markup(script), "page_policy": Markup(policy)}
 
 
 def render(template: str, *, folder: str = "components", **data: object) -> Html:

@@ -19,7 +19,7 @@ from nbformat import NotebookNode, v4
 from steptrace.errors import ReportError
 from steptrace.report.build import load_study
 from steptrace.report.cells import CellError, run_cells
-from steptrace.report.markup import TEMPLATES
+from steptrace.report.markup import TEMPLATES, page_globals
 from steptrace.report.model import title
 
 _HEADING = re.compile(r"\A## +(.+)\n?")
@@ -118,6 +118,7 @@ def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | No
         default_preprocessors=[],
     )
     exporter.environment.bytecode_cache = jinja2.FileSystemBytecodeCache()
+    exporter.environment.globals.update(page_globals())
     resources: dict[str, Any] = {"title": title, "toc": toc, "home": home}
     # HTMLExporter's own method would parse the finished page once more, for images that it does not have.
     html, _ = TemplateExporter.from_notebook_node(exporter, notebook, resources)

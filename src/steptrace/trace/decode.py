@@ -9,7 +9,7 @@ import numpy as np
 
 from steptrace.errors import TraceError
 from steptrace.trace.events import FLOAT_LIMIT_US, Ints, exact_to_ns, us_to_ns
-from steptrace.trace.stream import repair
+from steptrace.trace.json_text import prune, repair
 
 _TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -21,7 +21,13 @@ class EventDecoder:
         self.path = path
         self._fast = msgspec.json.Decoder(list[fast])  # type: ignore[valid-type]
         self._exact = msgspec.json.Decoder(list[exact])  # type: ignore[valid-type]
+        self._lenient = {
+            self._fast: msgspec.json.Decoder(list[fast], strict=False),  # type: ignore[valid-type]
+            self._exact: msgspec.json.Decoder(list[exact], strict=False),  # type: ignore[valid-type]
+        }
         self._needs_exact = False
+        #: How many values were nested too deep to be read.
+        self.left_out = 0
 
     def decode(self, chunk: bytes) -> list[Any]:
         """The structs of a chunk, the JSON text of an array.
@@ -31,10 +37,11 @@ class EventDecoder:
         """
         if self._needs_exact:
             return self._decoded(self._exact, chunk)
+        before = self.left_out
         events = self._decoded(self._fast, chunk)
         times = np.array([event.ts for event in events])
-        if ((times > FLOAT_LIMIT_US) & (times % 1.0 > 0)).any():
-            self._needs_exact = True
+        if (np.isfinite(times) & (times > FLOAT_LIMIT_US) & (np.trunc(times) < times)).any():
+            self._needs_exact, self.left_out = True, before
             return self._decoded(self._exact, chunk)
         return events
 
@@ -47,17 +54,21 @@ class EventDecoder:
             return decoder.decode(chunk)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
+        except RecursionError:
+            chunk, left_out = prune(chunk)
+            self.left_out += left_out
         try:
-            events = msgspec.json.decode(repair(chunk))
-        except msgspec.DecodeError as error:
-            raise TraceError(f"invalid JSON among the events ({error})", where=self.path) from error
-        try:
-            # Through text once more, not `convert`: what is kept undecoded is text.
-            return msgspec.json.decode(msgspec.json.encode(events), type=decoder.type, strict=False)  # type: ignore[no-any-return]
+            return self._lenient[decoder].decode(repair(chunk))
+        except RecursionError:
+            chunk, left_out = prune(repair(chunk))
+            self.left_out += left_out
+            return self._decoded(decoder, chunk)
         except msgspec.ValidationError as error:
             raise TraceError(
                 f"JSON, but no trace: {error}", where=self.path, expected="events as torch.profiler writes them"
             ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise TraceError(f"invalid JSON among the events ({error})", where=self.path) from error
 
 
 def event_texts(chunk: bytes) -> list[msgspec.Raw]:
@@ -67,3 +78,5 @@ def event_texts(chunk: bytes) -> list[msgspec.Raw]:
         return _TEXTS.decode(chunk)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _TEXTS.decode(repair(chunk))
+    except RecursionError:
+        return event_texts(prune(chunk)[0])

@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from steptrace.trace.bounds import LARGEST, LATEST_NS, MOST, plain_text, within
+
 Ints = NDArray[np.int64]
 
 #: Stands for "not given" in integer columns while reading; the tables carry null.
@@ -90,21 +92,22 @@ class CollectiveArgs(NamedTuple):
 
 def collective_args(args: Args) -> CollectiveArgs:
     """The arguments of a collective, the loosely written ones among them as what they mean."""
-    texts = [None if value is None else str(value) for value in (args.collective, args.group, args.group_ranks)]
-    numbers = [_integer(value) for value in (args.group_size, args.collective_sequence)]
-    sizes = [_integer(value) for value in (args.in_elements, args.out_elements)]
-    size, sequence, inputs, outputs = (None if value == MISSING else value for value in (*numbers, *sizes))
-    dtype = None if args.dtype is None else str(args.dtype)
-    return CollectiveArgs(texts[0], texts[1], texts[2], size, sequence, dtype, inputs, outputs)
+    given = (args.collective, args.group, args.group_ranks, args.dtype)
+    name, group, ranks, dtype = (None if value is None else plain_text(str(value)) for value in given)
+    size = within(_integer(args.group_size), 0, MOST)
+    sequence = within(_integer(args.collective_sequence), -LARGEST, LARGEST)
+    inputs, outputs = (within(_integer(value), 0, LARGEST) for value in (args.in_elements, args.out_elements))
+    return CollectiveArgs(name, group, ranks, size, sequence, dtype, inputs, outputs)
 
 
 def input_bytes(args: Args) -> int:
     """Bytes of the tensors given to an event, `MISSING` where its arguments do not say."""
     try:
         dims, types = msgspec.json.decode(args.input_dims), msgspec.json.decode(args.input_types)
-        return sum(math.prod(dim) * _INPUT_BYTES[kind] for dim, kind in zip(dims, types, strict=True))
-    except (TypeError, ValueError, KeyError, msgspec.DecodeError):
+        total = sum(math.prod(dim) * _INPUT_BYTES[kind] for dim, kind in zip(dims, types, strict=True))
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError, msgspec.DecodeError):
         return MISSING
+    return MISSING if within(total, 0, LARGEST) is None else total
 
 
 def input_types(args: Args) -> str:
@@ -116,7 +119,7 @@ def input_types(args: Args) -> str:
 def _distinct_types(text: bytes) -> str:
     try:
         given = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
     if not isinstance(given, list):
         return ""
@@ -152,16 +155,24 @@ class ExactEvent(msgspec.Struct, gc=False):
 
 
 def us_to_ns(values: Sequence[float]) -> Ints:
-    """Microseconds to integer ns: whole part and rest apart, so that no digit is lost below 2^43 us."""
+    """Microseconds to integer ns: whole part and rest apart, so that no digit is lost below 2^43 us.
+
+    A time that is no number, or lies beyond `LATEST_NS`, becomes `MISSING`.
+    """
     us = np.array(values, dtype=np.float64)
+    lost = ~(np.abs(us) < LATEST_NS / 1000)
+    if lost.any():
+        us[lost] = 0
     whole = np.floor(us)
-    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    ns: Ints = whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    return np.where(lost, MISSING, ns) if lost.any() else ns
 
 
 def exact_to_ns(values: Sequence[Decimal]) -> Ints:
-    """Microseconds with all their decimals to integer ns."""
-    thousand = Decimal(1000)
-    return np.array([int(value * thousand) for value in values], dtype=np.int64)
+    """Microseconds with all their decimals to integer ns; `MISSING` as in `us_to_ns`."""
+    thousand, latest = Decimal(1000), Decimal(LATEST_NS) / 1000
+    fit = (value.is_finite() and abs(value) < latest for value in values)
+    return np.array([int(v * thousand) if its else MISSING for v, its in zip(values, fit, strict=True)], dtype=np.int64)
 
 
 def ns_to_us(ns: int) -> str:
@@ -175,10 +186,11 @@ def integers(values: Sequence[Any]) -> Ints:
     if None in values:  # by identity, so without a comparison a value: a root frame's parent is null
         values = [MISSING if value is None else value for value in values]
     try:
-        column = np.array(values)
-    except ValueError:  # ragged lists among them
-        column = np.empty(0, dtype=object)
-    if column.dtype == np.int64 and column.shape == (len(values),):
+        # The type is given: from texts numpy would make a column as wide as the longest.
+        column = np.array(values, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        column = np.empty(0, dtype=np.int64)
+    if column.shape == (len(values),):
         return column
     return np.array([_integer(value) for value in values], dtype=np.int64)
 
@@ -195,7 +207,7 @@ def floats(values: Sequence[Any]) -> NDArray[np.float64]:
     """The float64 column of loosely typed values; what is no number becomes NaN."""
     out = np.full(len(values), np.nan)
     for row, value in enumerate(values):
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and abs(value) < LARGEST:
             out[row] = value
     return out
 
@@ -205,6 +217,6 @@ def blocks(args: Sequence[Args]) -> NDArray[np.float64]:
     out = np.full(len(args), np.nan)
     for row, arg in enumerate(args):
         if arg.blocks_per_sm is None and isinstance(grid := arg.grid, list):
-            sides = [side for side in grid if isinstance(side, int)]
+            sides = [side for side in grid if within(side, 0, MOST) is not None]
             out[row] = math.prod(sides) if len(sides) == len(grid) == 3 else np.nan
     return out

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Ints, Mask
 from steptrace.trace.decode import EventDecoder, event_texts
-from steptrace.trace.events import FAR_FROM_ZERO_NS, NO_ARGS, Event, ExactEvent, integers
+from steptrace.trace.events import FAR_FROM_ZERO_NS, MISSING, NO_ARGS, Event, ExactEvent, integers
 from steptrace.trace.names import GPU_CATEGORIES
 from steptrace.trace.read import KINDS, Names
 from steptrace.trace.stream import CHUNK, EventStream
@@ -145,6 +145,7 @@ def read_index(path: Path, *, chunk: int = CHUNK) -> EventIndex:
     timed = columns["kind"] != METADATA
     if int(columns["ts"].max()) >= FAR_FROM_ZERO_NS:
         columns["kind"][timed & (columns["ts"] == 0)] = OTHER
+    columns["kind"][columns["ts"] == MISSING] = OTHER
     return EventIndex(**columns, threads=threads.values, names=names.values, head=stream.head, tail=stream.tail)
 
 

@@ -12,7 +12,8 @@ from steptrace.trace.decode import event_texts
 from steptrace.trace.events import ns_to_us
 from steptrace.trace.excerpt_index import EventIndex
 from steptrace.trace.excerpt_select import Selection
-from steptrace.trace.stream import EventStream, repair
+from steptrace.trace.json_text import repair
+from steptrace.trace.stream import EventStream
 
 _LEVEL: Final = 6
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from steptrace.errors import TraceError
+from steptrace.trace.bounds import path_text
 from steptrace.trace.stream import looks_like_trace
 
 #: What the workflow calls the excerpt of a run's trace, in the run's folder.
@@ -22,7 +23,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
-        if path.is_dir():
+        if _kind(path) == "folder":
             inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
             traces = [p for p in inside if looks_like_trace(p)]
             traces = [p for p in traces if p.name != EXCERPT_FILE] or traces
@@ -34,13 +35,21 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
                     next_step=_below(path),
                 )
             found.update({p.resolve(): p for p in traces if p.resolve() not in found})
-        elif path.exists():
+        elif _kind(path) == "file":
             found.setdefault(path.resolve(), path)
         else:
             raise TraceError(
-                "there is no such file or folder", where=path, expected="a trace file, or a folder of them"
+                "there is no such file or folder", where=path_text(path), expected="a trace file, or a folder of them"
             )
     return list(found.values())
+
+
+def _kind(path: Path) -> str | None:
+    """`folder`, `file` or None; a name that the system does not take is none of a file."""
+    try:
+        return "folder" if path.is_dir() else "file" if path.exists() else None
+    except (OSError, ValueError):
+        return None
 
 
 def _below(path: Path) -> str | None:

@@ -14,7 +14,7 @@ from steptrace.intervals import Ints
 from steptrace.trace.columns import nearest, row_numbers
 from steptrace.trace.model import Trace
 
-_FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d+)\): (?P<function>.+)\Z", re.DOTALL)
+_FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d{1,9})\): (?P<function>.+)\Z", re.DOTALL)
 _TORCH = re.compile(r"^(?:.*/)?(?:torch|functorch|torchgen)/")
 #: steptrace's own code, but not its workloads, which are the code under study.
 _PIPELINE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/(?!workloads/)")

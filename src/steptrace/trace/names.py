@@ -66,7 +66,7 @@ _SYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!\w*Async\Z)\w*\Z")
 #: Calls that make one stream wait for an event of another, without holding up the host.
 _STREAM_WAIT_EVENTS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
 
-_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)\Z")
+_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})\Z")
 _COPY_DIRECTION = re.compile(r"^(?:Memcpy\s+|Copy)?(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost)\b")
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptrace.errors import TraceError
+from steptrace.trace.bounds import DEEPEST, LATEST_NS, plain_text
+from steptrace.trace.columns_within import within_bounds, without_empty_steps
 from steptrace.trace.decode import EventDecoder
 from steptrace.trace.events import (
     FAR_FROM_ZERO_NS,
@@ -173,12 +175,22 @@ class _Reader:
     def _add_thread_names(self, events: list[Any]) -> None:
         for event in events:
             if event.ph == "M" and event.name == "thread_name" and event.args and isinstance(event.args.name, str):
-                self.thread_names[event.pid, event.tid] = event.args.name
+                self.thread_names[_thread(event.pid, event.tid)] = plain_text(event.args.name)
 
-    def finish(self, metadata: dict[str, Any]) -> RawTrace:
-        """The whole file's columns, with times from the first event on."""
+    def finish(self, metadata: dict[str, Any], left_out: int = 0) -> RawTrace:
+        """The whole file's columns, with times from the first event on.
+
+        Args:
+            metadata: the file's other keys.
+            left_out: how many of their values were nested too deep to be read.
+        """
         notes: list[str] = []
+        if left_out := left_out + self._decoder.left_out:
+            notes.append(f"{left_out} values are nested more than {DEEPEST} deep and are left out")
         columns = {kind: _without_lost_times(kind, self._join(kind), notes) for kind in _INTEGER_ARGS}
+        columns = within_bounds(columns, notes, self.path)
+        names = self._plain_names(columns)
+        columns["label"] = without_empty_steps(columns["label"], names, notes)
         starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
         if not starts and any(name.startswith("X") for name in self.counts) and not self._any_known():
             raise TraceError(
@@ -201,18 +213,34 @@ class _Reader:
             if negative := int((c["dur"] < 0).sum()):
                 notes.append(f"{negative} events ({kind}) have a negative length; it is taken as 0")
                 c["dur"] = np.maximum(c["dur"], 0)
+        if not any(int((c["ts"] + c["dur"]).max()) for c in columns.values() if len(c["ts"])):
+            raise TraceError("none of its events takes any time", where=self.path, expected="a recorded program")
         return RawTrace(
             path=self.path,
             columns=columns,
-            names=self._names.values,
-            threads=self._threads.values,
+            names=names,
+            threads=[_thread(*key) for key in self._threads.values],
             thread_names=self.thread_names,
             metadata=metadata,
-            events=dict(sorted(self.counts.items())),
+            events={plain_text(name): number for name, number in sorted(self.counts.items())},
             base_ns=base,
             collectives=self._collectives.values,
             notes=notes,
         )
+
+    def _plain_names(self, columns: dict[str, dict[str, NDArray[Any]]]) -> list[str]:
+        """The names as `plain_text` has them; two that become one get one number."""
+        written = self._names.values
+        plain = [plain_text(name) for name in written]
+        if plain == written:
+            return plain
+        numbers: dict[str, int] = {}
+        number = np.array([numbers.setdefault(name, len(numbers)) for name in plain], dtype=np.int32)
+        for column in (c for c in columns.values()):
+            for key in ("name", "category", "dtypes"):
+                if key in column and len(column[key]):
+                    column[key] = number[column[key]]
+        return list(numbers)
 
     def _any_known(self) -> bool:
         """Whether any complete event is of a category that PyTorch's profiler writes."""
@@ -237,14 +265,33 @@ class _Reader:
 _NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead", "ac2g", "external_correlation"})
 
 
+#: Categories that are named one by one.
+_CATEGORIES_SAID = 10
+
+
 def _unknown_categories(counts: Counter[str]) -> list[str]:
     """A note for each category of complete events that nothing here reads."""
     known = {f"X {category}" for category in (*KINDS, *_NOT_NEEDED)} | {"X"}
-    return [
-        f"{number} events of the category '{name.removeprefix('X ')}' are not read"
-        for name, number in sorted(counts.items())
-        if name.startswith("X") and name not in known
+    found = [(name, number) for name, number in sorted(counts.items()) if name.startswith("X") and name not in known]
+    said = [
+        f"{number} events of the category '{plain_text(name.removeprefix('X '))}' are not read"
+        for name, number in found[:_CATEGORIES_SAID]
     ]
+    rest = found[_CATEGORIES_SAID:]
+    if rest:
+        said.append(f"{sum(number for _, number in rest)} events of {len(rest)} more categories are not read")
+    return said
+
+
+def _thread(pid: Any, tid: Any) -> tuple[int | str | None, int | str | None]:
+    """A thread's ids; a number that no system gives, beyond int64, is a text like any other."""
+    return _id(pid), _id(tid)
+
+
+def _id(value: Any) -> int | str | None:
+    if isinstance(value, int):
+        return value if -LATEST_NS < value < LATEST_NS else plain_text(str(value))
+    return None if value is None else plain_text(value)
 
 
 def _without_lost_times(kind: str, columns: dict[str, NDArray[Any]], notes: list[str]) -> dict[str, NDArray[Any]]:
@@ -272,4 +319,4 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     reader = _Reader(path)
     for events in stream:
         reader.add(events)
-    return reader.finish(stream.metadata)
+    return reader.finish(stream.metadata, stream.left_out)

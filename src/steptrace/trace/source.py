@@ -38,25 +38,40 @@ _PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
 
 @dataclass(frozen=True)
 class SourceLines:
-    """What was recorded beside a trace: the `op_lines` table, and each file's text. Either may be absent."""
+    """What was recorded beside a trace: the `op_lines` table, and each file's text. Either may be absent.
+
+    `folders` are those that the user has named: no other file of this machine is read, whatever a trace calls it.
+    """
 
     op_lines: pd.DataFrame | None = None
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+    folders: tuple[Path, ...] = ()
 
     def code(self, file: str, line: int) -> str | None:
-        """The text of a line as it was when recorded, or else of the Python file on disk, if there is one."""
+        """The text of a line as it was when recorded, or else of the Python file in one of the folders."""
         text = next((text for name, text in self.sources.items() if same_file(name, file)), None)
-        if text is None and file.endswith(".py"):
-            try:
-                text = Path(file).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError):
-                return None
+        if text is None:
+            text = next((text for folder in self.folders if (text := _text_in(folder, file)) is not None), None)
         lines = text.splitlines() if text is not None else []
         return lines[line - 1].strip() if 0 < line <= len(lines) else None
 
 
-def load_source_lines(trace: Path) -> SourceLines:
+def _text_in(folder: Path, file: str) -> str | None:
+    """The text of a Python file that lies in the folder, links followed; None without one."""
+    try:
+        path = (folder / file).resolve()
+        inside = file.endswith(".py") and path.is_relative_to(folder.resolve()) and path.is_file()
+        return path.read_text(encoding="utf-8") if inside else None
+    except (OSError, ValueError):
+        return None
+
+
+def load_source_lines(trace: Path, folders: tuple[Path, ...] = ()) -> SourceLines:
     """Read `op_lines.parquet` and `sources.json` from the folder of a trace file, as far as they are there.
+
+    Args:
+        trace: the trace file.
+        folders: where else source lines may be read from.
 
     Raises:
         TraceError: one of them is there and cannot be read.
@@ -71,7 +86,7 @@ def load_source_lines(trace: Path) -> SourceLines:
             sources = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise TraceError(f"cannot be read ({error})", where=path, next_step="delete it or repeat the run") from error
-    return SourceLines(op_lines, sources)
+    return SourceLines(op_lines, sources, folders)
 
 
 def same_file(one: str, other: str) -> bool:

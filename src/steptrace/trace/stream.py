@@ -8,26 +8,30 @@ scanner that follows strings and brackets finds the cut instead, more slowly.
 
 import codecs
 import gzip
+import os
 import re
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
-import msgspec
 from isal import igzip, isal_zlib
 
 from steptrace.errors import TraceError, TruncatedTraceError
+from steptrace.trace.bounds import path_text
+from steptrace.trace.json_text import KeyFinder, decode_object, scan
 
 #: Bytes read at a time. Larger chunks are no faster and cost memory.
 CHUNK = 4 << 20
+#: The longest event, and the longest metadata before or after the events: what has to be in memory at once.
+LARGEST_TEXT: Final = 32 << 20
 
 _DAMAGED: tuple[type[Exception], ...] = (gzip.BadGzipFile, cast(type[Exception], isal_zlib.error), zlib.error)
 _NOT_JSON = "begins with neither { nor ["
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*')
 _BEFORE_EVENT = re.compile(rb"\}\s*,\s*\{\s*\Z")
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_BARE_NUMBER = re.compile(rb"(?<=[:\[,])(\s*)-?(?:nan|inf|infinity)\b", re.IGNORECASE)
 #: How often a `"ph"` that begins no event may be met before the scanner takes over.
 _TRIES = 64
 
@@ -37,7 +41,7 @@ class EventStream:
 
     Iterating yields each chunk of events once, as the JSON text of an array. `metadata` holds the object's other keys;
     `head` is the text up to the array's opening bracket, `tail` what follows its closing one. All three are complete
-    when the iteration is.
+    when the iteration is, and so is `left_out`: how many values of the metadata were nested too deep to be read.
 
     Raises:
         TraceError: the file is missing, empty, damaged, no JSON, or JSON that is no trace.
@@ -50,21 +54,25 @@ class EventStream:
         self._chunk = chunk
         self.head = b""
         self.tail = b""
+        self.left_out = 0
         self._bare_array = False
 
     def __iter__(self) -> Iterator[bytes]:
         with _open(self.path) as file:
             buffer = more = self._skip_to_events(file)
+            scan_from = 2 * self._chunk
             while more:
                 cut = _find_cut(buffer)
-                if cut is None and len(buffer) > 2 * self._chunk:
-                    cut = _scan(buffer).last_gap
+                if cut is None and len(buffer) > scan_from:
+                    cut = scan(buffer).last_gap
+                    scan_from *= 2  # what grows without an end is not read anew with every chunk of it
                 if cut is not None:
+                    scan_from = 2 * self._chunk
                     # A view: the text, megabytes of it, is copied once and not twice.
                     yield b"".join((b"[", memoryview(buffer)[: cut + 1], b"]"))
                     buffer = buffer[buffer.index(b"{", cut) :]
                 more = self._read(file)
-                buffer = buffer + more
+                buffer = self._grown(buffer, more)
             yield from self._finish(buffer)
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
@@ -97,6 +105,15 @@ class EventStream:
         except OSError as error:
             raise TraceError(f"cannot be read ({error.strerror or error})", where=self.path) from error
 
+    def _grown(self, buffer: bytes, more: bytes) -> bytes:
+        if len(buffer) > max(LARGEST_TEXT, 4 * self._chunk):
+            raise TraceError(
+                f"an event, or the text around the events, is longer than {LARGEST_TEXT >> 20} MiB",
+                where=self.path,
+                expected="a Kineto trace (JSON)",
+            )
+        return buffer + more
+
     def _skip_to_events(self, file: BinaryIO) -> bytes:
         """Read up to the first event, keep the metadata before it, return the text from there."""
         buffer = self._read(file)
@@ -108,34 +125,36 @@ class EventStream:
             return start[1:] or b" "
         if start[:1] != b"{":
             raise TraceError(f"no JSON: it {_NOT_JSON}", where=self.path, expected="a Kineto trace (JSON)")
-        searched = 0
-        while True:
-            for match in _EVENTS_KEY.finditer(buffer, searched):
-                if match.end() == len(buffer):
-                    break
-                header = _decode_object(buffer[: match.start()] + b'"traceEvents": null}')
-                if header is not None:
-                    return self._enter_events(header, buffer, match)
-            searched = max(0, len(buffer) - 64)
+        finder = KeyFinder(b"traceEvents")
+        while (found := finder.find(buffer)) is None:
             more = self._read(file)
             if not more:
                 raise self._no_events(buffer)
-            buffer += more
-
-    def _enter_events(self, header: dict[str, Any], buffer: bytes, match: re.Match[bytes]) -> bytes:
-        if buffer[match.end() : match.end() + 1] != b"[":
+            buffer = self._grown(buffer, more)
+        key, value = found
+        header, left_out = decode_object(buffer[:key] + b'"traceEvents": null}')
+        if header is None:
+            raise self._invalid(buffer)
+        if buffer[value : value + 1] != b"[":
             raise self._no_trace("its traceEvents is no array")
-        del header["traceEvents"]
-        self.metadata.update(header)
-        self.head = buffer[: match.end() + 1]
-        return buffer[match.end() + 1 :] or b" "
+        self._keep(header, left_out)
+        self.head = buffer[: value + 1]
+        return buffer[value + 1 :] or b" "
+
+    def _keep(self, metadata: dict[str, Any], left_out: int) -> None:
+        del metadata["traceEvents"]
+        self.metadata.update(metadata)
+        self.left_out += left_out
 
     def _no_events(self, buffer: bytes) -> TraceError:
-        if _decode_object(buffer) is not None:
+        if decode_object(buffer)[0] is not None:
             return self._no_trace("it has no traceEvents")
-        scan = _scan(buffer)
-        if scan.open_brackets or scan.open_string:
+        found = scan(buffer)
+        if found.open_brackets or found.open_string:
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
+        return self._invalid(buffer)
+
+    def _invalid(self, buffer: bytes) -> TraceError:
         if buffer.startswith(codecs.BOM_UTF8):
             return TraceError(
                 "no valid JSON: the file begins with a byte order mark (UTF-8 BOM)",
@@ -154,7 +173,7 @@ class EventStream:
 
     def _finish(self, buffer: bytes) -> Iterator[bytes]:
         """Split the last events from what follows them; complain if what follows is missing."""
-        end = _scan(buffer).end_of_array
+        end = scan(buffer).end_of_array
         if end is None:
             raise TruncatedTraceError(
                 "the JSON ends too early, within the events",
@@ -167,27 +186,14 @@ class EventStream:
             if rest.strip():
                 raise TraceError("text follows the array of events", where=self.path)
         else:
-            tail = _decode_object(b'{"traceEvents": null' + rest)
+            tail, left_out = decode_object(b'{"traceEvents": null' + rest)
             if tail is None:
-                if rest.rstrip().endswith(b"}") and not _scan(b"{" + rest).open_brackets:
+                if rest.rstrip().endswith(b"}") and not scan(b"{" + rest).open_brackets:
                     raise TraceError("the text after the events is no valid JSON", where=self.path)
                 raise TruncatedTraceError("the JSON ends too early, after the events", where=self.path)
-            del tail["traceEvents"]
-            self.metadata.update(tail)
+            self._keep(tail, left_out)
         if events.strip():
             yield b"[" + events + b"]"
-
-
-def repair(events: bytes) -> bytes:
-    """Kineto's known slips made valid JSON: bare `nan` and `inf` become null, broken UTF-8 becomes U+FFFD."""
-    text = events.decode("utf-8", errors="replace").encode()
-    parts, position = [], 0
-    for string in re.finditer(rb'"(?:[^"\\]|\\.)*"', text, re.DOTALL):
-        parts.append(_BARE_NUMBER.sub(rb"\1null", text[position : string.start()]))
-        parts.append(string.group())
-        position = string.end()
-    parts.append(_BARE_NUMBER.sub(rb"\1null", text[position:]))
-    return b"".join(parts)
 
 
 def looks_like_trace(path: Path) -> bool:
@@ -203,31 +209,43 @@ def looks_like_trace(path: Path) -> bool:
         return False
 
 
-def _open(path: Path) -> BinaryIO:
-    """Open a plain or gzipped file; the content decides, not the name."""
-    if path.is_dir():
-        raise TraceError("a folder, where one trace file is expected", where=path, next_step="name one of its files")
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    """Open a plain or gzipped file; the content decides, not the name. Nothing but a regular file is ever read."""
     try:
-        with path.open("rb") as file:
-            magic = file.read(2)
-        if magic == b"\x1f\x8b":
-            return cast(BinaryIO, igzip.open(path, "rb"))  # type: ignore[no-untyped-call]
-        return path.open("rb")
+        # Without waiting: a FIFO that nobody writes to would hold up the call.
+        file = cast(BinaryIO, os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"))
     except FileNotFoundError as error:
-        raise TraceError("there is no such file", where=path) from error
-    except OSError as error:
-        raise TraceError(f"cannot be opened ({error.strerror or error})", where=path) from error
+        raise TraceError("there is no such file", where=path_text(path)) from error
+    except IsADirectoryError as error:
+        raise _is_folder(path) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise TraceError(f"cannot be opened ({why})", where=path_text(path)) from error
+    with file:
+        _check_regular(path, os.fstat(file.fileno()).st_mode)
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        if not packed:
+            yield file
+            return
+        with cast(BinaryIO, igzip.open(file, "rb")) as unpacked:  # type: ignore[no-untyped-call]
+            yield unpacked
 
 
-def _decode_object(text: bytes) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            value = msgspec.json.decode(repair(text))
-        except msgspec.DecodeError:
-            return None
-    return value if isinstance(value, dict) else None
+def _check_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise TraceError(
+            "a pipe or a device, where a file is expected",
+            where=path_text(path),
+            next_step="write its content to a file, and name that",
+        )
+
+
+def _is_folder(path: Path) -> TraceError:
+    return TraceError(
+        "a folder, where one trace file is expected", where=path_text(path), next_step="name one of its files"
+    )
 
 
 def _find_cut(buffer: bytes) -> int | None:
@@ -241,41 +259,3 @@ def _find_cut(buffer: bytes) -> int | None:
         if match:
             return match.start()
     return None
-
-
-class _Scan:
-    """What a walk over text from within an array found.
-
-    `last_gap` is the position of the last `}` that ended an element and was followed by another; `end_of_array` that
-    of the `]` that closes the array; the rest says what was still open at the end.
-    """
-
-    def __init__(self) -> None:
-        self.last_gap: int | None = None
-        self.end_of_array: int | None = None
-        self.open_brackets = 0
-        self.open_string = False
-
-
-def _scan(text: bytes) -> _Scan:
-    found = _Scan()
-    depth, closed, position = 0, None, 0
-    for match in _TOKEN.finditer(text):
-        token, position = match.group(), match.end()
-        first = token[0]
-        if first == 0x22:
-            continue
-        if first in b"{[":
-            if depth == 0 and closed is not None:
-                found.last_gap = closed
-            depth += 1
-        else:
-            depth -= 1
-            if depth < 0:
-                found.end_of_array = match.start()
-                return found
-            if depth == 0:
-                closed = match.start()
-    found.open_brackets = depth
-    found.open_string = b'"' in text[position:]
-    return found

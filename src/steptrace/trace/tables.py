@@ -8,13 +8,14 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.trace import names as naming
+from steptrace.trace.bounds import LATEST_NS, MOST, plain_text, plain_values, within
 from steptrace.trace.columns import Columns, Ints, Mask, by_name, optional, references, text
 from steptrace.trace.events import MISSING
 from steptrace.trace.memory_order import memory_order
 from steptrace.trace.model import TraceMeta
 from steptrace.trace.read import RawTrace
 
-_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _PIN_THREAD = re.compile(r"pt_data_pin|pin_memory", re.IGNORECASE)
 
 
@@ -115,20 +116,20 @@ def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
     """What the trace says about itself, and its rank if it or its file name gives one."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
-    rank = job.get("rank")
-    if not isinstance(rank, int):
+    rank = within(job.get("rank"), 0, MOST)
+    if rank is None:
         match = _RANK_IN_NAME.search(raw.path.name)
         rank = int(match[1]) if match else None
     devices = raw.metadata.get("deviceProperties")
-    base = raw.metadata.get("baseTimeNanoseconds")
+    base = within(raw.metadata.get("baseTimeNanoseconds"), 0, LATEST_NS)
     known = {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"}
     meta = TraceMeta(
         path=raw.path,
         # Without an own base the times are either epoch times already, or from an unknown start.
-        base_ns=raw.base_ns + base if isinstance(base, int) else raw.base_ns if raw.base_ns > 10**18 else None,
-        world_size=job["world_size"] if isinstance(job.get("world_size"), int) else None,
-        backend=job["backend"] if isinstance(job.get("backend"), str) else None,
-        devices=tuple(d for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
+        base_ns=raw.base_ns + base if base is not None else raw.base_ns if raw.base_ns > 10**18 else None,
+        world_size=within(job.get("world_size"), 1, MOST),
+        backend=plain_text(job["backend"]) if isinstance(job.get("backend"), str) else None,
+        devices=tuple(plain_values(d) for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
         events=raw.events,
         notes=tuple(raw.notes),
         file_base_ns=raw.base_ns,

@@ -9,6 +9,8 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
+from markupsafe import escape
+
 from steptrace.documents.summary import Lane, Timeline
 from steptrace.report import format as fmt
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
@@ -130,7 +132,7 @@ def _lane(boxes: list[_Box], top: int, height: int, limit: int) -> str:
     kinds: defaultdict[str, list[_Box]] = defaultdict(list)
     for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
         kinds[box.kind].append(box)
-    groups = "".join(f'<g class="{kind}">{_drawn(found, limit)}</g>' for kind, found in kinds.items())
+    groups = "".join(f'<g class="{escape(kind)}">{_drawn(found, limit)}</g>' for kind, found in kinds.items())
     place = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
     return f"<svg {place}>{groups}</svg>"
 

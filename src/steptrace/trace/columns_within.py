@@ -1,0 +1,81 @@
+"""Columns as read, less the events whose times or sizes are out of bounds; what is left out is counted."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptrace.errors import TraceError
+from steptrace.trace.bounds import LARGEST, LATEST_NS, LONGEST_NS
+from steptrace.trace.events import MISSING
+from steptrace.trace.names import step_index
+
+Columns = dict[str, NDArray[Any]]
+
+
+def within_bounds(columns: dict[str, Columns], notes: list[str], path: Path) -> dict[str, Columns]:
+    """The events of each kind that can be computed with; a note for each sort that is left out.
+
+    Raises:
+        TraceError: the events' lengths add up to more than an int64 holds.
+    """
+    middle = _middle(columns)
+    kept = {}
+    for kind, c in columns.items():
+        keep = (c["ts"] != MISSING) & (c["dur"] != MISSING) & (c["dur"] <= LONGEST_NS)
+        if middle is not None:
+            keep &= np.abs(np.where(keep, c["ts"], middle) - middle) <= LONGEST_NS
+        c = _rows(c, keep)
+        if left_out := int((~keep).sum()):
+            notes.append(
+                f"{left_out} events ({kind}) last longer than a day, or lie further than that from the others, "
+                "and are left out"
+            )
+        kept[kind] = _with_sane_sizes(kind, c, notes)
+        if float(kept[kind]["dur"].astype(np.float64).sum()) >= LATEST_NS:
+            raise TraceError(f"the lengths of its events ({kind}) add up to more than a century", where=path)
+    return kept
+
+
+def without_empty_steps(labels: Columns, names: list[str], notes: list[str]) -> Columns:
+    """The labels without the profiler's steps of length 0, in which nothing can be measured."""
+    empty = np.flatnonzero(labels["dur"] <= 0)
+    steps = [row for row in empty.tolist() if step_index(names[labels["name"][row]]) is not None]
+    keep = np.ones(len(labels["ts"]), dtype=bool)
+    keep[steps] = False
+    if steps:
+        notes.append(f"{len(steps)} steps of the profiler have no length and are left out")
+    return _rows(labels, keep)
+
+
+def _middle(columns: dict[str, Columns]) -> int | None:
+    """The median start, None where all starts are near each other anyway."""
+    given = [c["ts"][c["ts"] != MISSING] for c in columns.values()]
+    starts = np.concatenate(given)
+    if len(starts) == 0 or int(starts.max()) - int(starts.min()) <= LONGEST_NS:
+        return None
+    return int(np.partition(starts, len(starts) // 2)[len(starts) // 2])
+
+
+def _with_sane_sizes(kind: str, columns: Columns, notes: list[str]) -> Columns:
+    """Sizes that no copy and no memory has are not given; an allocation of such a size is left out."""
+    lost = 0
+    for name in ("bytes", "allocated", "reserved"):
+        if name in columns:
+            wrong = (columns[name] != MISSING) & ((columns[name] < 0) | (columns[name] >= LARGEST))
+            if wrong.any():
+                columns[name] = np.where(wrong, MISSING, columns[name])
+                lost += int(wrong.sum())
+    if lost:
+        notes.append(f"{lost} sizes ({kind}) are negative or beyond a pebibyte; they count as not given")
+    if kind != "memory":
+        return columns
+    keep = np.abs(np.where(columns["size"] == MISSING, LARGEST, columns["size"])) < LARGEST
+    if left_out := int((~keep).sum()):
+        notes.append(f"{left_out} allocations and releases have no size, or one beyond a pebibyte, and are left out")
+    return _rows(columns, keep)
+
+
+def _rows(columns: Columns, keep: NDArray[np.bool_]) -> Columns:
+    return columns if keep.all() else {name: values[keep] for name, values in columns.items()}

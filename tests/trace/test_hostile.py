@@ -1,0 +1,118 @@
+"""Traces of strangers: whatever a file holds, the outcome is figures and a page, or an error that names the file."""
+
+import gzip
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hostile
+from steptrace import cli
+from steptrace.errors import TraceError
+from steptrace.trace import stream
+from steptrace.trace.find import find_traces
+from steptrace.trace.read import read_raw
+
+
+def _outcome(path: Path, out: Path) -> int:
+    """The exit code of `analyze`: nothing is raised, and what is written is JSON with finite numbers."""
+    code = cli.main(["analyze", str(path), "--out", str(out)])
+    if code == 0:
+        msgspec.json.decode((out / "summary.json").read_bytes())
+        assert b"\0" not in (out / "report.html").read_bytes()
+    return code
+
+
+@pytest.mark.parametrize("name", hostile.CASES)
+def test_a_hostile_trace_gives_figures_or_an_error(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(hostile.CASES[name])
+    code = _outcome(path, tmp_path / "out")
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert code == 0 or (code == 2 and str(path) in said.err)
+
+
+def test_what_is_left_out_is_counted_in_a_warning(tmp_path: Path) -> None:
+    def notes(name: str) -> list[str]:
+        path = tmp_path / "trace.json"
+        path.write_bytes(hostile.CASES[name])
+        return read_raw(path).notes
+
+    beyond = "1 events ({}) last longer than a day, or lie further than that from the others, and are left out"
+    assert notes("args nested 1,000 deep") == ["1 values are nested more than 64 deep and are left out"]
+    assert notes("tail nested 1,000 deep") == ["1 values are nested more than 64 deep and are left out"]
+    assert notes("times near 9e15") == [beyond.format("call"), beyond.format("gpu")]
+    assert notes("lengths 0 in a step") == ["1 steps of the profiler have no length and are left out"]
+    assert len(notes("hundreds of categories")) == 11
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for path in (tmp_path / "pipe.json", Path("/dev/zero")):
+        with pytest.raises(TraceError, match="a pipe or a device"):
+            read_raw(path)
+    with pytest.raises(TraceError, match="no such file or folder"):
+        find_traces([tmp_path / ("x" * 300)])
+
+
+@pytest.mark.parametrize("start", [b"{", b"[", b'{"traceEvents": [', b'{"traceEvents": [{"ph": "', b'{"a": "'])
+def test_text_without_end_is_refused_early(tmp_path: Path, start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gigabyte of spaces, or of one string, packs into a megabyte: it is not read to its end."""
+    monkeypatch.setattr(stream, "LARGEST_TEXT", 1 << 20)
+    path = tmp_path / "trace.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(start)
+        for _ in range(200):
+            file.write(b" " * (1 << 20))
+    read: list[int] = []
+    plain = stream.EventStream._read
+
+    def counting(self: stream.EventStream, file: object) -> bytes:
+        read.append(1)
+        return plain(self, file)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stream.EventStream, "_read", counting)
+    with pytest.raises(TraceError, match="is longer than 1 MiB"):
+        read_raw(path, chunk=1 << 18)
+    assert len(read) < 12
+
+
+def test_a_key_in_the_metadata_is_looked_for_once(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    times = []
+    for count in (20_000, 200_000):
+        repeated = b",".join([b'{"traceEvents": 1}'] * count)
+        path.write_bytes(b'{"a": [%b], %b' % (repeated, hostile.events()[1:]))
+        begun = time.process_time()
+        assert read_raw(path).events == {"X cpu_op": 1}
+        times.append(time.process_time() - begun)
+    assert times[1] < 40 * times[0]  # ten times the text; read anew for every key it would be a hundred
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/tr\xffce.json"))
+    path.write_bytes(hostile.events(hostile.KERNEL))
+    assert _outcome(path, tmp_path / "out") == 0
+    assert "tr\ufffdce.json" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("stdout", ["full", "closed"])
+def test_standard_output_that_takes_nothing(tmp_path: Path, stdout: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(hostile.events(hostile.KERNEL))
+    to = ">/dev/full" if stdout == "full" else ">&-"
+    command = f'"$0" -m steptrace.cli analyze "$1" --out "$2" {to}'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable, str(path), str(tmp_path / "out")], capture_output=True, text=True
+    )
+    assert done.returncode == (2 if stdout == "full" else 0)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
