@@ -90,6 +90,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for name in ("workflow", "profiles", "config", "src/steptrace", "reports/notebooks"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
     shutil.copy(ROOT / "Snakefile", folder)
+    shutil.copy(ROOT / "tests" / "documents.py", folder / "src")  # for the fakes
     package = folder / "src" / "steptrace"
     for name in ("main", "equivalence"):
         shutil.copy(FAKES / f"{name}.py", package / "train" / f"{name}.py")

@@ -5,6 +5,9 @@ import sys
 import time
 from pathlib import Path
 
+from documents import fill, plain
+from steptrace.documents.comparison import Comparison
+
 name = Path(__file__).stem
 start = time.monotonic()
 *given, _, out = (argument for argument in sys.argv[1:] if argument != "--traces")
@@ -15,13 +18,16 @@ if name == "analyze_run":
     Path(given[0], "tables").mkdir(exist_ok=True)
 if name == "compare":
     study = json.loads(Path(given[0], "study.json").read_text())
-    document = {"study": study["name"], "scale": study["scale"], "variants": []}
+    variants = []
     for variant in study["variants"]:
         runs = []
         for k in range(study["repeats"]):
             status = json.loads(Path(given[0], variant["name"], f"run{k}", "status.json").read_text())
-            runs.append({"repeat": k, "status": status["status"], "error": status})
-        document["variants"].append({"name": variant["name"], "runs": runs, "equivalence": {"status": "same"}})
+            error = {key: status[key] for key in ("status", "exit_code", "signal", "error", "log_tail")}
+            runs.append({"repeat": k, "status": status["status"], "error": error})
+        variants.append({"name": variant["name"], "runs": runs, "equivalence": {"status": "same"}})
+    part = {"study": study["name"], "scale": study["scale"], "variants": variants}
+    document = plain(fill(Comparison, part))
 Path(out).write_text(json.dumps(document))
 if name == "report":
     Path(out).with_suffix(".ipynb").write_text("{}")
