@@ -44,6 +44,11 @@ def test_a_link_in_the_shared_folder_is_not_followed(locks, tmp_path):
     assert precious.read_text() == "mine"
 
 
+def test_a_holder_is_a_number_or_unknown(tmp_path):
+    (tmp_path / "a.lock").write_bytes(b"\x1b]0;title\x07")
+    assert holder(tmp_path / "a.lock") == "?"
+
+
 def test_each_gpu_is_given_once_and_only_what_is_visible(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: [f"GPU-{i}" for i in "abcdefgh"])

@@ -100,7 +100,8 @@ def try_lock(path: Path) -> int | None:
 def holder(path: Path) -> str:
     """Return the process id noted in a lock file, `?` if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8").strip() or "?"
+        noted = path.read_bytes()[:20].strip()
+        return noted.decode() if noted.isdigit() else "?"  # whoever wrote it, it is shown on a terminal
     except OSError:
         return "?"
 
