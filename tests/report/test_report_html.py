@@ -94,6 +94,17 @@ def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_st
     assert "faster, but differs" in draw.ratios(study)
 
 
+def test_a_variant_whose_network_differs_says_so(make_study: MakeStudy) -> None:
+    study = load_study(make_study("gpu"))
+    errors = {"loss_rel_err": 1e-9, "gradient_rel_err": 1e-9, "predictions_rel_err": 0.5, "parameters_rel_err": 0.01}
+    variants = tuple(
+        replace(v, equivalence=replace(v.equivalence, **errors, predictions_tolerance=0.1, parameters_tolerance=0.1))
+        for v in study.variants
+    )
+    cells = row(html.variants_table(replace(study, variants=variants)), "ignore_index")
+    assert cells[8] == "differs predictions 5.0e-01 (tolerance 1.0e-01) loss, gradient, parameters within"
+
+
 def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None:
     study = load_study(make_study("gpu"))
     variants = tuple(

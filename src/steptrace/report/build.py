@@ -224,6 +224,10 @@ def _equivalence(raw: Mapping[str, Any] | None) -> Equivalence:
         gradient_rel_err=raw.get("gradient_rel_err"),
         loss_tolerance=tolerance.get("loss"),
         gradient_tolerance=tolerance.get("gradient"),
+        predictions_rel_err=raw.get("predictions_rel_err"),
+        predictions_tolerance=tolerance.get("predictions"),
+        parameters_rel_err=raw.get("parameters_rel_err"),
+        parameters_tolerance=tolerance.get("parameters"),
         error=_run_error(raw) if raw["status"] == "failed" else None,
     )
 

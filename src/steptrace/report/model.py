@@ -86,7 +86,26 @@ class Equivalence:
     gradient_rel_err: float | None = None
     loss_tolerance: float | None = None
     gradient_tolerance: float | None = None
+    predictions_rel_err: float | None = None
+    predictions_tolerance: float | None = None
+    parameters_rel_err: float | None = None
+    parameters_tolerance: float | None = None
     error: RunError | None = None
+
+    @property
+    def held(self) -> tuple[tuple[str, float | None, float, bool], ...]:
+        """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
+        pairs = (
+            ("loss", self.loss_rel_err, self.loss_tolerance),
+            ("gradient", self.gradient_rel_err, self.gradient_tolerance),
+            ("predictions", self.predictions_rel_err, self.predictions_tolerance),
+            ("parameters", self.parameters_rel_err, self.parameters_tolerance),
+        )
+        return tuple(
+            (name, error, tolerance, error is None or error > tolerance)
+            for name, error, tolerance in pairs
+            if tolerance is not None
+        )
 
 
 @dataclass(frozen=True)
