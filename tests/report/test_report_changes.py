@@ -168,3 +168,14 @@ def test_differences_have_a_sign(ms: float, text: str) -> None:
 def test_studies_of_before_have_no_changes(make_study: Any) -> None:
     study = load_study(Path(make_study("gpu")))
     assert all(v.changes.total is None and not v.changes.waterfall and not v.changes.syncs for v in study.variants)
+
+
+def test_differences_below_one_percent_and_intervals_wider_than_both_steps_have_no_number(study_builder: Any) -> None:
+    parts = [entry("compute", 10.0, 10.000005), entry("idle_sync", 12.0, 4.0, 400.0)]
+    study = study_with(study_builder, waterfall=parts)
+    page = text_of(changes.waterfall(study))
+    assert "below 1 % of the step" in page
+    assert "ns" not in re.findall(r"compute [+−][\d.]+ (\w+)", page)
+    assert "wider than both steps" in page
+    chart = waterfall_figure(study.variants[1].changes.waterfall, Difference(None, -8.0, None, None, 22.0, 14.0))
+    assert "below 1 %" in chart

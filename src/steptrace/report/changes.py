@@ -31,12 +31,14 @@ def waterfall(study: Study) -> Html:
 def _block(variant: Variant, study: Study) -> dict[str, object]:
     total = variant.changes.total
     assert total is not None
+    longer = max(total.baseline_ms, total.variant_ms)
     parts = [part for part in variant.changes.waterfall if part.shows]
     return {
         "variant": variant,
         "baseline": variant.baseline or study.baseline,
         "parts": parts,
         "total": total,
+        "longer": longer,
         "unit": fmt.unit_for_ms(_sizes([*parts, total])),
         "chart": waterfall_figure(parts, total),
     }

@@ -6,6 +6,9 @@ from typing import Any
 
 from steptrace.report.sites import Site
 
+#: Of a step: a part's difference below it gets no number.
+_SMALLEST_SHARE = 0.01
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -22,6 +25,14 @@ class Difference:
     def shows(self) -> bool:
         """Whether there is any of it on either side."""
         return bool(self.baseline_ms or self.variant_ms)
+
+    def matters(self, step_ms: float) -> bool:
+        """Whether the difference is worth a number beside a step of this length."""
+        return abs(self.delta_ms) >= _SMALLEST_SHARE * step_ms
+
+    def is_too_wide(self, step_ms: float) -> bool:
+        """Whether its interval is wider than both steps, so that it says nothing."""
+        return self.low is not None and self.high is not None and self.high - self.low > 2 * step_ms
 
 
 @dataclass(frozen=True)

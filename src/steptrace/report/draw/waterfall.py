@@ -41,7 +41,8 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference) -> InlineSv
 
     The lines are the step times of the baseline and of the variant; the axis need not begin at 0.
     """
-    labels = [(_name(part), signed_ms(part.delta_ms)) for part in parts]
+    longer = max(total.baseline_ms, total.variant_ms)
+    labels = [(_name(part), signed_ms(part.delta_ms) if part.matters(longer) else "below 1 %") for part in parts]
     head = label_height(labels)
     row = head + _BAR + _GAP
     with style():
@@ -50,7 +51,8 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference) -> InlineSv
         reached = total.baseline_ms
         edges = [total.baseline_ms, total.variant_ms]
         for part in parts:
-            edges += [reached + end for end in (0.0, part.delta_ms, part.low, part.high) if end is not None]
+            ends = () if part.is_too_wide(longer) else (part.low, part.high)
+            edges += [reached + end for end in (0.0, part.delta_ms, *ends) if end is not None]
             reached += part.delta_ms
         margin = 0.04 * (max(edges) - min(edges)) or 0.02 * max(edges)
         axes.set_xlim(min(edges) - margin, max(edges) + margin)
@@ -65,7 +67,7 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference) -> InlineSv
         reached = total.baseline_ms
         for index, part in enumerate(parts):
             row_label(axes, index * row, head, labels[index])
-            _draw(axes, part, reached, index * row + head + _BAR / 2)
+            _draw(axes, part, reached, index * row + head + _BAR / 2, interval=not part.is_too_wide(longer))
             reached += part.delta_ms
         alt = (
             f"Step time from {fmt.duration_ms(total.baseline_ms)} to {fmt.duration_ms(total.variant_ms)}: "
@@ -81,12 +83,12 @@ def _name(part: Difference) -> str:
     return CATEGORY_NAMES.get(part.category or "", part.category or "")
 
 
-def _draw(axes: Axes, part: Difference, reached: float, y: float) -> None:
+def _draw(axes: Axes, part: Difference, reached: float, y: float, *, interval: bool) -> None:
     colour = COLOURS["green"] if part.delta_ms < 0 else COLOURS["vermillion"]
     if part.category == "residual":
         colour = GREY
     axes.barh(y, part.delta_ms, _BAR, reached, color=colour, linewidth=0)
-    if part.low is not None and part.high is not None:
+    if interval and part.low is not None and part.high is not None:
         axes.plot([reached + part.low, reached + part.high], [y, y], color=MUTED, linewidth=1.4)
 
 
