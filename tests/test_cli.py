@@ -215,13 +215,26 @@ def test_the_analysis_imports_without_torch(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "sys.modules['torch'] = None\n"
-        "sys.modules['matplotlib'] = None\n"
+        "sys.modules['matplotlib'] = sys.modules['scipy'] = sys.modules['jinja2'] = None\n"
         "from steptrace.cli import main\n"
         f"sys.exit(main(['analyze', {str(path)!r}, '--out', {str(tmp_path / 'out')!r}, '--no-report']))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "summary.json").is_file()
+
+
+def test_the_list_of_commands_needs_no_library() -> None:
+    script = (
+        "import sys\n"
+        "for name in ('numpy', 'pandas', 'scipy', 'msgspec', 'yaml', 'torch'):\n"
+        "    sys.modules[name] = None\n"
+        "from steptrace.cli import main\n"
+        "main(['--help'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "find-batch" in done.stdout
 
 
 def test_everything_but_training_imports_without_torch() -> None:

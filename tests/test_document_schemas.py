@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -12,11 +13,20 @@ from documents import fill, plain
 from steptrace.document_schemas import DOCUMENTS, TABLE_OF, schema_of
 from steptrace.documents import rows
 from steptrace.documents.base import Document, convert
+from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary
+from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError
 from steptrace.schema import Table
 
+#: Something of each kind to be checked.
+PARTS: dict[type[Document], dict[str, Any]] = {
+    Summary: {"traces": [{"syncs": {"sites": [{}]}}]},
+    Comparison: {"variants": [{"runs": [{}]}], "gates": [{"limits": {"at_most": 1}, "value": 2}]},
+    Verdict: {"failed": [{"run": "run0"}], "differs": [{}], "gates": [{"value": None}]},
+    Baseline: {"studies": {"s": {"scale": "cpu", "environment": {"cpu_count": 8}, "variants": {}}}},
+}
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 DTYPES = {inspect.IntType: "int64", inspect.FloatType: "float64", inspect.StrType: "string", inspect.BoolType: "bool"}
 
@@ -27,11 +37,10 @@ def test_the_committed_schema_is_the_one_that_is_made(name: str) -> None:
     assert committed == json.loads(json.dumps(schema_of(name))), "python -m steptrace.document_schemas docs/schemas"
 
 
-@pytest.mark.parametrize("kind", [Summary, Comparison])
+@pytest.mark.parametrize("kind", PARTS)
 def test_a_document_fits_its_schema_and_another_does_not(kind: type[Document]) -> None:
     schema = schema_of(kind.__name__.lower())
-    part = {"traces": [{"syncs": {"sites": [{}]}}]} if kind is Summary else {"variants": [{"runs": [{}]}]}
-    document = plain(fill(kind, part))
+    document = plain(fill(kind, PARTS[kind]))
     jsonschema.validate(document, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document | {"schema_version": "one"}, schema)

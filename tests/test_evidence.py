@@ -1,18 +1,22 @@
-import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from builders import TraceBuilder
+from documents import fill
 from steptrace import evidence
+from steptrace.documents.base import read, write
+from steptrace.documents.comparison import Comparison, Environment, Partial
+from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError
 from steptrace.evidence import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable
 
 ROOT = Path(__file__).parents[1]
 
-ENVIRONMENT = {"gpu": "NVIDIA H200", "cpu": "a cpu", "torch": "2.11.0"}
+ENVIRONMENT = fill(Environment, {"gpu": "NVIDIA H200", "cpu": "a cpu", "torch": "2.11.0"})
 
 
 @pytest.fixture
@@ -24,7 +28,7 @@ def work(tmp_path: Path) -> Path:
     comparison = {
         "study": "study",
         "scale": "gpu",
-        "environment": ENVIRONMENT,
+        "environment": {"gpu": "NVIDIA H200", "cpu": "a cpu"},
         "variants": [
             {
                 "name": "good",
@@ -34,13 +38,13 @@ def work(tmp_path: Path) -> Path:
                 "gpu_busy_pct": 80.0,
                 "equivalence": {"status": "same"},
             },
-            {"name": "bad", "step_ms": None, "ratio": None},
+            {"name": "bad"},
         ],
     }
-    (results / "comparison.json").write_text(json.dumps(comparison))
+    write(results / "comparison.json", fill(Comparison, comparison))
     (results / "good" / "run0" / "run.json").write_text("{}")
     summary = {"traces": [{"rank": 0, "timeline": {"lanes": []}}], "trace_excerpt": {"file": "excerpt.json.gz"}}
-    (results / "good" / "run0" / "summary.json").write_text(json.dumps(summary))
+    write(results / "good" / "run0" / "summary.json", fill(Summary, summary))
     trace = TraceBuilder()
     trace.step(0, 0, 100)
     trace.gpu("gemm", 5, 10, None)
@@ -67,7 +71,8 @@ def test_the_small_results_stand_in_a_folder_named_by_the_gpu(work: Path) -> Non
         "tests.txt",
         "traces/study.good.pt.trace.json.gz",
     ]
-    assert json.loads((folder / "study/good.summary.json").read_text())["traces"] == [{"rank": 0}]  # no picture
+    (trace,) = read(folder / "study/good.summary.json", Summary).traces
+    assert (trace.rank, trace.timeline) == (0, None)
     assert (folder / "tests.txt").read_text() == "tests/a.py\n19 passed\n"
     readme = (folder / "README.md").read_text()
     assert "make gpu-evidence" in readme
@@ -77,13 +82,13 @@ def test_the_small_results_stand_in_a_folder_named_by_the_gpu(work: Path) -> Non
 
 def test_of_a_study_that_was_cut_off_there_is_what_it_got_to(work: Path) -> None:
     comparison = work / "results" / "study" / "comparison.json"
-    partial = json.loads(comparison.read_text()) | {"partial": {"runs": 1, "planned": 6}}
-    comparison.with_name("comparison.partial.json").write_text(json.dumps(partial))
+    partial = replace(read(comparison, Comparison), partial=Partial(runs=1, planned=6))
+    write(comparison.with_name("comparison.partial.json"), partial)
     comparison.unlink()
     run = work / "results" / "study" / "good" / "run0"
     (run / "summary.json").rename(run / "summary.partial.json")
     folder = collect(work, scale="gpu", out=work / "reference", origin="make")
-    assert json.loads((folder / "study" / "comparison.json").read_text())["partial"] == {"runs": 1, "planned": 6}
+    assert read(folder / "study" / "comparison.json", Comparison) == partial
     assert (folder / "study" / "good.summary.json").is_file()
     assert "study: partial, 1 of 6 runs" in (folder / "README.md").read_text()
 
@@ -103,7 +108,7 @@ def test_excerpts_give_way_if_the_rest_needs_the_room(work: Path) -> None:
 def test_a_call_that_was_cut_off_before_any_study_leaves_what_there_is(tmp_path: Path) -> None:
     logs = tmp_path / "results" / "evidence"
     logs.mkdir(parents=True)
-    (logs / "machine.json").write_text(json.dumps(ENVIRONMENT))
+    write(logs / "machine.json", ENVIRONMENT)
     (logs / "tests.txt").write_text("19 passed\n")
     (logs / "giou_large_float32.json").write_text('{"rows": []}')
     (logs / "left_out.txt").write_text("all_reduce: left out, it needs 2 GPUs, and there is one\n")
@@ -145,8 +150,8 @@ def test_what_the_other_studies_refer_to_gives_way_last(work: Path) -> None:
     results = work / "results"
     for name in ("masked_loss", "memory"):
         shutil.copytree(results / "study", results / name)
-        comparison = json.loads((results / "study" / "comparison.json").read_text())
-        (results / name / "comparison.json").write_text(json.dumps(comparison | {"study": name}))
+        comparison = read(results / "study" / "comparison.json", Comparison)
+        write(results / name / "comparison.json", replace(comparison, study=name))
         (work / "reports" / f"{name}.html").write_text(name + "x" * 1_700_000)
     shutil.rmtree(results / "study")
 
@@ -178,7 +183,7 @@ def test_what_the_other_studies_refer_to_gives_way_last(work: Path) -> None:
     ],
 )
 def test_machine_name(gpu: str | None, name: str) -> None:
-    assert machine_name({"gpu": gpu}) == name
+    assert machine_name(replace(ENVIRONMENT, gpu=gpu)) == name
 
 
 @pytest.fixture

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from documents import fill
+from steptrace.documents.base import read, write
+from steptrace.documents.comparison import Comparison, Environment, Partial
 from steptrace.errors import RecordError
 from steptrace.gpu_results import render
 
 ROOT = Path(__file__).parents[1]
-ENVIRONMENT = {"gpu": "NVIDIA H200", "torch": "2.11.0+cu130"}
+ENVIRONMENT = fill(Environment, {"gpu": "NVIDIA H200", "torch": "2.11.0+cu130"})
 
 
 def variant(name: str, **more: Any) -> dict[str, Any]:
@@ -53,8 +57,7 @@ def folder(tmp_path: Path) -> Path:
         ],
     }
     for name, variants in studies.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "comparison.json").write_text(json.dumps({"study": name, "variants": variants}))
+        write(tmp_path / name / "comparison.json", fill(Comparison, {"study": name, "variants": variants}))
     rows = [row("padding", 60.0), row("compiled", 20.0), row("fused", 5.0)]
     rows += [row("fused", 100.0, batch=65536, bytes_moved=100_000_000)]
     bench = {"predictions": "float32", "targets": "uint8", "device": "cuda", "copy_gb_s": 4000.0, "rows": rows}
@@ -65,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
     counted |= {"dram_bytes": 2**30, "dram_pct_of_peak": 81.2, "registers": 40.0, "stalled_most_on": "long_scoreboard"}
     counters = {"predictions": "float32", "targets": "uint8", "rows": [counted]}
     (tmp_path / "bench" / "counters_float32.json").write_text(json.dumps(counters))
-    (tmp_path / "environment.json").write_text(json.dumps(ENVIRONMENT))
+    write(tmp_path / "environment.json", ENVIRONMENT)
     (tmp_path / "left_out.txt").write_text("all_reduce: left out, it needs 2 GPUs, and there is one\n")
     return tmp_path
 
@@ -116,10 +119,9 @@ def test_counters_stand_under_the_names_that_the_benchmark_gave_them(folder: Pat
 
 def test_a_rehearsal_and_a_partial_study_are_marked_as_such(folder: Path) -> None:
     assert "Not a GPU's results" not in render([folder])
-    (folder / "environment.json").write_text(json.dumps({"gpu": None, "cpu": "a cpu"}))
-    comparison = json.loads((folder / "giou" / "comparison.json").read_text())
-    partial = comparison | {"partial": {"runs": 2, "planned": 6}}
-    (folder / "giou" / "comparison.json").write_text(json.dumps(partial))
+    write(folder / "environment.json", replace(ENVIRONMENT, gpu=None, cpu="a cpu"))
+    file = folder / "giou" / "comparison.json"
+    write(file, replace(read(file, Comparison), partial=Partial(runs=2, planned=6)))
     page = render([folder])
     assert "> **Not a GPU's results**" in page
     assert "### Study giou\n\nPartial: 2 of 6 runs." in page
@@ -128,6 +130,14 @@ def test_a_rehearsal_and_a_partial_study_are_marked_as_such(folder: Path) -> Non
 def test_a_folder_that_is_no_machines_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no collected results"):
         render([tmp_path])
+
+
+def test_a_comparison_that_is_not_one_of_this_version_is_refused(folder: Path) -> None:
+    (folder / "giou" / "comparison.json").write_text('{"study": "giou", "variants": []}')
+    with pytest.raises(RecordError, match=r"does not hold a Comparison .*missing required field") as caught:
+        render([folder])
+    assert caught.value.where == str(folder / "giou" / "comparison.json")
+    assert caught.value.next_step == "collect it again: make gpu-evidence"
 
 
 def test_the_committed_page_is_made_of_the_committed_results() -> None:

@@ -1,65 +1,72 @@
 """The verdict: what fails a workflow and what only marks a variant."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from documents import fill
+from steptrace.documents.base import read, write
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.verdict import Differing, Failure, Verdict
 from steptrace.verdict import ending, explain, judge
 
+SCRIPT = str(Path(__file__).parents[1] / "workflow" / "scripts" / "verdict.py")
 
-def run(repeat, status="ok", error=None):
+
+def run(repeat: int, status: str = "ok", error: str | None = None) -> dict[str, Any]:
     return {"repeat": repeat, "status": status, "error": error and {"status": status, "error": error}}
 
 
-def variant(name, **changes):
+def variant(name: str, **changes: Any) -> dict[str, Any]:
     entry = {
         "name": name,
         "status": "ok",
         "runs": [run(0), run(1)],
         "ratio": {"value": 2.0, "low": 1.8, "high": 2.2, "verdict": "faster"},
-        "syncs": {"measured_per_step": None, "predicted_per_step": 0},
-        "breakdown_ms": None,
+        "syncs": {"predicted_per_step": 0},
         "equivalence": {"status": "same", "max_rel_err": 1e-7},
     }
     return {**entry, **changes}
 
 
-def comparison(*variants, study="s", scale="cpu"):
-    return {"study": study, "scale": scale, "variants": list(variants)}
+def comparison(*variants: dict[str, Any], study: str = "s") -> Comparison:
+    return fill(Comparison, {"study": study, "scale": "cpu", "variants": variants})
 
 
-def gate(key, **limits):
+def gate(key: str, **limits: Any) -> dict[str, Any]:
     return {"s": {"a": {key: limits}}}
 
 
-def test_all_is_well():
+def test_verdict_passes_where_all_runs_are_ok_and_gates_hold() -> None:
     verdict = judge([comparison(variant("a"), variant("b"))], gate("ratio.low", at_least=1.5))
-    assert verdict["status"] == "pass"
-    assert verdict["runs"] == 4
-    assert [outcome["outcome"] for outcome in verdict["gates"]] == ["held"]
+    assert verdict.status == "pass"
+    assert verdict.runs == 4
+    assert [outcome.outcome for outcome in verdict.gates] == ["held"]
     assert explain(verdict) == "all 4 runs ok, 1 gates"
 
 
 @pytest.mark.parametrize("status", ["failed", "oom", "killed", "not run"])
-def test_one_run_that_is_not_ok_fails(status):
+def test_one_run_that_is_not_ok_fails_the_verdict(status: str) -> None:
     broken = variant("b", runs=[run(0), run(1, status, "ValueError: no")])
     verdict = judge([comparison(variant("a"), broken)], {})
-    assert verdict["status"] == "fail"
-    assert verdict["failed"] == [
-        {"study": "s", "variant": "b", "run": "run1", "status": status, "error": "ValueError: no"}
-    ]
+    assert verdict.status == "fail"
+    assert verdict.failed == (Failure(study="s", variant="b", run="run1", status=status, error="ValueError: no"),)
     assert f"s/b run1: {status}, ValueError: no" in explain(verdict)
     assert "the same command again" in explain(verdict)
 
 
-def test_an_equivalence_check_that_failed_fails_and_one_that_differs_only_marks():
-    failed = variant("a", equivalence={"status": "failed", "max_rel_err": None, "error": "KeyError: 'x'"})
+def test_failed_equivalence_check_fails_and_a_difference_only_marks() -> None:
+    failed = variant("a", equivalence={"status": "failed", "failure": {"status": "failed", "error": "KeyError: 'x'"}})
     verdict = judge([comparison(failed)], {})
-    assert (verdict["status"], verdict["failed"][0]["run"]) == ("fail", "equivalence")
-    assert verdict["failed"][0]["error"] == "KeyError: 'x'"
+    assert (verdict.status, verdict.failed[0].run) == ("fail", "equivalence")
+    assert verdict.failed[0].error == "KeyError: 'x'"
     verdict = judge([comparison(variant("a", equivalence={"status": "differs", "max_rel_err": 0.5234567}))], {})
-    assert verdict["status"] == "pass"
-    assert verdict["differs"] == [{"study": "s", "variant": "a", "max_rel_err": 0.5234567}]
+    assert verdict.status == "pass"
+    assert verdict.differs == (Differing(study="s", variant="a", max_rel_err=0.5234567),)
     assert "differs: s/a: relative error 0.52" in explain(verdict).splitlines()
 
 
@@ -79,34 +86,55 @@ def test_an_equivalence_check_that_failed_fails_and_one_that_differs_only_marks(
         ("syncs.predicted_per_step", {"at_most": 0}, "held"),
     ],
 )
-def test_gates(key, limits, outcome):
+def test_gate_outcome_by_key_and_limits(key: str, limits: dict[str, Any], outcome: str) -> None:
     verdict = judge([comparison(variant("a"))], gate(key, **limits))
-    assert verdict["gates"][0]["outcome"] == outcome
-    assert verdict["status"] == ("fail" if outcome == "broken" else "pass")
+    assert verdict.gates[0].outcome == outcome
+    assert verdict.status == ("fail" if outcome == "broken" else "pass")
 
 
-def test_a_broken_gate_is_explained():
+def test_a_broken_gate_is_explained() -> None:
     verdict = judge([comparison(variant("a"))], gate("ratio.low", at_least=1.9))
     assert explain(verdict).splitlines()[0] == "gate broken: s/a ratio.low is 1.8, expected at least 1.9"
     verdict = judge([comparison(variant("a"))], gate("syncs.measured_per_step", at_most=0))
     assert "is not measured, expected at most 0" in explain(verdict)
 
 
-def test_gates_of_what_did_not_run_are_skipped():
+def test_gates_of_what_did_not_run_are_skipped() -> None:
     gates = {"other": {"a": {"ratio.low": {"at_least": 1}}}, "s": {"b": {"ratio.low": {"at_least": 1}}}}
     verdict = judge([comparison(variant("a"))], gates)
-    assert [outcome["outcome"] for outcome in verdict["gates"]] == ["skipped", "skipped"]
-    assert verdict["status"] == "pass"
+    assert [outcome.outcome for outcome in verdict.gates] == ["skipped", "skipped"]
+    assert verdict.status == "pass"
     assert "gate skipped: other/a ratio.low: other did not run" in explain(verdict)
 
 
-def test_a_misspelt_key_breaks_its_gate():
-    (outcome,) = judge([comparison(variant("a"))], gate("ratio.lo", at_least=1))["gates"]
-    assert outcome["outcome"] == "broken"
-    assert "there is no 'ratio.lo' in comparison.json, expected one of value, low, high" in outcome["text"]
+def test_a_misspelt_key_breaks_its_gate() -> None:
+    (outcome,) = judge([comparison(variant("a"))], gate("ratio.lo", at_least=1)).gates
+    assert outcome.outcome == "broken"
+    assert "there is no 'ratio.lo' in comparison.json, expected one of value, low, high" in outcome.text
 
 
-def test_the_ending_names_the_page_of_broken_gates_where_nothing_else_is_wrong():
+@pytest.mark.parametrize("what", ["write", "enforce"])
+def test_the_script_refuses_a_file_of_another_version(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "document.json"
+    file.write_text('{"study": "s", "variants": []}')
+    command = [sys.executable, SCRIPT, what, str(file), "--out", str(tmp_path / "verdict.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"error: {file}: file does not hold a {'Comparison' if what == 'write' else 'Verdict'} (" in done.stderr
+    assert not (tmp_path / "verdict.json").exists()
+
+
+def test_the_script_writes_the_verdict_and_ends_by_it(tmp_path: Path) -> None:
+    study, file = tmp_path / "comparison.json", tmp_path / "verdict.json"
+    write(study, comparison(variant("a")))
+    gates = json.dumps(gate("ratio.low", at_least=1.9))
+    subprocess.run([sys.executable, SCRIPT, "write", study, "--gates", gates, "--out", file], check=True)
+    assert read(file, Verdict) == judge([comparison(variant("a"))], json.loads(gates))
+    done = subprocess.run([sys.executable, SCRIPT, "enforce", file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "gate broken: s/a ratio.low is 1.8, expected at least 1.9\n")
+
+
+def test_ending_names_the_page_where_only_gates_are_broken() -> None:
     here = Path("/here")
     gates = gate("ratio.low", at_least=1.9)
     verdict = judge([comparison(variant("a"))], gates)

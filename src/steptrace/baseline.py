@@ -8,10 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import msgspec
+
+from steptrace.documents import base
+from steptrace.documents.baseline import Baseline, StoredStudy, StoredVariant
+from steptrace.documents.comparison import Comparison
 from steptrace.errors import RecordError, SteptraceError
-from steptrace.files import read_json, write_json
 from steptrace.gates import Baselines, Gates, baselines_of
 
 FOLDER: Final = "baselines"
@@ -20,8 +24,6 @@ SCHEMA_VERSION: Final = 1
 MACHINE: Final = ("cpu", "cpu_count", "gpu", "gpu_count")
 #: Facts that may change on one machine.
 VERSIONS: Final = ("torch", "cuda", "driver", "python", "os", "steptrace")
-
-Json = Any
 
 
 @dataclass(frozen=True)
@@ -48,78 +50,78 @@ def path_of(name: str, folder: Path | None = None) -> Path:
     return (folder or Path()) / (name if is_path else f"{FOLDER}/{name}.json")
 
 
-def save(comparisons: Iterable[Json], path: Path) -> dict[str, Any]:
-    """Write a baseline of these comparisons (the content of comparison.json files) and return it.
+def save(comparisons: Iterable[Comparison], path: Path) -> Baseline:
+    """Write a baseline of these comparisons and return it.
 
     Raises:
         SteptraceError: nothing was measured.
     """
     studies = {
-        comparison["study"]: {
-            "scale": comparison["scale"],
-            "environment": comparison["environment"],
-            "variants": {
-                variant["name"]: {key: variant.get(key) for key in ("digest", "step_ms", "peak_allocated_bytes")}
-                for variant in comparison["variants"]
-                if variant.get("step_ms") is not None
+        comparison.study: StoredStudy(
+            scale=comparison.scale,
+            environment=msgspec.to_builtins(comparison.environment),
+            variants={
+                variant.name: StoredVariant(
+                    digest=variant.digest,
+                    step_ms=variant.step_ms,
+                    peak_allocated_bytes=variant.peak_allocated_bytes,
+                )
+                for variant in comparison.variants
+                if variant.step_ms is not None
             },
-        }
+        )
         for comparison in comparisons
-        if comparison.get("environment") is not None
+        if comparison.environment is not None
     }
     if not studies:
         raise SteptraceError("nothing was measured that could be stored", next_step="run `snakemake --cores all` first")
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "saved_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "studies": studies,
-    }
-    write_json(path, document)
+    document = Baseline(
+        schema_version=SCHEMA_VERSION,
+        saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        studies=studies,
+    )
+    base.write(path, document)
     return document
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> Baseline:
     """Read a baseline; `RecordError` if it is missing or none."""
-    document = read_json(path)
-    if not isinstance(document, dict) or not isinstance(document.get("studies"), dict):
-        raise RecordError("file holds no baseline", where=path, next_step="save it anew")
-    if document.get("schema_version") != SCHEMA_VERSION:
+    document = base.read(path, Baseline, next_step="save it anew: steptrace baseline save")
+    if document.schema_version != SCHEMA_VERSION:
         raise RecordError(
-            f"baseline has version {document.get('schema_version')}", where=path, expected=f"version {SCHEMA_VERSION}"
+            f"baseline has version {document.schema_version}", where=path, expected=f"version {SCHEMA_VERSION}"
         )
     return document
 
 
-def changes(document: Json, comparison: Json) -> list[Change]:
+def changes(document: Baseline, comparison: Comparison) -> list[Change]:
     """Every variant of a study that is stored or was measured now."""
-    stored = document["studies"].get(comparison["study"], {}).get("variants", {})
-    now = {variant["name"]: variant for variant in comparison["variants"]}
-    return [
-        Change(comparison["study"], name, _median(stored.get(name)), _median(now.get(name)))
-        for name in dict.fromkeys([*now, *stored])
-    ]
+    study = document.studies.get(comparison.study)
+    stored = {} if study is None else {name: variant.step_ms.median for name, variant in study.variants.items()}
+    now = {v.name: None if v.step_ms is None else v.step_ms.median for v in comparison.variants}
+    return [Change(comparison.study, name, stored.get(name), now.get(name)) for name in dict.fromkeys([*now, *stored])]
 
 
-def differences(document: Json, comparison: Json, keys: Sequence[str]) -> list[str]:
+def differences(document: Baseline, comparison: Comparison, keys: Sequence[str]) -> list[str]:
     """What differs between a study's stored and present environment, one phrase a key; the scale is of the machine."""
-    stored = document["studies"].get(comparison["study"])
+    stored = document.studies.get(comparison.study)
     if stored is None:
         return []
-    before, now = stored["environment"] or {}, comparison.get("environment") or {}
+    before, now = stored.environment, msgspec.to_builtins(comparison.environment) or {}
     found = [
         f"{key} {_said(before.get(key))}, here {_said(now.get(key))}" for key in keys if before.get(key) != now.get(key)
     ]
-    if keys is MACHINE and stored["scale"] != comparison["scale"]:
-        found.insert(0, f"scale {stored['scale']}, here {comparison['scale']}")
+    if keys is MACHINE and stored.scale != comparison.scale:
+        found.insert(0, f"scale {stored.scale}, here {comparison.scale}")
     return found
 
 
-def for_gates(gates: Gates, comparison: Json, folder: Path | None = None) -> Baselines:
+def for_gates(gates: Gates, comparison: Comparison, folder: Path | None = None) -> Baselines:
     """The baselines that gates name, as far as they can be held against this comparison."""
-    documents: dict[str, Json] = {}
+    documents: dict[str, Baseline] = {}
     problems: dict[str, str] = {}
     elsewhere: dict[str, str] = {}
-    for name in baselines_of({comparison["study"]: gates.get(comparison["study"], {})}):
+    for name in baselines_of({comparison.study: gates.get(comparison.study, {})}):
         try:
             document = load(path_of(name, folder))
         except RecordError as error:
@@ -132,10 +134,5 @@ def for_gates(gates: Gates, comparison: Json, folder: Path | None = None) -> Bas
     return Baselines(documents, problems, elsewhere)
 
 
-def _median(variant: Json | None) -> float | None:
-    step = (variant or {}).get("step_ms") or {}
-    return step.get("median")
-
-
-def _said(value: Any) -> str:
+def _said(value: object) -> str:
     return "none" if value is None else str(value)

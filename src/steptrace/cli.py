@@ -1,5 +1,6 @@
 """The command line: `steptrace analyze`, `diff`, `excerpt`, `predict`, `baseline`, `find-batch` and `capture`.
 
+Each command is a module of `steptrace.commands`, imported when it is called: the list of commands is shown at once.
 Any error addressed to a person becomes one message on stderr and exit code 2.
 """
 
@@ -7,21 +8,29 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-
-import msgspec
+from typing import Final
 
 from steptrace import __version__
-from steptrace.commands import analyze, baseline, capture, excerpt, find_batch, predict
 from steptrace.errors import SteptraceError
-from steptrace.files import replace_atomically
 
 EXIT_ERROR = 2
+
+#: Every command with its line in the list of commands; `find-batch` is `steptrace.commands.find_batch`.
+_COMMANDS: Final = {
+    "analyze": "figures and a page from any PyTorch (Kineto) traces",
+    "diff": "what changed from one trace, or set of ranks, to another",
+    "excerpt": "one step of a trace, or a few milliseconds, as a small trace for Perfetto",
+    "predict": "the syncs of a training step on CUDA, without a GPU",
+    "baseline": "store the step times of results/, or compare with stored ones",
+    "find-batch": "the largest batch that a variant can train with, verified by training with it",
+    "capture": "a trace of the next steps of a training that is already running",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 if what was asked for does not hold, 2 with a message on stderr."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parser(given).parse_args(given)
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
@@ -30,59 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of these arguments: every command, with the arguments of the one that is called."""
     parser = argparse.ArgumentParser(
         prog="steptrace", description="Training-step performance from traces: what the GPU waited for, and which line."
     )
     parser.add_argument("--version", action="version", version=f"steptrace {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in _COMMANDS:
-        add(commands)
+    called = next((argument for argument in given if not argument.startswith("-")), None)
+    for name, text in _COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if name == called:
+            importlib.import_module(f"steptrace.commands.{name.replace('-', '_')}").add(command)
     return parser
-
-
-def _add_diff(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "diff",
-        help="what changed from one trace, or set of ranks, to another",
-        description="Compare two PyTorch profiler traces, or two folders of ranks, per step: operators, kernels, syncs "
-        "and lines that were added, removed, or got slower or faster. Writes diff.json and diff.html.",
-    )
-    command.add_argument("a", help="trace file, or folder of one job's ranks: what to compare with")
-    command.add_argument("b", help="trace file, or folder of one job's ranks: what is compared")
-    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
-    command.add_argument("--no-report", action="store_true", help="leave diff.html out")
-    command.set_defaults(run=_diff)
-
-
-def _diff(arguments: argparse.Namespace) -> int:
-    from steptrace.diff import diff, in_words, read_sides
-
-    found = diff(*read_sides([arguments.a], [arguments.b]))
-    out: Path = arguments.out
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        text = msgspec.json.format(msgspec.json.encode(found), indent=1)
-        replace_atomically(out / "diff.json", lambda temporary: temporary.write_bytes(text))
-    except OSError as error:
-        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
-    if not arguments.no_report:
-        importlib.import_module("steptrace.report.diff_page").write(found, out / "diff.html")
-    print(in_words(found))  # noqa: T201
-    print(out / ("diff.json" if arguments.no_report else "diff.html"))  # noqa: T201
-    return 0
-
-
-#: What adds each command to the parser, in the order of the help text.
-_COMMANDS: tuple[Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None], ...] = (
-    analyze.add,
-    _add_diff,
-    excerpt.add,
-    predict.add,
-    baseline.add,
-    find_batch.add,
-    capture.add,
-)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from steptrace.analysis.memory import tables as memory
 from steptrace.analysis.optimizer import tables as optimizer
 from steptrace.documents import rows
 from steptrace.documents.base import Document
+from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary
+from steptrace.documents.verdict import Verdict
 from steptrace.memory_record import RunMemory
 from steptrace.record import RunRecord, Status
 from steptrace.schema import Table
@@ -27,6 +29,8 @@ from steptrace.schema import Table
 DOCUMENTS: Final[dict[str, Any]] = {
     "summary": Summary,
     "comparison": Comparison,
+    "verdict": Verdict,
+    "baseline": Baseline,
     "run": RunRecord,
     "status": Status,
     "memory": RunMemory,

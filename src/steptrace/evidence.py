@@ -4,19 +4,23 @@ comparison.json of every study (of one that was cut off, what there is), every v
 excerpt, the pages, what the tests printed, what the benchmarks wrote, environment.json and a README.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.config.settings import Project
+from steptrace.documents.base import Document, read, write
+from steptrace.documents.comparison import Comparison, Environment
+from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError, TraceError
-from steptrace.files import read_json, write_json
 from steptrace.names import near
 from steptrace.standing import PARTIAL, WHOLE
 from steptrace.trace.excerpt import Wanted, write_excerpt
@@ -78,12 +82,12 @@ def collect(work: Path, *, scale: str, out: Path, origin: str) -> Path:
     """
     logs = work / "results" / "evidence"
     folders = sorted({file.parent for name in (WHOLE, PARTIAL) for file in work.glob(f"results/*/{name}")})
-    studies = {f: read_json(f / PARTIAL if (f / PARTIAL).is_file() else f / WHOLE) for f in folders}
-    studies = {folder: study for folder, study in studies.items() if study["scale"] == scale}
-    known = [study["environment"] for study in studies.values() if study["environment"]]
+    studies = {f: read(f / PARTIAL if (f / PARTIAL).is_file() else f / WHOLE, Comparison) for f in folders}
+    studies = {folder: study for folder, study in studies.items() if study.scale == scale}
+    known = [study.environment for study in studies.values() if study.environment is not None]
     if not known and not (logs / "machine.json").is_file():
         raise RecordError(f"no study was compared at scale {scale}", where=work / "results", next_step="STAGE=studies")
-    environment = known[0] if known else read_json(logs / "machine.json")
+    environment = known[0] if known else read(logs / "machine.json", Environment)
     folder = out / machine_name(environment)
     fresh = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -101,10 +105,10 @@ def collect(work: Path, *, scale: str, out: Path, origin: str) -> Path:
         (fresh / log.name).write_text("\n".join(text.splitlines()[-LOG_LINES:]) + "\n", encoding="utf-8")
     if (logs / "left_out.txt").is_file():
         notes += (logs / "left_out.txt").read_text(encoding="utf-8").splitlines()
-    write_json(fresh / "environment.json", environment)
+    write(fresh / "environment.json", environment)
     notes += _fit(fresh)
     (fresh / "README.md").write_text(
-        f"# Reference results: {environment.get('gpu') or environment.get('cpu')}\n\n"
+        f"# Reference results: {environment.gpu or environment.cpu}\n\n"
         f"Collected on {datetime.now(UTC):%Y-%m-%d} at scale `{scale}` {origin}. Nothing here is typed by hand;\n"
         "`make gpu-results` makes tables of it, and `steptrace analyze traces` reads the excerpts.\n"
         + "".join(f"\n- {note}" for note in notes),
@@ -114,30 +118,29 @@ def collect(work: Path, *, scale: str, out: Path, origin: str) -> Path:
     return fresh.rename(folder)
 
 
-def machine_name(environment: dict[str, Any]) -> str:
+def machine_name(environment: Environment) -> str:
     """The folder's name: the GPU's without its vendor (`NVIDIA H200` is `h200`), `cpu` where there was none."""
-    words = re.findall(r"[a-z0-9]+", (environment.get("gpu") or "cpu").lower())
+    words = re.findall(r"[a-z0-9]+", (environment.gpu or "cpu").lower())
     return "-".join([word for word in words if word not in _VENDOR] or words)
 
 
-def _collect_study(source: Path, study: dict[str, Any], fresh: Path, kept: Path) -> Iterator[str]:
+def _collect_study(source: Path, study: Comparison, fresh: Path, kept: Path) -> Iterator[str]:
     """Copy a study's figures and excerpts, which are made once in `kept`; yield what is missing."""
     (fresh / source.name).mkdir()
     kept.mkdir(parents=True, exist_ok=True)
     _write_compact(fresh / source.name / WHOLE, study)
-    if study.get("partial"):
-        yield f"{source.name}: partial, {study['partial']['runs']} of {study['partial']['planned']} runs"
-    for variant in (entry["name"] for entry in study["variants"]):
+    if study.partial is not None:
+        yield f"{source.name}: partial, {study.partial.runs} of {study.partial.planned} runs"
+    for variant in (entry.name for entry in study.variants):
         run, excerpt = source / variant / "run0", kept / f"{source.name}.{variant}.pt.trace.json.gz"
         trace = run / "trace.json.gz"
         summary = next((run / n for n in ("summary.json", "summary.partial.json") if (run / n).is_file()), None)
         if summary is None or not (run / "run.json").is_file():
             yield f"{source.name}/{variant}: run0 did not end well, so there is no summary and no excerpt"
             continue
-        document = read_json(summary)
-        for part in document.get("traces") or ():
-            part.pop("timeline", None)  # a picture, which stands in the page
-        _write_compact(fresh / source.name / f"{variant}.summary.json", document)
+        document = read(summary, Summary)
+        traces = tuple(replace(trace, timeline=None) for trace in document.traces)  # a picture, which the page has
+        _write_compact(fresh / source.name / f"{variant}.summary.json", replace(document, traces=traces))
         try:
             if not excerpt.is_file() or excerpt.stat().st_mtime <= trace.stat().st_mtime:
                 write_excerpt(trace, excerpt, Wanted(max_bytes=EXCERPT_BYTES))
@@ -146,8 +149,8 @@ def _collect_study(source: Path, study: dict[str, Any], fresh: Path, kept: Path)
             yield f"{source.name}/{variant}: no excerpt ({getattr(error, 'what', error)})"
 
 
-def _write_compact(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+def _write_compact(path: Path, document: Document) -> None:
+    path.write_bytes(msgspec.json.encode(document) + b"\n")
 
 
 def _fit(folder: Path) -> list[str]:

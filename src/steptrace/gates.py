@@ -14,22 +14,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
-from steptrace.documents.comparison import VariantResult
+from steptrace.documents.base import Document
+from steptrace.documents.baseline import Baseline
+from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
 from steptrace.documents.figures import figures_of
 from steptrace.errors import ConfigError
 from steptrace.names import near
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
-Json = Any
+Limits = Mapping[str, Any]
 
 EVERY_VARIANT: Final = "*"
 PER_STEP: Final = "syncs.per_step"
-#: Where each count of syncs has its sites.
-_SITES: Final = {"syncs.measured_per_step": "sync_sites", "syncs.predicted_per_step": "predicted_sites"}
+_MEASURED, _PREDICTED = "syncs.measured_per_step", "syncs.predicted_per_step"
 #: What a gate can hold: a variant's figures in comparison.json, and for a group of them the names in it. `*` stands for
 #: names that the program gives (its sections), and `per_step` for the count that was measured, else predicted.
 FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,38 +45,36 @@ _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 class Baselines:
     """Stored baselines by name, and for those that cannot be used the reason why."""
 
-    documents: Mapping[str, Json] = field(default_factory=dict)
+    documents: Mapping[str, Baseline] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     #: Reasons that concern this machine alone: gates on them are skipped, not broken.
     elsewhere: Mapping[str, str] = field(default_factory=dict)
 
 
-def outcomes(comparison: Json, gates: Gates, baselines: Baselines | None = None) -> list[dict[str, Any]]:
+def outcomes(comparison: Comparison, gates: Gates, baselines: Baselines | None = None) -> list[GateOutcome]:
     """Judge the gates of one study. A gate that cannot be judged, such as one with a misspelt key, is broken.
 
     Args:
-        comparison: the content of its comparison.json.
+        comparison: the study.
         gates: the key `gates` of workflow.yaml.
         baselines: those that the gates name.
-
-    Returns:
-        For each gate `study, variant, key, limits, value, outcome` (`held`, `broken`, `skipped`) and `text`, a sentence
-        if it is not held.
     """
     found = []
-    for name, keys in gates.get(comparison["study"], {}).items():
-        entries = [e for e in comparison["variants"] if name in (EVERY_VARIANT, e["name"])]
+    for name, keys in gates.get(comparison.study, {}).items():
+        variants = [variant for variant in comparison.variants if name in (EVERY_VARIANT, variant.name)]
         for key, limits in keys.items():
-            found += [_outcome(comparison, entry, key, limits, baselines or Baselines()) for entry in entries]
-            if not entries:
-                found.append(_skipped(_gate(comparison["study"], name, key, limits), f"{name} did not run"))
+            for variant in variants:
+                gate = _Gate(comparison.study, variant.name, key, limits)
+                found.append(_judge(gate, comparison, variant, baselines or Baselines()))
+            if not variants:
+                found.append(_Gate(comparison.study, name, key, limits).outcome("skipped", f"{name} did not run"))
     return found
 
 
-def not_run(study: str, gates: Gates) -> list[dict[str, Any]]:
+def not_run(study: str, gates: Gates) -> list[GateOutcome]:
     """The gates of a study that did not run: all skipped."""
     return [
-        _skipped(_gate(study, variant, key, limits), f"{study} did not run")
+        _Gate(study, variant, key, limits).outcome("skipped", f"{study} did not run")
         for variant, keys in gates.get(study, {}).items()
         for key, limits in keys.items()
     ]
@@ -107,35 +108,34 @@ def check_key(key: str) -> None:
         raise ConfigError(f"a variant has no figure '{key}'", next_step=hint)
 
 
-def over_budget(sites: Iterable[Json], allow: Sequence[str]) -> list[Json]:
+def over_budget(sites: Iterable[PredictedSite], allow: Sequence[str]) -> list[PredictedSite]:
     """The sites that no entry of `allow` covers: `FILE:LINE`, `FILE` or a function's name, files by their end."""
     return [site for site in sites if not any(_allows(entry, site) for entry in allow)]
 
 
-def described(site: Json) -> str:
+def described(site: PredictedSite) -> str:
     """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
     if is_batch_copy(site):
         place = BATCH_COPY
-    elif site.get("file") is None:
-        place = f"no line of the program, label '{site['label']}'" if site.get("label") else "no line of the program"
+    elif site.file is None:
+        place = f"no line of the program, label '{site.label}'" if site.label else "no line of the program"
     else:
-        place = f"{site['file']}:{site['line']}"
-    function = f" in {site['function']}" if site.get("function") else ""
-    code = f", `{site['code']}`" if site.get("code") else ""
-    phase = " in backward" if site.get("phase") == "backward" else ""
-    count = site.get("count_per_step", site.get("count"))
-    return f"{place}{function}{code}: {count:g} {str(site.get('kind')).replace('_', ' ')}{phase}"
+        place = f"{site.file}:{site.line}"
+    function = f" in {site.function}" if site.function else ""
+    code = f", `{site.code}`" if site.code else ""
+    phase = " in backward" if site.phase == "backward" else ""
+    return f"{place}{function}{code}: {site.count_per_step or 0:g} {str(site.kind).replace('_', ' ')}{phase}"
 
 
-def _allows(entry: str, site: Json) -> bool:
-    if site.get("file") is None:
+def _allows(entry: str, site: PredictedSite) -> bool:
+    if site.file is None:
         return False
     match = _LINE.fullmatch(entry)
     if match is not None:
-        return site["line"] == int(match["line"]) and _is_end(match["file"], site["file"])
+        return site.line == int(match["line"]) and _is_end(match["file"], site.file)
     if "/" in entry or entry.endswith(".py"):
-        return _is_end(entry, site["file"])
-    function = site.get("function") or ""
+        return _is_end(entry, site.file)
+    function = site.function or ""
     return entry in (function, function.rpartition(".")[2])
 
 
@@ -144,65 +144,84 @@ def _is_end(name: str, file: str) -> bool:
     return parts[-len(wanted) :] == wanted
 
 
-def _gate(study: str, variant: str, key: str, limits: Json) -> dict[str, Any]:
-    return {"study": study, "variant": variant, "key": key, "limits": dict(limits)}
+@dataclass(frozen=True)
+class _Gate:
+    """One figure of one variant, and its limits as workflow.yaml gives them."""
+
+    study: str
+    variant: str
+    key: str
+    limits: Limits
+
+    def outcome(
+        self, outcome: Literal["held", "broken", "skipped"], text: str = "", *, value: object = None
+    ) -> GateOutcome:
+        """How the gate was judged."""
+        return GateOutcome(
+            study=self.study,
+            variant=self.variant,
+            key=self.key,
+            limits=dict(self.limits),
+            value=value,
+            outcome=outcome,
+            text=text,
+        )
 
 
-def _skipped(gate: dict[str, Any], reason: str) -> dict[str, Any]:
-    return {**gate, "value": None, "outcome": "skipped", "text": reason}
-
-
-def _outcome(comparison: Json, entry: Json, key: str, limits: Json, baselines: Baselines) -> dict[str, Any]:
-    gate = _gate(comparison["study"], entry["name"], key, limits)
-    if limits.get("scale", comparison["scale"]) != comparison["scale"]:
-        return _skipped(gate, f"for scale {limits['scale']} alone")
+def _judge(gate: _Gate, comparison: Comparison, variant: VariantResult, baselines: Baselines) -> GateOutcome:
+    key, limits = gate.key, gate.limits
+    if limits.get("scale", comparison.scale) != comparison.scale:
+        return gate.outcome("skipped", f"for scale {limits['scale']} alone")
     name = limits.get("baseline")
     if name in baselines.elsewhere:
-        return _skipped(gate, baselines.elsewhere[str(name)])
-    shown = f"{gate['study']}/{gate['variant']} {key}"
+        return gate.outcome("skipped", baselines.elsewhere[str(name)])
+    shown = f"{gate.study}/{gate.variant} {key}"
     if key == PER_STEP:
-        key = _count_of_syncs(entry)
+        key = _PREDICTED if variant.syncs.measured_per_step is None else _MEASURED
         shown += f" ({key.removeprefix('syncs.').removesuffix('_per_step')})"
     try:
-        value, offenders = _value(entry, key, limits)
-        stored = baselines.documents.get(str(name), {}).get("studies", {}).get(comparison["study"], {})
-        before = _lookup(stored.get("variants", {}).get(entry["name"], {}), key) if "at_most_ratio" in limits else None
+        value, offenders = _value(variant, key, limits)
+        stored = _stored(baselines, gate, key) if "at_most_ratio" in limits else None
     except ConfigError as error:
-        text = f"{shown} cannot be judged: {error.what}" + (f", expected {error.expected}" if error.expected else "")
-        return {**gate, "value": None, "outcome": "broken", "text": text}
+        expected = f", expected {error.expected}" if error.expected else ""
+        return gate.outcome("broken", f"{shown} cannot be judged: {error.what}{expected}")
     problems = _problems(value, limits)
     if name in baselines.problems:
         problems.append(baselines.problems[str(name)])
     elif "at_most_ratio" in limits:
-        problems += _ratio_problems(value, before, limits)
+        problems += _ratio_problems(value, stored, limits)
+    if not problems:
+        return gate.outcome("held", value=value)
     text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
     text += f"{'not measured' if value is None else _shown(value)}, {' and '.join(problems)}"
     if value and offenders:
         text += f": {'; '.join(map(described, offenders))}"
-    return {**gate, "value": value, "outcome": "broken" if problems else "held", "text": text if problems else ""}
+    return gate.outcome("broken", text, value=value)
 
 
-def _value(entry: Json, key: str, limits: Json) -> tuple[Any, list[Json]]:
+def _stored(baselines: Baselines, gate: _Gate, key: str) -> Any:
+    """The same figure of the baseline that the gate names; None where that does not have it."""
+    document = baselines.documents.get(str(gate.limits.get("baseline")))
+    study = None if document is None else document.studies.get(gate.study)
+    variant = None if study is None else study.variants.get(gate.variant)
+    return None if variant is None else _lookup(variant, key)
+
+
+def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[PredictedSite]]:
     """A variant's figure, and for a count of syncs the sites that it is made of; allowed ones count for nothing."""
-    value = _lookup(entry, key)
-    if key not in _SITES:
+    value = _lookup(variant, key)
+    if key not in (_MEASURED, _PREDICTED):
         if "allow" in limits:
             raise ConfigError(f"'allow' is for counts of syncs, not for '{key}'")
         return value, []
-    sites = entry.get(_SITES[key]) or []
+    sites = variant.sync_sites if key == _MEASURED else variant.predicted_sites
     offenders = over_budget(sites, limits.get("allow", ()))
-    if value is not None:
-        value = max(value - sum(site["count_per_step"] for site in sites if site not in offenders), 0)
+    if value is not None and len(offenders) < len(sites):
+        value = max(value - sum(site.count_per_step or 0 for site in sites if site not in offenders), 0)
     return value, offenders
 
 
-def _count_of_syncs(entry: Json) -> str:
-    """The key of the count to hold a budget against: measured where a GPU measured it, else predicted."""
-    measured, predicted = _SITES
-    return predicted if _lookup(entry, measured) is None else measured
-
-
-def _problems(value: Any, limits: Json) -> list[str]:
+def _problems(value: Any, limits: Limits) -> list[str]:
     problems = []
     if "equals" in limits and value != limits["equals"]:
         problems.append(f"expected {limits['equals']}")
@@ -214,7 +233,7 @@ def _problems(value: Any, limits: Json) -> list[str]:
     return problems
 
 
-def _ratio_problems(value: Any, before: Any, limits: Json) -> list[str]:
+def _ratio_problems(value: Any, before: Any, limits: Limits) -> list[str]:
     """What is wrong with a figure against the stored one."""
     name, most = limits["baseline"], limits["at_most_ratio"]
     if not _is_number(before) or before <= 0:
@@ -235,8 +254,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
-def _lookup(entry: Json, key: str) -> Any:
-    node: Any = entry
+def _lookup(document: Document, key: str) -> Any:
+    """The value at a dotted key, as JSON has it."""
+    node: Any = msgspec.to_builtins(document)
     for part in key.split("."):
         if not isinstance(node, Mapping) or not node:
             return None  # the whole group was not measured

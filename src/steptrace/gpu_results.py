@@ -4,11 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from steptrace.documents.base import read
+from steptrace.documents.comparison import Comparison, Environment, VariantResult
 from steptrace.errors import RecordError
 from steptrace.files import read_json
 from steptrace.report import format as fmt
 
-Json = Mapping[str, Any]
+#: What a benchmark wrote.
+Bench = Mapping[str, Any]
 
 _HEAD: Final = """# Results on GPUs
 
@@ -16,6 +21,7 @@ Made by `make gpu-results` of the folders of `reports/reference`, which `make gp
 typed by hand. Steps are unprofiled unless a column says otherwise; a gain is the baseline's step over the variant's.
 Intervals are of 95 % over runs. `docs/metrics.md` and the pages in those folders say what the figures mean.
 """
+_AGAIN: Final = "collect it again: make gpu-evidence"
 #: study -> variant -> what -> milliseconds there. Masked loss: August 2023, A10G, PyTorch 2.0, profiled steps as the
 #: host sees them. GIoU: August 2024, L4, PyTorch 2.4, sections with a synchronisation after each.
 ARTICLES: Final[dict[str, dict[str, dict[str, float]]]] = {
@@ -41,28 +47,29 @@ def render(folders: Sequence[Path]) -> str:
 def _machine(folder: Path) -> Iterator[str]:
     if not (folder / "environment.json").is_file():
         raise RecordError("no collected results", where=folder, expected="a folder with environment.json")
-    where = read_json(folder / "environment.json")
-    studies = {file.parent.name: read_json(file) for file in sorted(folder.glob("*/comparison.json"))}
+    where = read(folder / "environment.json", Environment, next_step=_AGAIN)
+    studies = {f.parent.name: read(f, Comparison, next_step=_AGAIN) for f in sorted(folder.glob("*/comparison.json"))}
     bench = {file.stem: read_json(file) for file in sorted((folder / "bench").glob("*.json"))}
-    yield f"## {where.get('gpu') or where.get('cpu')}\n"
-    if not where.get("gpu") or "stand-in" in where["gpu"]:
+    yield f"## {where.gpu or where.cpu}\n"
+    if not where.gpu or "stand-in" in where.gpu:
         yield "> **Not a GPU's results**, but of a rehearsal without one, which only shows that the tables are made.\n"
     facts = ("torch", "cuda", "driver", "python", "cpu", "git_commit")
-    yield ", ".join(f"{name} {where[name]}" for name in facts if where.get(name) is not None) + ".\n"
+    known = msgspec.to_builtins(where)
+    yield ", ".join(f"{name} {known[name]}" for name in facts if known[name] is not None) + ".\n"
     yield (folder / "left_out.txt").read_text(encoding="utf-8") if (folder / "left_out.txt").is_file() else ""
     yield "### Beside the articles\n\n" + _table("study variant what article here", _beside_articles(studies))
     for name, study in studies.items():
-        part = study.get("partial")
-        note = f"Partial: {part['runs']} of {part['planned']} runs.\n\n" if part else ""
-        yield f"### Study {name}\n\n{note}" + _table(_STUDY_HEAD, map(_variant, study["variants"]))
+        part = study.partial
+        note = f"Partial: {part.runs} of {part.planned} runs.\n\n" if part else ""
+        yield f"### Study {name}\n\n{note}" + _table(_STUDY_HEAD, map(_variant, study.variants))
     yield "### Where predicted and traced syncs differ\n\n" + _table(
         "study variant place predicted warned traced why",
         [
-            [name, v["name"], f"{p['file']}:{p['line']}", *(p[k] for k in ("predicted", "warned", "traced")), p["why"]]
+            [name, v.name, f"{p.file}:{p.line}", *map(_count, (p.predicted, p.warned, p.traced)), p.why]
             for name, study in studies.items()
-            for v in study["variants"]
-            for p in v.get("sync_agreement") or ()
-            if p["why"]
+            for v in study.variants
+            for p in v.sync_agreement
+            if p.why
         ],
     )
     loss = [row for name, b in bench.items() if name.startswith("giou") for row in _loss_rows(b)]
@@ -83,38 +90,36 @@ _LOSS_HEAD: Final = (
 )
 
 
-def _variant(v: Json) -> list[object]:
-    step, ratio, syncs, whatif, found = (v.get(k) or {} for k in ("step_ms", "ratio", "syncs", "whatif", "equivalence"))
-    interval = ratio.get("low"), ratio.get("high")
+def _variant(v: VariantResult) -> list[object]:
+    step, ratio, whatif, found = v.step_ms, v.ratio, v.whatif, v.equivalence
+    interval = (None, None) if ratio is None else (ratio.low, ratio.high)
+    error = None if whatif is None else whatif.error
     return [
-        *(v["name"], fmt.step_time(step.get("median"), step.get("low"), step.get("high"))[0]),
-        f"{fmt.ratio(ratio.get('value'), *interval)} ({fmt.ratio_interval(*interval)})",
-        ratio.get("verdict"),
-        *(syncs.get(f"{count}_per_step") for count in ("predicted", "warned", "measured")),
-        *(fmt.percent(v.get("gpu_busy_pct")), fmt.percent(v.get("nvml_util_pct")), fmt.duration_ms(_profiled(v))),
-        fmt.duration_ms(whatif.get("predicted_ms")),
-        fmt.share(whatif["error"]) if whatif.get("error") is not None else whatif.get("reason"),
-        *(
-            fmt.size_bytes(v.get("peak_allocated_bytes")),
-            fmt.duration_ms(_section(v, "calc loss")),
-            found.get("status"),
-        ),
-        *map(fmt.relative_error, (found.get("loss_rel_err"), found.get("gradient_rel_err"))),
-        fmt.relative_error((found.get("tolerance") or {}).get("gradient")),
+        v.name,
+        fmt.step_time(*((None, None, None) if step is None else (step.median, step.low, step.high)))[0],
+        f"{fmt.ratio(None if ratio is None else ratio.value, *interval)} ({fmt.ratio_interval(*interval)})",
+        None if ratio is None else ratio.verdict,
+        *map(_count, (v.syncs.predicted_per_step, v.syncs.warned_per_step, v.syncs.measured_per_step)),
+        *(fmt.percent(v.gpu_busy_pct), fmt.percent(v.nvml_util_pct), fmt.duration_ms(_profiled(v))),
+        fmt.duration_ms(None if whatif is None else whatif.predicted_ms),
+        fmt.share(error) if error is not None else None if whatif is None else whatif.reason,
+        *(fmt.size_bytes(v.peak_allocated_bytes), fmt.duration_ms(_section(v, "calc loss")), found.status),
+        *map(fmt.relative_error, (found.loss_rel_err, found.gradient_rel_err)),
+        fmt.relative_error(None if found.tolerance is None else found.tolerance.gradient),
     ]
 
 
-def _beside_articles(studies: Mapping[str, Json]) -> Iterator[list[object]]:
+def _beside_articles(studies: Mapping[str, Comparison]) -> Iterator[list[object]]:
     for study, variants in ARTICLES.items():
-        here = {v["name"]: v for v in studies.get(study, {}).get("variants", ())}
+        here = {v.name: v for v in studies[study].variants} if study in studies else {}
         for name, figures in variants.items():
             for what, there in figures.items() if name in here else ():
                 v = here[name]
-                own = {"step": (v.get("step_ms") or {}).get("median"), "step, profiled": _profiled(v)}
+                own = {"step": None if v.step_ms is None else v.step_ms.median, "step, profiled": _profiled(v)}
                 yield [study, name, what, fmt.duration_ms(there), fmt.duration_ms(own.get(what, _section(v, what)))]
 
 
-def _loss_rows(bench: Json) -> Iterator[list[object]]:
+def _loss_rows(bench: Bench) -> Iterator[list[object]]:
     copy = bench.get("copy_gb_s")
     for row in bench["rows"]:
         same = {
@@ -137,13 +142,17 @@ def _loss_rows(bench: Json) -> Iterator[list[object]]:
         ]
 
 
-def _profiled(v: Json) -> float | None:
-    median, ratio = (v.get("step_ms") or {}).get("median"), v.get("profiled_over_unprofiled")
-    return None if median is None or ratio is None else float(median) * float(ratio)
+def _profiled(v: VariantResult) -> float | None:
+    ratio = v.profiled_over_unprofiled
+    return None if v.step_ms is None or ratio is None else v.step_ms.median * ratio
 
 
-def _section(v: Json, name: str) -> float | None:
-    return (v.get("synchronised_sections_ms") or {}).get(name)
+def _section(v: VariantResult, name: str) -> float | None:
+    return (v.synchronised_sections_ms or {}).get(name)
+
+
+def _count(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}"
 
 
 def _table(head: str, rows: Iterable[Sequence[object]]) -> str:

@@ -24,7 +24,6 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import fdtrc, stdtr, stdtrit
 
 CONFIDENCE: Final = 0.95
 #: The interval's name and reason, in one sentence, for comparison.json and the report.
@@ -181,7 +180,7 @@ def difference(baseline: Sequence[float], variant: Sequence[float]) -> Estimate:
     variances = np.array([values.var(ddof=1) for values in sides])
     counts = np.array([len(values) for values in sides])
     df = _welch_df(1 / counts, variances, counts - 1)
-    half = float(stdtrit(df, (1 + CONFIDENCE) / 2)) * float((variances / counts).sum()) ** 0.5
+    half = _t_quantile(df) * float((variances / counts).sum()) ** 0.5
     return Estimate(centre, centre - half, centre + half)
 
 
@@ -279,7 +278,7 @@ def _rounds_differ(table: _Floats) -> bool:
     within = _residual_mean_square(table)
     if within == 0:
         return between > 0
-    return bool(fdtrc(rounds - 1, _residual_df(table), between / within) < _ROUNDS_P)
+    return _f_tail(rounds - 1, _residual_df(table), between / within) < _ROUNDS_P
 
 
 def _paired(baseline: _Floats, candidate: _Floats, table: _Floats) -> Ratio:
@@ -325,7 +324,7 @@ def _alike(variances: _Floats, dfs: npt.NDArray[np.int64]) -> npt.NDArray[np.boo
         if pooled == 0 and variances[noisiest] == 0:
             break
         ratio = float(variances[noisiest]) / pooled if pooled else np.inf
-        if fdtrc(dfs[noisiest], dfs[rest].sum(), ratio) >= _NOISIER_P:
+        if _f_tail(int(dfs[noisiest]), int(dfs[rest].sum()), ratio) >= _NOISIER_P:
             break
         kept = rest
     return kept
@@ -341,7 +340,7 @@ def _welch_df(shares: _Floats, variances: _Floats, dfs: npt.NDArray[np.int64]) -
 
 def _interval(centre: float, variance: float, df: float) -> tuple[float, float]:
     """The t interval of a mean log, taken back from logs."""
-    half = float(stdtrit(df, (1 + CONFIDENCE) / 2)) * variance**0.5
+    half = _t_quantile(df) * variance**0.5
     return float(np.exp(centre - half)), float(np.exp(centre + half))
 
 
@@ -349,4 +348,23 @@ def _p_value(centre: float, variance: float, df: float) -> float:
     """Two-sided p-value of a mean log against 0."""
     if variance == 0:
         return float(centre == 0)
+    from scipy.special import stdtr
+
     return 2 * float(stdtr(df, -abs(centre) / variance**0.5))
+
+
+# SciPy takes a fifth of a second to import, which who reads one trace need not wait for.
+
+
+def _t_quantile(df: float) -> float:
+    """Half the width of a two-sided t interval at `CONFIDENCE`, in standard errors."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, (1 + CONFIDENCE) / 2))
+
+
+def _f_tail(df_above: int, df_below: int, ratio: float) -> float:
+    """How often chance makes a ratio of two equal variances at least this large."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(df_above, df_below, ratio))

@@ -15,6 +15,9 @@ from typing import Any, Final, Protocol
 
 from steptrace.config.digest import versions
 from steptrace.config.plan import Plan
+from steptrace.documents.base import read
+from steptrace.documents.verdict import Verdict
+from steptrace.errors import RecordError
 from steptrace.standing import comparisons_with_pages
 from steptrace.verdict import ending
 
@@ -199,7 +202,6 @@ def broken_gates(started: float) -> str | None:
     try:
         if (RESULTS / "enforce.log").stat().st_mtime < started:
             return None
-        verdict = json.loads(VERDICT.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return ending(read(VERDICT, Verdict), Path.cwd())
+    except (OSError, RecordError):
         return None
-    return ending(verdict, Path.cwd())

@@ -6,21 +6,17 @@ from typing import Any
 
 import pytest
 
+from documents import fill
 from steptrace.cli import main
+from steptrace.documents import base
+from steptrace.documents.comparison import Comparison
 
 
 def write(folder: Path, median: float | None, *, study: str = "s", **environment: Any) -> None:
     facts = {"cpu": "Epyc", "cpu_count": 8, "gpu": None, "gpu_count": 0, "torch": "2.13.0", **environment}
-    step = None if median is None else {"median": median}
-    comparison = {
-        "study": study,
-        "scale": "cpu",
-        "environment": facts,
-        "variants": [{"name": "a", "digest": "d", "step_ms": step}, {"name": "b", "digest": "e", "step_ms": None}],
-    }
-    path = folder / "results" / study / "comparison.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(comparison))
+    variants = [{"name": "a", "step_ms": None if median is None else {"median": median}}, {"name": "b"}]
+    part = {"study": study, "scale": "cpu", "environment": facts, "variants": variants}
+    base.write(folder / "results" / study / "comparison.json", fill(Comparison, part))
 
 
 @pytest.fixture
@@ -88,6 +84,14 @@ def test_what_a_person_can_get_wrong(
 ) -> None:
     assert main(["baseline", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_comparison_of_another_version_is_refused(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (stored / "results" / "s" / "comparison.json").write_text('{"study": "s", "variants": []}')
+    assert main(["baseline", "save", "later"]) == 2
+    captured = capsys.readouterr().err
+    assert "results/s/comparison.json: file does not hold a Comparison" in captured
+    assert "next: make it again: run the study" in captured
 
 
 def test_a_baseline_of_other_studies_is_no_comparison(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:

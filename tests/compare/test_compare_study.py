@@ -324,3 +324,12 @@ def test_equivalence_in_all_its_outcomes(folder: Any, status_of: Callable[..., A
     assert (found["broken"]["status"], found["broken"]["failure"]["error"]) == ("failed", "boom")
     assert found["odd"]["status"] == "failed"
     assert found["lost"]["status"] == "not measured"
+
+
+def test_a_repeat_that_was_asked_for_step_times_alone_lacks_no_trace(folder: Any, trace_of: Callable[..., Any]) -> None:
+    folder.make_study([{"name": "base"}], repeats=2)
+    folder.add_run("base", 0, [10.0] * 20, summary=trace_of(), config={"profile": {"repeats": 1}})
+    folder.add_run("base", 1, [10.0] * 20, config={"profile": {"repeats": 1}})
+    (base,) = compare(folder.path)["variants"]
+    assert not any("not analysed" in warning for warning in base["noise"]["warnings"])
+    assert base["operators_per_step"] == 100

@@ -10,6 +10,8 @@ from documents import compare
 from simulated import Program, simulate, time_of, without
 from steptrace import gates
 from steptrace.analysis import summarize, write_tables
+from steptrace.documents.base import convert
+from steptrace.documents.comparison import Comparison
 from steptrace.errors import ConfigError
 from steptrace.findings import find
 
@@ -57,7 +59,8 @@ def test_every_site_has_its_price(variants: dict[str, Any]) -> None:
 
 
 def test_the_finding_is_of_both_waits_together(variants: dict[str, Any]) -> None:
-    found = [f for f in find(variants["comparison"]) if f.variant == "base" and f.rule.startswith("sync")]
+    comparison = convert(variants["comparison"], Comparison)
+    found = [f for f in find(comparison) if f.variant == "base" and f.rule.startswith("sync")]
     assert [f.rule for f in found] == ["syncs_together"]
     assert found[0].cost_ns_per_step is not None
     assert found[0].cost_ns_per_step >= variants["base"]["sync_prices"]["all_saved_ns_per_step"]

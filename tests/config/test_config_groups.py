@@ -65,6 +65,7 @@ def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
         "record_shapes": True,
         "profile_memory": True,
         "with_stack": True,
+        "repeats": 1,
     }
 
 

@@ -20,7 +20,8 @@ variants:
 
 
 def test_study_json_and_snapshots(plan_of, copy):
-    study = plan_of(STUDY, repeats=2).studies["tiny"]
+    text = STUDY + "overrides: [precision.tolerance.loss=1e-5]\n"
+    study = plan_of(text, repeats=2).studies["tiny"]
     document = json.loads((copy / "results/tiny/study.json").read_text())
     assert {key: document[key] for key in ("name", "baseline", "scale", "repeats")} == {
         "name": "tiny",

@@ -37,13 +37,13 @@ FIRES = {
 
 @pytest.mark.parametrize("name", FIRES)
 def test_findings_of_a_real_trace(name: str) -> None:
-    (entry,) = summarize([TRACES / f"{name}.json.gz"])[0]["traces"]
+    (entry,) = summarize([TRACES / f"{name}.json.gz"])[0].traces
     assert [finding.rule for finding in find_in_trace(entry)] == FIRES[name]
 
 
 def test_findings_of_two_real_ranks() -> None:
     summary, _ = summarize([TRACES / f"two_ranks_{rank}.json.gz" for rank in (0, 1)])
-    for entry in summary["traces"]:
+    for entry in summary.traces:
         found = [finding.rule for finding in find_in_trace(entry)]
         assert found == ["host_bound", "exposed_communication", "too_few_steps"]
     (straggler,) = find_in_ranks(summary)

@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 
 from builders import TraceBuilder
+from documents import fill
 from steptrace.analysis import summarize
-from steptrace.findings import RANK_RULES, TRACE_RULES, find_in_trace
-from steptrace.findings.model import Finding
+from steptrace.documents.summary import TraceSummary
+from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace
 
 US, MS = 1_000, 1_000_000
 SGEMM = "volta_sgemm_128x64_nn"
 TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel_cutlass"
 
 
-def entry_of(builder: TraceBuilder, folder: Path) -> dict[str, Any]:
-    entry: dict[str, Any] = summarize([builder.write(folder / "made.json")])[0]["traces"][0]
-    return entry
+def entry_of(builder: TraceBuilder, folder: Path) -> TraceSummary:
+    return summarize([builder.write(folder / "made.json")])[0].traces[0]
 
 
-def found(entry: dict[str, Any], rule: str) -> list[Finding]:
+def found(entry: TraceSummary, rule: str) -> list[Finding]:
     return [finding for finding in find_in_trace(entry) if finding.rule == rule]
 
 
@@ -102,16 +102,17 @@ def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None
 
 def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing(tmp_path: Path) -> None:
     entry = entry_of(waiting("cudaFree", 530 * US, steps=False), tmp_path)
-    assert (entry["host_gaps"]["gap_ns"], entry["host_gaps"]["long_call_ns"]) == (2 * 560 * US, 0)
+    assert entry.host_gaps is not None
+    assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
     (finding,) = found(entry, "host_bound")
     assert "something else than launching" in finding.claim
     assert any("before the first GPU work: 0.53 ms in cudaFree" in line for line in finding.evidence)
 
 
-def test_no_gpu_no_gaps(tmp_path: Path) -> None:
+def test_trace_without_a_gpu_has_no_host_gaps(tmp_path: Path) -> None:
     builder = TraceBuilder()
     builder.op("aten::add", 0, US)
-    assert entry_of(builder, tmp_path)["host_gaps"] is None
+    assert entry_of(builder, tmp_path).host_gaps is None
 
 
 def busy(steps: int = 3) -> TraceBuilder:
@@ -134,7 +135,7 @@ def test_each_defect_of_a_trace_has_its_own_advice(tmp_path: Path) -> None:
     assert "before it stops" in finding.advice
 
 
-def test_an_empty_last_step_is_called_so(tmp_path: Path) -> None:
+def test_empty_last_step_is_named_in_the_claim(tmp_path: Path) -> None:
     builder = busy()
     builder.step(3, 3 * MS, 40 * US)
     (finding,) = found(entry_of(builder, tmp_path), "poor_trace")
@@ -150,20 +151,19 @@ def test_places_that_cost_together_are_named_with_one_figure() -> None:
         for n in (10, 20, 30, 40)
     ]  # fmt: skip
     parts = {"compute": 30 * MS, "exposed_memory": 0, "exposed_comm": 0, "idle_sync": 0}
-    (finding,) = find_in_trace(
-        {
-            "syncs": {"sites": sites},
-            "whatif": {"all_saved_ns": 6 * MS, "all_ceiling_ns": 9 * MS},
-            "step_parts": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
-            "critical_path": {"classes": [{"class": "sync", "saved_ns": MS}]},
-        }
-    )
+    entry = {
+        "syncs": {"sites": sites},
+        "whatif": {"all_saved_ns": 6 * MS, "all_ceiling_ns": 9 * MS},
+        "step_parts": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
+        "critical_path": {"classes": [{"class": "sync", "saved_ns": MS}]},
+    }
+    (finding,) = find_in_trace(fill(TraceSummary, entry))
     assert (finding.rule, finding.cost_ns_per_step) == ("syncs_together", MS)
     assert finding.claim.endswith("moves to the next: a.py:40; a.py:30; a.py:20; …")
     assert " ms" not in finding.claim
 
 
-def test_rules_on_traces_speak_of_any_program() -> None:
+def test_rules_on_traces_do_not_mention_studies_or_their_configuration() -> None:
     for rule in (*TRACE_RULES, *RANK_RULES):
         for words in (
             "variant",

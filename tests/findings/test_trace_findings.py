@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
+from documents import fill, plain
 from steptrace.analysis import summarize
 from steptrace.analysis.communication.passes import FORWARD
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
 from steptrace.findings.document import rules_page
 
@@ -212,12 +215,12 @@ CASES: dict[str, Step] = {
 }
 
 
-def entry_of(builder: TraceBuilder, folder: Path) -> dict[str, Any]:
+def entry_of(builder: TraceBuilder, folder: Path) -> TraceSummary:
     """The entry in summary.json of a trace, written and read as any other."""
-    return summarize([builder.write(folder / "made.json")])[0]["traces"][0]
+    return summarize([builder.write(folder / "made.json")])[0].traces[0]
 
 
-def fired(entry: dict[str, Any]) -> list[str]:
+def fired(entry: TraceSummary) -> list[str]:
     return [finding.rule for finding in find_in_trace(entry)]
 
 
@@ -264,12 +267,12 @@ def test_little_free_memory_is_not_called_fragmented() -> None:
     assert fired(whole_entry(memory=[{**device, "fragmentation": 0.9}])) == []
 
 
-def whole_entry(**changes: Any) -> dict[str, Any]:
+def whole_entry(**changes: Any) -> TraceSummary:
     parts = {"kind": "host", "steps": 3, "window_ns": 3 * MS, "parts_ns": {}}
-    return {"device": None, "quality": {"steps": 3, "checks": []}, "step_parts": parts} | changes
+    return fill(TraceSummary, {"quality": {"steps": 3}, "step_parts": parts} | changes)
 
 
-def two_ranks(folder: Path, late: int) -> dict[str, Any]:
+def two_ranks(folder: Path, late: int) -> Summary:
     """Two ranks of three steps; rank 1 comes to every second of two all-reduces of a step late."""
     for rank in (0, 1):
         builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2, "backend": "nccl"})
@@ -292,12 +295,12 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
     assert "rank 1" in finding.claim
     assert find_in_ranks(even) == []
     filled = with_trace_findings(late)
-    assert [item["rule"] for item in filled["ranks"]["findings"]] == ["straggler"]
-    assert all("findings" in entry for entry in filled["traces"])
+    assert filled.ranks is not None
+    assert [item.rule for item in filled.ranks.findings] == ["straggler"]
 
 
 def test_a_cost_is_a_share_of_the_step(tmp_path: Path) -> None:
-    entry = entry_of(made(copies_alone, faulty=True), tmp_path) | {"critical_path": None}
+    entry = replace(entry_of(made(copies_alone, faulty=True), tmp_path), critical_path=None)
     (finding,) = find_in_trace(entry)
     assert finding.cost_ns_per_step == 100 * US
     assert finding.cost_share == pytest.approx(0.1, rel=0.01)
@@ -307,7 +310,7 @@ def test_a_trace_without_steps_is_looked_at_as_a_whole(tmp_path: Path) -> None:
     builder = TraceBuilder()
     for k in range(3):
         copies_alone(builder, k * MS, True)
-    entry = entry_of(builder, tmp_path) | {"critical_path": None}
+    entry = replace(entry_of(builder, tmp_path), critical_path=None)
     found = {finding.rule: finding for finding in find_in_trace(entry)}
     assert set(found) == {"copy_bound", "too_few_steps"}
     assert found["copy_bound"].cost_ns_per_step is None
@@ -323,9 +326,7 @@ def test_what_was_not_measured_fires_nothing(tmp_path: Path) -> None:
     entry = entry_of(builder, tmp_path)
     assert fired(entry) == []
     kept = ("path", "quality", "step_parts", "window_ns", "device")
-    emptied = {key: value if key in kept else None for key, value in entry.items()}
-    assert fired(emptied) == []
-    assert fired({key: entry[key] for key in kept}) == []
+    assert fired(fill(TraceSummary, {key: value for key, value in plain(entry).items() if key in kept})) == []
 
 
 def test_gloo_on_a_host_counts_as_communication(tmp_path: Path) -> None:
@@ -340,10 +341,11 @@ def test_gloo_on_a_host_counts_as_communication(tmp_path: Path) -> None:
     assert (finding.rule, finding.cost_ns_per_step) == ("missing_overlap", 200 * US)
     builder.events = [event for event in builder.events if event["cat"] != "cpu_op"]
     entry = entry_of(builder, tmp_path)  # now nothing says what was computed meanwhile
-    assert entry["all_reduce"]["measured_ns"] == 600 * US
-    assert entry["all_reduce"]["exposed_ns"] is None
-    assert entry["collectives"]["by_name"][0]["exposed_ns"] is None
-    assert entry["collectives"]["by_step"][0]["exposed_ns"] is None
+    assert entry.all_reduce is not None
+    assert (entry.all_reduce.measured_ns, entry.all_reduce.exposed_ns) == (600 * US, None)
+    assert entry.collectives is not None
+    assert entry.collectives.by_name[0].exposed_ns is None
+    assert entry.collectives.by_step[0].exposed_ns is None
     assert fired(entry) == []
 
 

@@ -1,7 +1,6 @@
 """Made comparisons as compare.py writes them, with the runs' steps.parquet beside them."""
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import TraceBuilder, training_step
+from documents import fill
 from steptrace.analysis import summarize
+from steptrace.documents.base import write
+from steptrace.documents.comparison import Comparison
 from steptrace.report import trace_page
 from steptrace.report.notebook import render_index, render_study
 
@@ -78,8 +80,6 @@ def site(line: int, function: str, op: str, label: str, code: str, **more: objec
         "phase": "loss",
         "code": code,
         "count_per_step": 1,
-        "blocked_ns_per_step": None,
-        "exposed_idle_ns_per_step": None,
     }
     return {**base, **more}
 
@@ -225,8 +225,7 @@ class StudyBuilder:
     def write(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "comparison.json"
-        path.write_text(json.dumps(self.comparison))
-        return path
+        return write(path, fill(Comparison, self.comparison))
 
 
 def ratio(value: float, low: float | None, high: float | None, verdict: str | None) -> Json:
@@ -310,7 +309,7 @@ def gpu_study(results: Path) -> Path:
             SITES, [91.4e6, 2.1e6, 1.2e6, 0.4e6, 0.2e6], [310_000, 120_000, 45_000, 12_000, 0], strict=True
         )
     ]
-    shared: Json = {"nvml_util_pct": 98.6, "sm_weighted_pct": 71.2, "kernels_per_step": 181, "steps": 300}
+    shared: Json = {"nvml_util_pct": 98.6, "sm_weighted_pct": 71.2, "kernels_per_step": 181}
     parts = {"compute": 96.1, "exposed_comm": 0.0, "exposed_memory": 1.9, "idle": 12.4}
     build.add(
         "boolean_mask",
@@ -358,13 +357,13 @@ def gpu_study(results: Path) -> Path:
             "rule": "host_sync", "severity": "high",
             "claim": "The host waits 91.4 ms of every step at `torch.nonzero`, while 0.31 ms of GPU idle is exposed.",
             "cost_ns_per_step": 310_000, "source": {"file": CODE, "line": 48},
-            "evidence": [{"count_per_step": 1, "blocked": "91.4 ms"}, "steps 3 to 5, correlation 8812"],
+            "evidence": ["count per step: 1, blocked: 91.4 ms", "steps 3 to 5, correlation 8812"],
             "advice": "Replace the data-dependent shape by `torch.where`.",
             "counter_check": "If the wait only moves to the next sync, the step time stays.", "variant": "boolean_mask",
         },
         {
             "rule": "launch_bound", "severity": "warning", "claim": "11 % of the step the GPU waits for launches.",
-            "cost_ns_per_step": 12_100_000, "source": None, "evidence": [], "advice": None, "counter_check": None,
+            "cost_ns_per_step": 12_100_000, "source": None, "evidence": [], "advice": "", "counter_check": "",
             "variant": "where",
         },
     ]  # fmt: skip
@@ -378,7 +377,7 @@ def broken_study(results: Path) -> Path:
     hostile = "<script>alert('x')</script> ValueError: target & logits differ"
     build.fail("where", "failed", {"error": hostile, "log_tail": ["Traceback (most recent call last):", hostile]})
     build.fail(
-        "sort", "oom", {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": "step 3\nstep 4"}
+        "sort", "oom", {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": ["step 3", "step 4"]}
     )
     half = build.add("ignore_index", [10.5, 10.6, 10.4], ratio=ratio(1.18, 1.02, 1.36, "faster"))
     killed = {"status": "killed", "exit_code": None, "signal": 9, "error": None, "log_tail": []}
@@ -456,9 +455,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     summary.parent.mkdir(parents=True)
     builder = TraceBuilder()
     training_step(builder)
-    summary.write_text(json.dumps(summarize([builder.write(folder / "mine.json.gz")])[0]))
+    found, _ = summarize([builder.write(folder / "mine.json.gz")])
+    write(summary, found)
     made = {name: folder / f"{name}.html" for name in ("study", "index", "trace")}
     render_study(comparison, made["study"])
     render_index([comparison], made["index"], imported=[summary])
-    trace_page.write(json.loads(summary.read_text()), made["trace"])
+    trace_page.write(found, made["trace"])
     return made

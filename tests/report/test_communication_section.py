@@ -1,10 +1,10 @@
 """The section Communication of a study's page."""
 
-from dataclasses import replace
-
 import pytest
 
-from steptrace.files import write_json
+from documents import fill
+from steptrace.documents.base import write
+from steptrace.documents.comparison import CommunicationOfVariant, Comparison
 from steptrace.report.build import load_study
 from steptrace.report.communication import communication
 from steptrace.report.draw.communication import communication_bars
@@ -42,11 +42,8 @@ def section(tmp_path):
         variants = [
             {"name": name, "status": "ok", "step_ms": step, "communication": found} for name, found in entries.items()
         ]
-        path = write_json(
-            tmp_path / "comparison.json",
-            {"study": "s", "baseline": next(iter(entries)), "scale": "cpu", "variants": variants},
-        )
-        return communication(load_study(path))
+        made = fill(Comparison, {"study": "s", "baseline": next(iter(entries)), "scale": "cpu", "variants": variants})
+        return communication(load_study(write(tmp_path / "comparison.json", made)))
 
     return make
 
@@ -85,19 +82,13 @@ def test_nothing_measured_is_said_so_and_draws_nothing(section):
         ("measured_ms", "measured_over_expected", "exposed_ms", "overlap", "wait_ms", "bytes_per_step", "buckets")
     )
     found = entry(**nothing, all_reduces_per_step=None)
-    assert communication_bars({"ddp": found}) is None
+    assert communication_bars({"ddp": fill(CommunicationOfVariant, found)}) is None
     html = section(ddp=found)
     assert "not measured" in html
     assert "<svg" not in html
 
 
 def test_names_are_escaped():
-    drawn = communication_bars({"<b>": entry()})
+    drawn = communication_bars({"<b>": fill(CommunicationOfVariant, entry())})
     assert "<b>" not in drawn
     assert "&lt;b&gt;" in drawn
-
-
-def test_a_page_without_its_file_has_no_section(tmp_path, section):
-    section(ddp=entry())
-    study = load_study(tmp_path / "comparison.json")
-    assert communication(replace(study, path=tmp_path / "gone.json")) is None

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -8,13 +7,18 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
+from documents import fill
+from steptrace.documents.base import write
+from steptrace.documents.comparison import Comparison, SyncCounts, UnknownPlace
+from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
-from steptrace.report.build import load_steps, load_study
+from steptrace.report.build import load_steps, load_study, loss_sections, traced_parts
 from steptrace.report.headline import answer, headline, summary, syncs, tone
 from steptrace.report.html import index
 from steptrace.report.index_entries import load_imported, load_index
-from steptrace.report.sites import Unknown
+from steptrace.report.model import parts_kind
 
 MakeStudy = Callable[[str], Path]
 
@@ -22,18 +26,6 @@ MakeStudy = Callable[[str], Path]
 def rewrite(path: Path, **changes: object) -> Path:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     return path
-
-
-def test_absent_optional_keys_are_not_measured(tmp_path: Path) -> None:
-    path = tmp_path / "comparison.json"
-    path.write_text(
-        json.dumps({"study": "s", "baseline": "a", "scale": "cpu", "variants": [{"name": "a"}], "environment": None})
-    )
-    variant = load_study(path).variants[0]
-    assert variant.status == "not run"
-    assert variant.step is None
-    assert variant.gpu_busy_pct is None
-    assert variant.equivalence.status == "not measured"
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"study": "x"}'])
@@ -47,14 +39,15 @@ def test_a_wrong_comparison_is_one_clear_error(tmp_path: Path, text: str) -> Non
 
 
 def test_a_missing_comparison_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="does not exist") as caught:
+    with pytest.raises(RecordError, match="is missing") as caught:
         load_study(tmp_path / "comparison.json")
-    assert "snakemake" in str(caught.value)
+    assert "run the study" in str(caught.value)
 
 
 def test_steps_are_read_beside_the_comparison_wherever_it_lies(make_study: MakeStudy, tmp_path: Path) -> None:
     moved = shutil.copytree(make_study("cpu").parent, tmp_path / "elsewhere")
-    steps = load_steps(load_study(moved / "comparison.json"))
+    path = moved / "comparison.json"
+    steps = load_steps(load_study(path), path)
     assert len(steps) == 12
     assert {run.timed.size for run in steps} == {20}
     assert {run.warmup.size for run in steps} == {5}
@@ -64,8 +57,9 @@ def test_steps_that_the_comparison_left_out_count_as_warmup(make_study: MakeStud
     path = make_study("cpu")
     raw: dict[str, Any] = json.loads(path.read_text())
     raw["variants"][0]["runs"][0]["warmup_left_out"] = 3
-    before = load_steps(load_study(path))[0]
-    run = load_steps(load_study(rewrite(path, variants=raw["variants"])))[0]
+    before = load_steps(load_study(path), path)[0]
+    rewrite(path, variants=raw["variants"])
+    run = load_steps(load_study(path), path)[0]
     assert run.warmup.size == 8
     np.testing.assert_array_equal(run.timed, before.timed[3:])
 
@@ -73,14 +67,14 @@ def test_steps_that_the_comparison_left_out_count_as_warmup(make_study: MakeStud
 def test_runs_without_steps_are_passed_over(make_study: MakeStudy) -> None:
     path = make_study("cpu")
     (path.parent / "where" / "run1" / "steps.parquet").unlink()
-    assert len(load_steps(load_study(path))) == 11
+    assert len(load_steps(load_study(path), path)) == 11
 
 
 def test_a_broken_steps_file_is_one_clear_error(make_study: MakeStudy) -> None:
     path = make_study("cpu")
     (path.parent / "where" / "run1" / "steps.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(RecordError, match=r"where/run1/steps\.parquet"):
-        load_steps(load_study(path))
+        load_steps(load_study(path), path)
 
 
 def test_a_steps_file_without_a_column_is_one_clear_error(make_study: MakeStudy) -> None:
@@ -88,17 +82,18 @@ def test_a_steps_file_without_a_column_is_one_clear_error(make_study: MakeStudy)
     file = path.parent / "where" / "run1" / "steps.parquet"
     pq.write_table(pq.read_table(file).drop_columns(["step_ns"]), file)
     with pytest.raises(RecordError, match=r"step times cannot be read.*step_ns"):
-        load_steps(load_study(path))
+        load_steps(load_study(path), path)
 
 
 def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStudy) -> None:
     gpu, cpu = load_study(make_study("gpu")), load_study(make_study("cpu"))
-    assert [part.label for part in gpu.variants[0].step_parts] == ["compute", "exposed_comm", "exposed_memory", "idle"]
-    assert [part.label for part in cpu.variants[0].step_parts] == ["data", "forward", "loss", "backward", "optimizer"]
+    labels = [[part.label for part in traced_parts(s.variants[0], parts_kind(s))] for s in (gpu, cpu)]
+    assert labels[0] == ["compute", "exposed_comm", "exposed_memory", "idle"]
+    assert labels[1] == ["data", "forward", "loss", "backward", "optimizer"]
 
 
 def test_labels_of_pytorch_are_no_sections_of_the_loss(make_study: MakeStudy) -> None:
-    labels = [part.label for part in load_study(make_study("cpu")).variants[0].loss_sections]
+    labels = [part.label for part in loss_sections(load_study(make_study("cpu")).variants[0].sections_ms)]
     assert labels[:2] == ["create mask", "permute"]
     assert not [label for label in labels if label.startswith("Optimizer")]
     assert "copy data" not in labels
@@ -235,7 +230,7 @@ def test_the_headline_of_single_runs_names_all_or_the_ends(study_builder: Any, c
 def test_the_index_links_to_the_page_of_an_imported_trace(tmp_path: Path) -> None:
     summary = tmp_path / "results" / "traces" / "mine" / "summary.json"
     summary.parent.mkdir(parents=True)
-    summary.write_text(json.dumps({"traces": [{"gpu_busy_pct": 24.2, "syncs": {"per_step": 8.0}}]}))
+    write(summary, fill(Summary, {"traces": [{"gpu_busy_pct": 24.2, "syncs": {"per_step": 8.0}}]}))
     (entry,) = load_imported([summary], tmp_path / "reports")
     assert entry.href == "../results/traces/mine/report.html"
     assert entry.headline == "GPU busy 24 %, syncs per step 8."
@@ -243,20 +238,22 @@ def test_the_index_links_to_the_page_of_an_imported_trace(tmp_path: Path) -> Non
 
 def test_the_syncs_are_told_as_measured_or_as_predicted(make_study: MakeStudy):
     measured, laptop = load_study(make_study("gpu")), load_study(make_study("cpu"))
-    assert (syncs(measured) or "").startswith("Syncs per step, measured: ")
-    predicted = [
-        dataclasses.replace(v, syncs_measured=None, syncs_predicted=n)
-        for v, n in zip(laptop.variants, (6.0, 4.0, 3.0, 0.0), strict=False)
-    ]
-    told = syncs(dataclasses.replace(laptop, variants=tuple(predicted)))
-    assert told is not None
+    assert syncs(measured).startswith("Syncs per step, measured: ")
+
+    def with_predicted(*counts: int | None) -> Comparison:
+        variants = [
+            replace(v, syncs=fill(SyncCounts, {"predicted_per_step": n}))
+            for v, n in zip(laptop.variants, counts, strict=True)
+        ]
+        return replace(laptop, variants=tuple(variants))
+
+    told = syncs(with_predicted(6, 4, 3, 0))
     assert told.startswith("Syncs per step on a GPU, predicted: ")
     assert f"`{laptop.variants[0].name}` 6" in told
-    none = [dataclasses.replace(v, syncs_measured=None, syncs_predicted=0.0) for v in laptop.variants]
-    assert syncs(dataclasses.replace(laptop, variants=tuple(none))) == "No syncs in any variant (predicted)."
-    fields = dict.fromkeys(Unknown.__dataclass_fields__)
-    none[1] = dataclasses.replace(none[1], predicted_unknown=(Unknown(**fields),))  # type: ignore[arg-type]
-    told = syncs(dataclasses.replace(laptop, variants=tuple(none)))
+    none = with_predicted(0, 0, 0, 0)
+    assert syncs(none) == "No syncs in any variant (predicted)."
+    first, second, *rest = none.variants
+    open_ = replace(second, predicted_unknown=(fill(UnknownPlace, {}),))
+    told = syncs(replace(none, variants=(first, open_, *rest)))
     assert told == "No syncs in any variant (predicted; parts of `where` were not judged)."
-    unknown = [dataclasses.replace(v, syncs_measured=None, syncs_predicted=None) for v in laptop.variants]
-    assert syncs(dataclasses.replace(laptop, variants=tuple(unknown))) == "Syncs were neither measured nor predicted."
+    assert syncs(with_predicted(None, None, None, None)) == "Syncs were neither measured nor predicted."

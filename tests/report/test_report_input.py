@@ -2,11 +2,13 @@
 
 import re
 
+from documents import fill
+from steptrace.documents.summary import TraceSummary
 from steptrace.report.build import load_study
 from steptrace.report.input import input_pipeline
 from steptrace.report.markup import render
 from steptrace.report.topics.input import TOPIC
-from steptrace.report.trace_model import build
+from steptrace.report.trace_model import TraceView
 
 PARTS = {"fetch": 14.0, "transform": 1.5, "collate": 0.5, "pin": None, "copy": None}
 
@@ -77,10 +79,8 @@ def test_a_study_that_neither_waits_nor_asks_has_no_such_section(study_builder):
 def trace(**found):
     step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000, "gpu_idle_wait_ns": None}
     fields = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 4_000_000, "gpu_idle_wait_ns": None, "share": 0.2}
-    (view,) = build(
-        {"traces": [{"path": "t.json", "input": fields | {"verdict": "high", "by_step": 2 * [step]} | found}]}
-    )
-    return render("input", folder="topics", t=view, level=2, charts={}, **TOPIC.data(view))
+    made = fill(TraceSummary, {"input": fields | {"verdict": "high", "by_step": 2 * [step]} | found})
+    return render("input", folder="topics", t=made, level=2, charts={}, **TOPIC.data(TraceView("t", made)))
 
 
 def test_the_topic_of_a_trace():

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from documents import fill
 from steptrace.compare.study import compare
+from steptrace.documents.base import write
+from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
 from steptrace.files import write_json
 from steptrace.findings import with_findings
 from steptrace.record import read_status
@@ -110,11 +113,11 @@ def test_peaks_on_no_line_foretell_nothing(study_builder):
 
 
 def test_figures_of_nothing_are_none():
-    assert memory_curve({**ENTRY, "curve": []}, "x") is None
+    assert memory_curve(fill(MemoryOfVariant, {**ENTRY, "curve": []}), "x") is None
     assert category_bars([("x", {})], "") is None
-    far = fit_chart({**FIT, "largest_batch": 10_000})
+    far = fit_chart(fill(MemoryFit, {**FIT, "largest_batch": 10_000}))
     assert "capacity" not in far
-    assert "capacity" in fit_chart({**FIT, "largest_batch": 90})
+    assert "capacity" in fit_chart(fill(MemoryFit, {**FIT, "largest_batch": 90}))
 
 
 CONFIG = """
@@ -165,7 +168,7 @@ def test_an_out_of_memory_ends_in_a_page(study_out_of_memory: Path):
     folder = study_out_of_memory
     status = read_status(folder / "base" / "run0")
     assert (status.status, status.exit_code) == ("oom", 1), status
-    write_json(folder / "comparison.json", with_findings(compare(folder)))
+    write(folder / "comparison.json", with_findings(compare(folder)))
     entry = json.loads((folder / "comparison.json").read_text())["variants"][0]
     assert entry["status"] == "oom"
     assert entry["memory"]["capacity_bytes"] == 150 * MIB

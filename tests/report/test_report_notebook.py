@@ -170,7 +170,7 @@ def test_output_on_stderr_stays_out_of_the_page(tmp_path: Path, own_notebook: Ca
 
 def test_a_missing_comparison_is_an_error_before_a_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "_execute", lambda *_: pytest.fail("a cell was run"))
-    with pytest.raises(RecordError, match="does not exist"):
+    with pytest.raises(RecordError, match="is missing"):
         render_study(tmp_path / "comparison.json", tmp_path / "a.html")
 
 
@@ -191,9 +191,10 @@ def test_the_executed_notebook_runs_again_in_jupyter_and_goes_on_with_typed_tabl
     assert str(tmp_path) not in again.cells[0].source  # results and pages can be moved together
     built = [cell.outputs for cell in again.cells if cell.cell_type == "code"]
     more = (
+        "from pathlib import Path\n"
         "import pandas as pd\n"
         "from steptrace.schema import STEPS_OF_RUN, validate\n"
-        "runs = sorted(study.path.parent.glob('*/run*/steps.parquet'))\n"
+        "runs = sorted(Path(COMPARISON).parent.glob('*/run*/steps.parquet'))\n"
         "steps = pd.concat([validate(pd.read_parquet(run), STEPS_OF_RUN) for run in runs])\n"
         "print(len(runs), steps['step_ns'].dtype, bool((steps['step_ns'] > 0).all()))"
     )

@@ -14,7 +14,7 @@ from steptrace.findings import with_trace_findings
 from steptrace.report import trace_page
 from steptrace.report.build import load_study
 from steptrace.report.overview import overview, recommended
-from steptrace.report.overview_model import Precision, load_overview
+from steptrace.report.overview_model import precision_shares
 from steptrace.report.trace_model import build
 
 MakeStudy = Callable[[str], Path]
@@ -75,19 +75,17 @@ def test_a_cpu_study_claims_nothing_of_number_formats(make_study: MakeStudy) -> 
     assert "Tensor cores</th>" not in html
 
 
-def test_a_comparison_made_before_there_was_an_overview_still_shows_its_parts(make_study: MakeStudy) -> None:
+def test_variants_without_an_overview_show_the_parts_of_their_trace_figures(make_study: MakeStudy) -> None:
     html = overview(load_study(make_study("gpu")))
     assert "exposed memory" in html
-    assert load_overview({}).precision is None
 
 
 def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, **SEEN)
-    blank = dict.fromkeys(("source", "counter_check", "variant"))
     study_builder.comparison["findings"] = [
         {
             "rule": rule, "severity": "high", "claim": f"claim {n}", "cost_ns_per_step": 9_000_000 - n,
-            "evidence": [], "advice": f"advice {n}", **blank,
+            "advice": f"advice {n}",
         }
         for n, rule in enumerate(["sync", "sync", "input", "launches", "memory"])
     ]  # fmt: skip
@@ -111,8 +109,7 @@ def test_names_from_data_are_escaped(study_builder: Any) -> None:
 
 def page_of(builder: TraceBuilder, folder: Path) -> str:
     summary, _ = summarize([builder.write(folder / "trace.json")])
-    summary = with_trace_findings(summary)
-    return trace_page.page_html(build(summary), {})
+    return trace_page.page_html(build(with_trace_findings(summary)), None)
 
 
 def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
@@ -156,5 +153,5 @@ def test_a_trace_without_a_gpu_has_no_formats(tmp_path: Path) -> None:
     builder.op("aten::mm", 10_000, 500_000)
     page = page_of(builder, tmp_path)
     assert "<dt>16-bit</dt>" not in page
-    assert Precision.of_trace(None) is None
+    assert precision_shares(None) is None
     assert "aten::mm" in page.replace("<wbr>", "")

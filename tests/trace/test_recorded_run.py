@@ -70,6 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "scale": asdict(ScaleConfig(name="cpu", warmup_steps=1, timed_steps=2)),
         "profile": {
             "wait": 1, "warmup": 1, "active": 2, "record_shapes": False, "profile_memory": False, "with_stack": True,
+            "repeats": None,
         },
         "equivalence": {"seeds": [0], "batch_size": 2, "model": {}},
         "python_path": [str(folder)],

@@ -61,6 +61,7 @@ TINY: dict[str, Any] = {
         "record_shapes": True,
         "profile_memory": True,
         "with_stack": True,
+        "repeats": None,
     },
     "equivalence": {"seeds": [0, 1], "batch_size": 2, "model": {}},
     "python_path": [],

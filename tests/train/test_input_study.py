@@ -1,14 +1,14 @@
 """Real trainings on real files: the variant that waits for its data is called so, and the repaired ones are not."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from steptrace.analysis import summarize
 from steptrace.compare import compare
 from steptrace.config.plan import make_plan
-from steptrace.files import write_json
+from steptrace.documents.base import write
+from steptrace.documents.comparison import Comparison, InputOfVariant
 from steptrace.findings import with_findings
 from steptrace.record import Status, write_status
 from steptrace.train.main import main
@@ -46,7 +46,7 @@ variants:
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     work = tmp_path_factory.mktemp("work")
     (work / "config/study").mkdir(parents=True)
     (work / "config/study/tiny.yaml").write_text(STUDY.replace("FOLDER", str(work / "images")))
@@ -56,29 +56,41 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         run = study / variant / "run0"
         assert main(["--config", str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
         write_status(run, Status("ok", 0, None, None, (), "2026-01-01T00:00:00+00:00", 1.0, 1))
-        write_json(run / "summary.json", summarize([run / "trace.json.gz"])[0])
+        write(run / "summary.json", summarize([run / "trace.json.gz"])[0])
     return with_findings(compare(study))
 
 
-def test_the_variant_that_waits_is_called_so_and_the_repaired_ones_are_not(comparison: dict[str, Any]) -> None:
-    found = {variant["name"]: variant["input"] for variant in comparison["variants"]}
-    assert found["files"]["verdict"] == "high"
-    assert found["offline"]["verdict"] in ("none", "moderate")
-    assert found["offline"]["share"] < found["files"]["share"] / 2
-    assert found["pooled"]["verdict"] == "none"
+def waits(comparison: Comparison) -> dict[str, InputOfVariant]:
+    return {variant.name: variant.input for variant in comparison.variants if variant.input is not None}
+
+
+def test_the_variant_that_waits_has_the_verdict_high_and_the_repaired_ones_do_not(comparison: Comparison) -> None:
+    found = waits(comparison)
+    assert found["files"].verdict == "high"
+    assert found["offline"].verdict in ("none", "moderate")
+    assert found["pooled"].verdict == "none"
+    share, repaired = found["files"].share, found["offline"].share
+    assert share is not None
+    assert repaired is not None
+    assert repaired < share / 2
     # The profiled windows say the same.
-    assert found["files"]["traced_share"] > 0.2 > found["offline"]["traced_share"]
+    traced, repaired = found["files"].traced_share, found["offline"].traced_share
+    assert traced is not None
+    assert repaired is not None
+    assert traced > 0.2 > repaired
 
 
-def test_the_finding_goes_with_the_verdict(comparison: dict[str, Any]) -> None:
-    bound = {item["variant"]: item for item in comparison["findings"] if item["rule"] == "input_bound"}
-    assert bound["files"]["severity"] == "high"
+def test_the_finding_agrees_with_the_verdict(comparison: Comparison) -> None:
+    bound = {finding.variant: finding for finding in comparison.findings if finding.rule == "input_bound"}
+    assert bound["files"].severity == "high"
     assert "pooled" not in bound
-    assert any("of the work of loading a batch is fetch" in line for line in bound["files"]["evidence"])
+    assert any("of the work of loading a batch is fetch" in line for line in bound["files"].evidence)
 
 
-def test_most_of_loading_a_file_is_decoding_it(comparison: dict[str, Any]) -> None:
-    files, offline = (variant["input"]["breakdown_ms"] for variant in comparison["variants"][:2])
-    assert files["fetch"] > 5 * files["transform"] > 0
-    assert files["fetch"] > 5 * offline["fetch"]
-    assert files["pin"] is files["copy"] is None
+def test_decoding_takes_most_of_loading_a_file(comparison: Comparison) -> None:
+    files, offline = (waits(comparison)[name].breakdown_ms for name in ("files", "offline"))
+    assert files is not None
+    assert offline is not None
+    assert (files.pin, files.copy) == (None, None)
+    assert (files.fetch or 0) > 5 * (files.transform or 0) > 0
+    assert (files.fetch or 0) > 5 * (offline.fetch or 0)

@@ -84,7 +84,7 @@ def test_training(make_config: MakeConfig) -> None:
 def test_equivalence_with_arguments_of_its_own(make_config: MakeConfig) -> None:
     config = make_config(CHANGES | {"equivalence.model": {"named": {"d": [4]}}})
     cases = [compare_on(config, config, *case) for case in cases_of(config)]
-    assert verdict_on(cases, config.precision.tolerance)["status"] == "same"
+    assert verdict_on(cases)["status"] == "same"
 
 
 def test_a_module_of_pytorch_that_refuses_other_lists(make_config: MakeConfig) -> None:

@@ -46,6 +46,16 @@ def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == ["warmup 2/2", "timed 4/4", "profiled 4/4"]
 
 
+def test_repeats_beyond_those_that_explain_only_take_step_times(write_config, tmp_path):
+    config = write_config({"profile.repeats": 1, "scale.section_steps": 2})
+    for repeat in (0, 1):
+        assert run(config, tmp_path / str(repeat), repeat) == 0
+    assert {path.name for path in (tmp_path / "0").iterdir()} == FILES | {"sections.parquet"}
+    assert {path.name for path in (tmp_path / "1").iterdir()} == {"run.json", "steps.parquet", "memory.json"}
+    assert read_run(tmp_path / "1").traces == ()
+    assert read_steps(tmp_path / "1")["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"]
+
+
 def test_a_repeat_s_seed_decides_its_losses(write_config, tmp_path):
     config = write_config()
     for name, repeat in (("a", 0), ("again", 0), ("b", 1)):

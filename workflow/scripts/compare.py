@@ -5,13 +5,11 @@ import json
 import sys
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from steptrace import baseline, gates
 from steptrace.compare import compare
-from steptrace.documents.base import convert, write
-from steptrace.documents.comparison import GateOutcome
+from steptrace.documents.base import write
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_findings
 from steptrace.standing import PARTIAL
@@ -23,9 +21,8 @@ parser.add_argument("--gates", type=json.loads, default={})
 options = parser.parse_args()
 try:
     found = with_findings(compare(options.study_dir))
-    plain = msgspec.to_builtins(found)
-    judged = gates.outcomes(plain, options.gates, baseline.for_gates(options.gates, plain))
-    write(options.out, replace(found, gates=tuple(convert(outcome, GateOutcome) for outcome in judged)))
+    judged = gates.outcomes(found, options.gates, baseline.for_gates(options.gates, found))
+    write(options.out, replace(found, gates=tuple(judged)))
     (options.study_dir / PARTIAL).unlink(missing_ok=True)  # it is whole now
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)

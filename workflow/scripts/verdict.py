@@ -5,6 +5,10 @@ import json
 import sys
 from pathlib import Path
 
+from steptrace.documents.base import read, write
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.verdict import Verdict
+from steptrace.errors import SteptraceError
 from steptrace.verdict import explain, judge
 
 parser = argparse.ArgumentParser()
@@ -14,10 +18,13 @@ parser.add_argument("--gates", type=json.loads, default={})
 parser.add_argument("--out", type=Path)
 options = parser.parse_args()
 
-documents = [json.loads(path.read_text(encoding="utf-8")) for path in options.files]
-if options.what == "write":
-    verdict = judge(documents, options.gates)
-    options.out.write_text(json.dumps(verdict, indent=2) + "\n", encoding="utf-8")
-else:
-    print(explain(documents[0]))
-    sys.exit(documents[0]["status"] != "pass")
+try:
+    if options.what == "write":
+        write(options.out, judge([read(path, Comparison) for path in options.files], options.gates))
+    else:
+        verdict = read(options.files[0], Verdict)
+        print(explain(verdict))
+        sys.exit(verdict.status != "pass")
+except SteptraceError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)

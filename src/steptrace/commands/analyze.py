@@ -10,13 +10,11 @@ from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "analyze",
-        help="figures and a page from any PyTorch (Kineto) traces",
-        description="Read PyTorch profiler traces (.json or .json.gz; files or folders; one or more ranks) and write "
-        "summary.json, tables/ and report.html. What an earlier call wrote to the same folder is replaced.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Read PyTorch profiler traces (.json or .json.gz; files or folders; one or more ranks) and write "
+        "summary.json, tables/ and report.html. What an earlier call wrote to the same folder is replaced."
     )
     command.add_argument("trace", nargs="+", help="trace file, or folder of trace files")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")

@@ -3,24 +3,21 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from steptrace import baseline
 from steptrace.commands.numbers import ratio
 from steptrace.commands.tables import columns
+from steptrace.documents.base import read
+from steptrace.documents.comparison import Comparison
 from steptrace.errors import ConfigError, RecordError
-from steptrace.files import read_json
 
 EXIT_SLOWER: Final = 1
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command with its two sub-commands."""
-    command = commands.add_parser(
-        "baseline",
-        help="store the step times of results/, or compare with stored ones",
-        description="A baseline is a small JSON file, made to be committed: baselines/NAME.json.",
-    )
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the two sub-commands."""
+    command.description = "A baseline is a small JSON file, made to be committed: baselines/NAME.json."
     actions = command.add_subparsers(title="actions", required=True, metavar="save|compare")
     save = actions.add_parser("save", help="store the step times of all measured variants")
     save.set_defaults(run=_save)
@@ -41,8 +38,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def _save(arguments: argparse.Namespace) -> int:
     path = _path(arguments, "--out FILE")
     document = baseline.save(_comparisons(arguments.results), path)
-    count = sum(len(study["variants"]) for study in document["studies"].values())
-    print(f"{path}: step times of {count} variants in {len(document['studies'])} studies")  # noqa: T201
+    count = sum(len(study.variants) for study in document.studies.values())
+    print(f"{path}: step times of {count} variants in {len(document.studies)} studies")  # noqa: T201
     return 0
 
 
@@ -51,22 +48,22 @@ def _compare(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise _no_baseline(path, arguments.name)
     document = baseline.load(path)
-    comparisons = [c for c in _comparisons(arguments.results) if c["study"] in document["studies"]]
+    comparisons = [c for c in _comparisons(arguments.results) if c.study in document.studies]
     if not comparisons:
         raise RecordError(
-            "none of the studies in it has results here", where=path, expected=", ".join(document["studies"])
+            "none of the studies in it has results here", where=path, expected=", ".join(document.studies)
         )
     for comparison in comparisons:
         differing = baseline.differences(document, comparison, baseline.MACHINE)
         if differing:
             raise RecordError(
-                f"{comparison['study']} was stored on another machine ({'; '.join(differing)})",
+                f"{comparison.study} was stored on another machine ({'; '.join(differing)})",
                 where=path,
                 expected="step times of one machine",
                 next_step="save a baseline here",
             )
         for version in baseline.differences(document, comparison, baseline.VERSIONS):
-            print(f"steptrace: {comparison['study']}: another version: {version}", file=sys.stderr)  # noqa: T201
+            print(f"steptrace: {comparison.study}: another version: {version}", file=sys.stderr)  # noqa: T201
     found = [change for comparison in comparisons for change in baseline.changes(document, comparison)]
     rows = [(f"{c.study}/{c.variant}", _ms(c.stored_ms), _ms(c.now_ms), _ratio(c.ratio)) for c in found]
     print("\n".join(columns(("variant", "stored", "now", "now / stored"), rows)))  # noqa: T201
@@ -106,8 +103,8 @@ def _no_baseline(path: Path, name: str | None) -> RecordError:
     )
 
 
-def _comparisons(results: Path) -> list[dict[str, Any]]:
-    found = [read_json(path) for path in sorted(results.glob("*/comparison.json"))]
+def _comparisons(results: Path) -> list[Comparison]:
+    found = [read(path, Comparison) for path in sorted(results.glob("*/comparison.json"))]
     if not found:
         raise RecordError(
             "there is no comparison.json", where=results, next_step="run `snakemake --cores all`, or name --results DIR"

@@ -18,13 +18,11 @@ from steptrace.errors import CaptureError
 _TIMEOUT_S: Final = 300.0
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "capture",
-        help="a trace of the next steps of a training that is already running",
-        description="Ask a running training, with a steptrace.capture.Capture in its loop, to record its next steps. "
-        "See docs/capture.md.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Ask a running training, with a steptrace.capture.Capture in its loop, to record its next steps. "
+        "See docs/capture.md."
     )
     command.add_argument("pid", nargs="?", type=positive, metavar="PID", help="the training's process")
     command.add_argument("--list", action="store_true", help="show the processes that can be captured, and stop")

@@ -8,15 +8,13 @@ from steptrace.errors import SteptraceError
 from steptrace.trace.excerpt import MAX_BYTES, Excerpt, Wanted, write_excerpt
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "excerpt",
-        help="one step of a trace, or a few milliseconds, as a small trace for Perfetto",
-        description="Cut one step, or a time, out of a PyTorch profiler trace (.json or .json.gz, any size). The "
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Cut one step, or a time, out of a PyTorch profiler trace (.json or .json.gz, any size). The "
         "excerpt opens in Perfetto, TensorBoard (if its name ends in .pt.trace.json.gz) and Holistic Trace Analysis, "
         "and `steptrace analyze` reads it. Where it would be too large, Python frames are left out, then memory "
-        "events; then it is shortened.",
+        "events; then it is shortened."
     )
     command.add_argument("trace", type=Path, help="trace file")
     command.add_argument("--out", type=Path, required=True, metavar="FILE.json.gz", help="file to write")

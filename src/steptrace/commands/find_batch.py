@@ -60,13 +60,11 @@ class Search:
         return min((trial.batch_size for trial in self.trials if not trial.fits), default=None)
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "find-batch",
-        help="the largest batch that a variant can train with, verified by training with it",
-        description="Measure the peak memory of a few short trainings, draw a line through the peaks, predict the "
-        "largest batch and verify it by running it and a larger one. Exit code 1 if not even a batch of 1 fits.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Measure the peak memory of a few short trainings, draw a line through the peaks, predict the "
+        "largest batch and verify it by running it and a larger one. Exit code 1 if not even a batch of 1 fits."
     )
     command.add_argument("study", metavar="STUDY", help="a study's name")
     command.add_argument("variant", metavar="VARIANT", nargs="?", help="one of its variants; the baseline if none is")

@@ -20,6 +20,7 @@ from typing import Any, Final
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
+from steptrace.documents.comparison import Place, PredictedSite
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.files import read_json
 from steptrace.gates import described, over_budget
@@ -48,13 +49,11 @@ class Followed:
     error: SteptraceError | None = None
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "predict",
-        help="the syncs of a training step on CUDA, without a GPU",
-        description="Follow one training step on a virtual CUDA device and say where the host would wait for the GPU. "
-        "Exit code 1 if a budget is exceeded, 2 if something cannot be followed.",
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Follow one training step on a virtual CUDA device and say where the host would wait for the GPU. "
+        "Exit code 1 if a budget is exceeded, 2 if something cannot be followed."
     )
     command.add_argument(
         "target",
@@ -158,13 +157,19 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
     """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
     lines = []
     for entry in found:
-        sites = over_budget((entry.prediction or {}).get("sites", ()), allow)
-        total = sum(site["count"] for site in sites)
+        sites = over_budget([] if entry.prediction is None else map(_site, entry.prediction["sites"]), allow)
+        total = sum(site.count_per_step or 0 for site in sites)
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
-            lines.append(f"{given or entry.name}: {total} syncs per step{beyond}, at most {budget}{places}")
+            lines.append(f"{given or entry.name}: {total:g} syncs per step{beyond}, at most {budget}{places}")
     return lines
+
+
+def _site(site: dict[str, Any]) -> PredictedSite:
+    """A site of prediction.json as comparison.json has it."""
+    named = {name: site[name] for name in (*Place.__struct_fields__, "kind")}
+    return PredictedSite(**named, count_per_step=site["count"])
 
 
 def _document(study: str, found: Sequence[Followed]) -> dict[str, Any]:

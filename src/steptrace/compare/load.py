@@ -243,6 +243,9 @@ def _with_summary(run: Run, measured: Measured, *, partial: bool) -> Run:
     except RecordError as error:
         reason = error.what
     if summary is None or not summary.traces:
+        explained = (measured.record.config.get("profile") or {}).get("repeats")
+        if explained is not None and run.repeat >= explained:
+            return run  # no trace was asked of it
         reason = (summary.error if summary else None) or reason or "it left none"
         return replace(run, warnings=(*run.warnings, f"the trace of run {run.repeat} was not analysed: {reason}"))
     return replace(run, measured=replace(measured, summary=summary))

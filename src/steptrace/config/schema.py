@@ -121,6 +121,11 @@ class ProfileConfig:
     record_shapes: bool = _key(True, "record the shapes of operators' inputs")
     profile_memory: bool = _key(True, "record allocations")
     with_stack: bool = _key(True, "record Python stacks")
+    repeats: int | None = _key(
+        None,
+        "repeats, from the first, that explain their steps: sections, loading, trace, source lines; null: all",
+        at_least=1,
+    )
 
 
 @dataclass

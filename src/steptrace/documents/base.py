@@ -60,8 +60,10 @@ def write(path: Path, document: Document) -> Path:
     return write_json(path, msgspec.to_builtins(document))
 
 
-def read(path: Path, kind: type[_Document]) -> _Document:
-    """The document in a JSON file.
+def read(
+    path: Path, kind: type[_Document], *, next_step: str = "make it again: run the study, or steptrace analyze"
+) -> _Document:
+    """The document in a JSON file; `next_step` is what an error advises.
 
     Raises:
         RecordError: the file is missing, is no JSON, or does not hold such a document.
@@ -69,13 +71,11 @@ def read(path: Path, kind: type[_Document]) -> _Document:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RecordError(
-            "file is missing", where=path, next_step="run the study again, or steptrace analyze"
-        ) from error
+        raise RecordError("file is missing", where=path, next_step=next_step) from error
     except (OSError, msgspec.DecodeError) as error:
         raise RecordError(
             f"file does not hold a {kind.__name__} ({error})",
             where=path,
             expected="a document of this version of steptrace (docs/schemas/)",
-            next_step="make it again: run the study, or steptrace analyze",
+            next_step=next_step,
         ) from error

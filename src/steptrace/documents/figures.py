@@ -14,7 +14,8 @@ _WORDS = frozenset({"name", "hypothesis", "baseline", "digest", "reason", "capac
 def figures_of(kind: type[Document]) -> dict[str, tuple[str, ...]]:
     """Each figure of a document, and for a field that is itself an object the dotted names of the figures in it.
 
-    Lists are none; names in an object whose keys the program gives are `*`.
+    Lists are none; names in an object whose keys the program gives are `*`. An object within one is a figure as well,
+    since it may be null.
     """
     found = {}
     for field in _struct(msgspec.inspect.type_info(kind)).fields:
@@ -37,6 +38,7 @@ def _names(kind: inspect.Type) -> Iterator[str]:
                 continue
             below = tuple(_names(inner))
             if below:
+                yield field.encode_name  # a gate can demand that there is none, as of `memory.oom`
                 yield from (f"{field.encode_name}.{name}" for name in below)
             elif not isinstance(inner, inspect.StructType):
                 yield field.encode_name

@@ -10,20 +10,20 @@ times, and all runs.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import Finding
-from steptrace.findings.model import Json, Rule, ranked, to_finding
+from steptrace.findings.model import Rule, ranked, to_finding
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.sync_cost import SYNC_RULES
 from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
 from steptrace.findings.trust import TRUST_RULES
 
 #: On a comparison.
-RULES: Final[tuple[Rule, ...]] = (*SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
+RULES: Final[tuple[Rule[Comparison], ...]] = (*SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
 _OWN: Final = frozenset(rule.name for rule in RULES)
 
@@ -46,15 +46,16 @@ def with_findings(comparison: Comparison) -> Comparison:
     return replace(comparison, findings=tuple(find(comparison)))
 
 
-def find(comparison: Json) -> list[Finding]:
-    """All findings of a comparison: errors first, then the dearest (see `findings.model.ranked`)."""
+def find(comparison: Comparison) -> list[Finding]:
+    """All findings of a comparison: errors first, then the most expensive (see `findings.model.ranked`)."""
     own = [to_finding(rule, match) for rule in RULES for match in rule.find(comparison)]
-    return ranked([*own, *_of_traces(comparison)], (*RULES, *TRACE_RULES, *RANK_RULES))
+    rules: tuple[Rule[Any], ...] = (*RULES, *TRACE_RULES, *RANK_RULES)
+    return ranked([*own, *_of_traces(comparison)], rules)
 
 
-def _of_traces(comparison: Json) -> Iterator[Finding]:
+def _of_traces(comparison: Comparison) -> Iterator[Finding]:
     """What the traces of each variant add to what the comparison's own rules look at."""
-    for variant in comparison["variants"]:
-        for item in variant.get("trace_findings") or ():
+    for variant in comparison.variants:
+        for item in variant.trace_findings:
             if item.rule not in _OWN:
-                yield replace(item, variant=variant["name"])
+                yield replace(item, variant=variant.name)

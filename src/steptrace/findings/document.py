@@ -1,7 +1,7 @@
 """docs/findings.md, written from the rules themselves: `python -m steptrace.findings.document > docs/findings.md`."""
 
 import sys
-from typing import Final
+from typing import Any, Final
 
 from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, Rule
 
@@ -41,16 +41,16 @@ def rules_page() -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _by_name() -> dict[str, dict[str, Rule]]:
+def _by_name() -> dict[str, dict[str, Rule[Any]]]:
     """For each rule's name what it looks at: `trace`, `ranks`, `study`."""
-    found: dict[str, dict[str, Rule]] = {}
+    found: dict[str, dict[str, Rule[Any]]] = {}
     for what, rules in (("trace", TRACE_RULES), ("ranks", RANK_RULES), ("study", RULES)):
         for rule in rules:
             found.setdefault(rule.name, {})[what] = rule
     return found
 
 
-def _row(name: str, where: dict[str, Rule]) -> list[str]:
+def _row(name: str, where: dict[str, Rule[Any]]) -> list[str]:
     rule = next(iter(where.values()))
     condition = rule.condition
     if rule.explained_by:

@@ -5,12 +5,12 @@ A cost is a ceiling: what a perfect remedy could save at most, and no sum, since
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from steptrace.documents.finding import Finding, Severity, Source
 
-#: A comparison or one variant of it, as it stands in comparison.json; one trace's entry of summary.json, or all of it.
-Json = Any
+#: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
+Subject = TypeVar("Subject")
 
 NS_PER_MS: Final = 1e6
 #: What figures are for, in words; a trace without steps is looked at as a whole.
@@ -40,14 +40,14 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Generic[Subject]):
     """One rule: `find` yields a match for each place in a comparison, or in a trace, where its condition holds.
 
     `condition` says in words when it fires, `basis` where its thresholds come from, `study` which study demonstrates
     it. A rule on a symptom names in `explained_by` the rules on its causes: where those account for half of its cost
-    or more, it says nothing that they do not say better, and is left out. `standing` is that of a rule whose cost is no
-    measure of its weight: an `error` comes before all costs, and what is `unpriced`, since no machine here can tell
-    what it costs, before all but high ones.
+    or more, it says nothing that they do not say better, and is left out. `priority` is that of a rule whose findings
+    are not ranked by cost: `first` are errors, before all costs; `after_high` are those whose cost only a GPU can tell,
+    behind costs of high severity.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Rule:
     basis: str
     advice: str
     counter_check: str
-    find: Callable[[Json], Iterator[Match]]
+    find: Callable[[Subject], Iterator[Match]]
     study: str | None = None
     explained_by: tuple[str, ...] = ()
-    standing: Literal["error", "unpriced"] | None = None
+    priority: Literal["first", "after_high"] | None = None
 
 
-def to_finding(rule: Rule, match: Match) -> Finding:
+def to_finding(rule: Rule[Any], match: Match) -> Finding:
     """The finding that a match of a rule is."""
     return Finding(
         rule=rule.name,
@@ -80,23 +80,23 @@ def to_finding(rule: Rule, match: Match) -> Finding:
     )
 
 
-def ranked(found: Iterable[Finding], rules: Iterable[Rule]) -> list[Finding]:
-    """The findings without symptoms that others explain, most important first.
+def ranked(found: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:
+    """The findings without symptoms that others explain, the most important first.
 
-    Errors lead. The rest goes by cost, then by severity, then as it came; what is unpriced stands behind high costs.
+    Errors lead. The rest goes by cost, then by severity, then as it came.
     """
     kept, rules = list(found), tuple(rules)
     causes = {rule.name: rule.explained_by for rule in rules if rule.explained_by}
     kept = [item for item in kept if not _explained(item, causes.get(item.rule, ()), kept)]
-    standing = {rule.name: rule.standing for rule in rules if rule.standing}
-    unpriced = any(standing.get(item.rule) == "unpriced" for item in kept)
+    priority = {rule.name: rule.priority for rule in rules}
+    some_unknown = any(priority.get(item.rule) == "after_high" for item in kept)
 
     def tier(item: Finding) -> int:
-        if standing.get(item.rule) == "error":
+        if priority.get(item.rule) == "first":
             return 0
-        if not unpriced or (item.severity == "high" and item.cost_share is not None):
+        if not some_unknown or (item.severity == "high" and item.cost_share is not None):
             return 1
-        return 2 if standing.get(item.rule) == "unpriced" else 3
+        return 2 if priority.get(item.rule) == "after_high" else 3
 
     return sorted(
         kept,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from steptrace.batch_copy import is_batch_copy
-from steptrace.findings.model import Json
+from steptrace.documents.comparison import PredictedSite
 
 #: By the operator's name.
 REPLACEMENTS: Final[Mapping[str, str]] = {
@@ -74,18 +74,18 @@ _MOVES: Final = (
 )
 
 
-def operation(site: Json) -> str:
+def operation(site: PredictedSite) -> str:
     """The operator that the program called: a boolean index looks for its true elements by `aten::nonzero`.
 
     The operators of `unique` read the number of distinct values as `item` does, under its name.
     """
-    op, code = site.get("op") or "", site.get("code") or ""
+    op, code = site.op or "", site.code or ""
     if op in _VALUES and _UNIQUE.search(code):
         return "aten::unique_consecutive" if "unique_consecutive" in code else "aten::_unique2"
     return "aten::index" if op == "aten::nonzero" and "[" in code and "nonzero" not in code else op
 
 
-def replacement(site: Json) -> str | None:
+def replacement(site: PredictedSite) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
     if is_batch_copy(site):
         return OF_BATCH_COPY
@@ -94,15 +94,15 @@ def replacement(site: Json) -> str | None:
     found = REPLACEMENTS.get(operation(site))
     if found is not None:
         return found
-    kind = site.get("kind") or ""
+    kind = site.kind or ""
     return next((text for name, text in BY_KIND.items() if kind.endswith(name)), None)
 
 
-def _is_ddp_timing(site: Json) -> bool:
-    return site.get("label") == _DDP_LABEL and (site.get("kind") or "").endswith("EventSynchronize")
+def _is_ddp_timing(site: PredictedSite) -> bool:
+    return site.label == _DDP_LABEL and (site.kind or "").endswith("EventSynchronize")
 
 
-def counter_check(site: Json) -> str:
+def counter_check(site: PredictedSite) -> str:
     """How to find out that the replacement does not pay at this site."""
     op = operation(site)
     if _is_ddp_timing(site):
@@ -118,6 +118,6 @@ def counter_check(site: Json) -> str:
         return (
             f"{_MOVES} A value that the host needs to go on (a schedule, an early stop) must be waited for somewhere."
         )
-    if op in _COPIES or (not op and (site.get("kind") or "").endswith("_copy")):
+    if op in _COPIES or (not op and (site.kind or "").endswith("_copy")):
         return f"{_MOVES} Pinning costs the host a copy of its own: for small batches it can cost more than the wait."
     return _MOVES

@@ -7,9 +7,12 @@ A cost is what the cause takes at most; removing one cause may bring the next to
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import asdict
+
 from steptrace.analysis.input import measure as waiting
-from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match, Rule, duration, percent
-from steptrace.findings.variants import per_variant
+from steptrace.documents.comparison import Comparison, LoadingParts, VariantResult
+from steptrace.findings.model import NS_PER_MS, Match, Rule, duration, percent
+from steptrace.findings.variants import ProfiledStep, length_ms, per_variant, profiled_step
 
 #: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).
 MODERATE_SHARE: Final = waiting.MODERATE_SHARE
@@ -20,52 +23,53 @@ BUSY_PCT: Final = 50.0
 IDLE_CAUSES: Final = ("sync_bound", "syncs_together", "input_bound", "launch_bound", "host_bound")
 
 
-def _input_bound(variant: Json) -> Iterator[Match]:
-    found = variant.get("input") or {}
-    share, part = found.get("share"), found.get("idle_part")
-    if share is None or share < MODERATE_SHARE:
+def _input_bound(variant: VariantResult) -> Iterator[Match]:
+    found = variant.input
+    if found is None or found.share is None or found.share < MODERATE_SHARE:
         return
-    step_ns, wait_ns, counted_ns = (found[f"{name}_ms"] * NS_PER_MS for name in ("step", "wait", "counted"))
+    if found.step_ms is None or found.wait_ms is None or found.counted_ms is None:
+        return
+    share, part = found.share, found.idle_part
+    wait_ns, step_ns = found.wait_ms * NS_PER_MS, found.step_ms * NS_PER_MS
     evidence = [f"{duration(wait_ns)} of the {duration(step_ns)} of a mean step are spent in the loader's __next__"]
     if part is not None:
         evidence.append(f"the GPU is idle for {percent(part)} of that time")
     yield Match(
-        severity="high" if found["verdict"] == "high" else "warning",
+        severity="high" if found.verdict == "high" else "warning",
         claim=f"{percent(share)} of the step is waiting for the data loader"
         + (", the GPU idle meanwhile" if part is not None else ""),
-        evidence=(*evidence, *_dearest_part(found.get("breakdown_ms") or {})),
-        cost_ns_per_step=counted_ns,
+        evidence=(*evidence, *_longest_part(found.breakdown_ms)),
+        cost_ns_per_step=found.counted_ms * NS_PER_MS,
         cost_share=share,
     )
 
 
-def _dearest_part(parts: Json) -> list[str]:
+def _longest_part(parts: LoadingParts | None) -> list[str]:
     """Which part of loading a batch takes longest, if a pass timed them."""
-    known = {part: ms for part, ms in parts.items() if ms is not None}
+    known = {} if parts is None else {part: ms for part, ms in asdict(parts).items() if ms is not None}
     if not known:
         return []
     part = max(known, key=lambda name: known[name])
     return [f"{percent(known[part] / (sum(known.values()) or 1))} of the work of loading a batch is {part}"]
 
 
-def gpu_idle(variant: Json) -> Iterator[Match]:
-    """Where the GPU is idle for most of a variant's profiled step."""
-    parts, busy = variant.get("breakdown_ms"), variant.get("gpu_busy_pct")
-    if not parts or busy is None or busy >= BUSY_PCT:
+def gpu_idle(step: ProfiledStep) -> Iterator[Match]:
+    """Where the GPU is idle for most of a profiled step."""
+    parts, busy, nvml = step.breakdown, step.gpu_busy_pct, step.nvml_util_pct
+    if parts is None or busy is None or busy >= BUSY_PCT:
         return
-    nvml = variant.get("nvml_util_pct")
     yield Match(
         severity="warning",
         claim=f"the GPU is busy for {busy:.0f} % of the step",
         evidence=(
-            f"idle {parts['idle']:.3g} ms of {sum(parts.values()):.3g} ms {variant.get('per', A_STEP)}",
+            f"idle {parts.idle:.3g} ms of {length_ms(parts):.3g} ms {step.per}",
             *([f"NVML's utilisation of the unprofiled run is {nvml:.0f} %"] if nvml is not None else []),
         ),
-        cost_ns_per_step=parts["idle"] * NS_PER_MS,
+        cost_ns_per_step=parts.idle * NS_PER_MS,
     )
 
 
-STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
+STEP_TIME_RULES: Final[tuple[Rule[Comparison], ...]] = (
     Rule(
         name="input_bound",
         condition=f"waiting for the loader takes at least {percent(MODERATE_SHARE)} of the step; where there is a GPU, "
@@ -84,7 +88,7 @@ STEP_TIME_RULES: Final[tuple[Rule, ...]] = (
         basis="Nsight Systems (gpu_time_util) and PyTorch's TensorBoard plugin flag less than 50 %",
         advice="Look at the syncs, the loader and the launches first; then try a larger batch.",
         counter_check="Compare with the unprofiled step time: the profiler slows the host, and so makes a GPU idle.",
-        find=per_variant(gpu_idle),
+        find=per_variant(lambda variant: gpu_idle(profiled_step(variant))),
         explained_by=IDLE_CAUSES,
     ),
 )

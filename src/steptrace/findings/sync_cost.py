@@ -1,19 +1,20 @@
 """Rules on synchronisations: those that cost step time by themselves, and those that only do so together.
 
-What one site's removal saves is foretold by replay of the trace (`saved_ns_per_step`); where the replay does not fit it
-is taken to be the exposed idle, though not more than the host was blocked. A cost is the ceiling: what removing the
+What one site's removal saves is predicted by replay of the trace (`saved_ns_per_step`); where the replay does not fit
+it is taken to be the exposed idle, though not more than the host was blocked. A cost is the ceiling: what removing the
 wait can save at most.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+from steptrace.documents.comparison import Comparison, PredictedSite, SyncSiteOfVariant, VariantResult
 from steptrace.documents.finding import Source
-from steptrace.findings.model import A_STEP, Json, Match, Rule, duration, percent
+from steptrace.findings.model import Match, Rule, duration, percent
 from steptrace.findings.replacements import counter_check, replacement
-from steptrace.findings.variants import per_variant, step_ns_of, traced_step_ns
+from steptrace.findings.variants import ProfiledStep, per_variant, profiled_step
 
 #: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
 SYNC_SHARE: Final = 0.01
@@ -23,33 +24,33 @@ _TOGETHER: Final = 1.5
 _MOST_SITES: Final = 6
 
 
-def _price(site: Json) -> tuple[float, float]:
+def _saving(site: SyncSiteOfVariant) -> tuple[float, float]:
     """What a step saves without the site, as far as is known, and at most; profiled ns."""
-    blocked, exposed = site.get("blocked_ns_per_step") or 0, site.get("exposed_idle_ns_per_step") or 0
-    saved, ceiling = site.get("saved_ns_per_step"), site.get("ceiling_ns_per_step")
-    ceiling = min(exposed, blocked) if ceiling is None else ceiling
-    return (min(exposed, ceiling) if saved is None else saved), ceiling
+    exposed, ceiling = site.exposed_idle_ns_per_step or 0, site.ceiling_ns_per_step
+    if ceiling is None:
+        ceiling = min(exposed, site.blocked_ns_per_step or 0)
+    return (min(exposed, ceiling) if site.saved_ns_per_step is None else site.saved_ns_per_step), ceiling
 
 
-def sync_sites(variant: Json) -> Iterator[Match]:
-    """The sync sites of a variant (or of a trace, brought into its form) that cost step time by themselves."""
-    step_ns, per = traced_step_ns(variant) or step_ns_of(variant), variant.get("per", A_STEP)
-    for site in variant.get("sync_sites") or ():
-        saved_ns, ceiling_ns = _price(site)
+def sync_sites(step: ProfiledStep) -> Iterator[Match]:
+    """The sync sites of a step that cost time by themselves."""
+    step_ns, per = step.step_ns, step.per
+    for site in step.sites:
+        saved_ns, ceiling_ns = _saving(site)
         if step_ns is None or saved_ns < SYNC_SHARE * step_ns:
             continue
-        what = site.get("op") or site.get("kind") or "a synchronisation"
-        idle_ns = site.get("exposed_idle_ns_per_step") or 0
+        what = site.op or site.kind or "a synchronisation"
+        idle_ns = site.exposed_idle_ns_per_step or 0
         yield Match(
             severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
             claim=f"{place(site)} makes the host wait for the GPU ({what})"
             + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
             evidence=(
-                f"{site.get('count_per_step', 0):g} syncs {per}",
-                f"host blocked {duration(site.get('blocked_ns_per_step') or 0)} {per}",
+                f"{site.count_per_step or 0:g} syncs {per}",
+                f"host blocked {duration(site.blocked_ns_per_step or 0)} {per}",
                 f"GPU idle {duration(idle_ns)} {per} from the sync to the next GPU work, of {duration(step_ns)}",
-                *_foretold(site, ceiling_ns, per),
-                *([f"code: {site['code']}"] if site.get("code") else []),
+                *_replay(site, ceiling_ns, per),
+                *([f"code: {site.code}"] if site.code else []),
             ),
             cost_ns_per_step=ceiling_ns,
             source=_source(site),
@@ -58,37 +59,39 @@ def sync_sites(variant: Json) -> Iterator[Match]:
         )
 
 
-def _foretold(site: Json, ceiling_ns: float, per: str) -> list[str]:
-    if site.get("saved_ns_per_step") is None:
+def _replay(site: SyncSiteOfVariant, ceiling_ns: float, per: str) -> list[str]:
+    if site.saved_ns_per_step is None:
         return []
-    return [f"a replay without it saves {duration(site['saved_ns_per_step'])} {per}, at most {duration(ceiling_ns)}"]
+    return [f"a replay without it saves {duration(site.saved_ns_per_step)} {per}, at most {duration(ceiling_ns)}"]
 
 
-def place(site: Json) -> str:
+def place(site: PredictedSite) -> str:
     """Where a site is: its line, or its label where no line is known."""
     if _source(site) is not None:
-        return f"{site['file']}:{site['line']}"
+        return f"{site.file}:{site.line}"
     if is_batch_copy(site):
         return BATCH_COPY
-    return f"a place labelled '{site['label']}'" if site.get("label") else "a place without a source line"
+    return f"a place labelled '{site.label}'" if site.label else "a place without a source line"
 
 
-def _source(site: Json) -> Source | None:
-    named = site.get("file") is not None and site.get("line") is not None
-    return Source(file=site["file"], line=site["line"]) if named else None
+def _source(site: PredictedSite) -> Source | None:
+    return None if site.file is None or site.line is None else Source(file=site.file, line=site.line)
 
 
-def syncs_together(variant: Json) -> Iterator[Match]:
-    """Whether a variant's syncs (or a trace's, brought into its form) cost step time only all together."""
-    per = variant.get("per", A_STEP)
-    prices, sites = variant.get("sync_prices") or {}, variant.get("sync_sites") or ()
-    saved_ns, step_ns = prices.get("all_saved_ns_per_step"), traced_step_ns(variant) or step_ns_of(variant)
+def by_blocked_time(sites: Iterable[SyncSiteOfVariant]) -> list[SyncSiteOfVariant]:
+    """The sites, the one that blocks the host longest first."""
+    return sorted(sites, key=lambda site: -(site.blocked_ns_per_step or 0))
+
+
+def syncs_together(step: ProfiledStep) -> Iterator[Match]:
+    """Whether a step's syncs cost time only all together."""
+    sites, saved_ns, step_ns, per = step.sites, step.saved_ns, step.step_ns, step.per
     if saved_ns is None or step_ns is None or len(sites) < 2 or saved_ns < SYNC_SHARE * step_ns:
         return
-    alone_ns = sum(site.get("saved_ns_per_step") or 0 for site in sites)
+    alone_ns = sum(site.saved_ns_per_step or 0 for site in sites)
     if saved_ns < _TOGETHER * alone_ns:
         return
-    dearest = sorted(sites, key=lambda site: -(site.get("blocked_ns_per_step") or 0))[:3]
+    longest = by_blocked_time(sites)[:3]
     yield Match(
         severity="high" if saved_ns >= MODERATE_SHARE * step_ns else "warning",
         claim=f"{len(sites)} places make the host wait one after the other: without all of them {duration(saved_ns)} "
@@ -96,20 +99,19 @@ def syncs_together(variant: Json) -> Iterator[Match]:
         evidence=(
             f"a replay without any sync saves {duration(saved_ns)} of {duration(step_ns)} {per}",
             f"replays without one site each save {duration(alone_ns)} in all",
-            *(f"{place(s)}: host blocked {duration(s.get('blocked_ns_per_step') or 0)} {per}" for s in dearest),
+            *(f"{place(s)}: host blocked {duration(s.blocked_ns_per_step or 0)} {per}" for s in longest),
         ),
-        cost_ns_per_step=prices.get("all_ceiling_ns_per_step"),
-        source=_source(dearest[0]),
+        cost_ns_per_step=step.ceiling_ns,
+        source=_source(longest[0]),
     )
 
 
-def predicted_syncs(variant: Json) -> Iterator[Match]:
+def predicted_syncs(variant: VariantResult) -> Iterator[Match]:
     """Syncs that a GPU would see, where none has looked yet. What they cost only a GPU can tell."""
-    syncs, sites = variant.get("syncs") or {}, variant.get("predicted_sites") or ()
-    count = syncs.get("predicted_per_step")
-    if syncs.get("measured_per_step") is not None or not count or not sites:
+    count, sites = variant.syncs.predicted_per_step, variant.predicted_sites
+    if variant.syncs.measured_per_step is not None or not count or not sites:
         return
-    often = sorted(sites, key=lambda site: -(site.get("count_per_step") or 0))
+    often = sorted(sites, key=lambda site: -(site.count_per_step or 0))
     more = [f"and {len(often) - _MOST_SITES} places more"] if len(often) > _MOST_SITES else []
     yield Match(
         severity="warning",
@@ -122,14 +124,14 @@ def predicted_syncs(variant: Json) -> Iterator[Match]:
     )
 
 
-def _predicted(site: Json) -> str:
-    code = f": `{site['code']}`" if site.get("code") else ""
-    backward = ", in its backward pass" if site.get("phase") == "backward" else ""
-    kind = str(site.get("kind") or "sync").replace("_", " ")
-    return f"{place(site)}{code}, {site.get('count_per_step') or 0:g} x {kind}{backward}"
+def _predicted(site: PredictedSite) -> str:
+    code = f": `{site.code}`" if site.code else ""
+    backward = ", in its backward pass" if site.phase == "backward" else ""
+    kind = (site.kind or "sync").replace("_", " ")
+    return f"{place(site)}{code}, {site.count_per_step or 0:g} x {kind}{backward}"
 
 
-SYNC_RULES: Final[tuple[Rule, ...]] = (
+SYNC_RULES: Final[tuple[Rule[Comparison], ...]] = (
     Rule(
         name="sync_bound",
         condition=f"a step would take at least {percent(SYNC_SHARE)} less without a sync site, by replay of its trace "
@@ -138,7 +140,7 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         advice="Keep the value on the device, or move the wait to the end of the step.",
         counter_check="Replace it alone and measure again: the sync must be gone and the step faster. If the wait "
         "turns up at the next sync instead, nothing was gained.",
-        find=per_variant(sync_sites),
+        find=per_variant(lambda variant: sync_sites(profiled_step(variant))),
         study="masked_loss",
     ),
     Rule(
@@ -147,9 +149,9 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         f"{_TOGETHER:g} times what the sites save one by one",
         basis=f"{percent(SYNC_SHARE)} is the default noise floor; high from {percent(MODERATE_SHARE)}",
         advice="Replace all of them in one variant: the host is held up by the first that is left.",
-        counter_check="The variant without any of them must come near the foretold step time; the report shows by how "
+        counter_check="The variant without any of them must come near the predicted step time; the report shows by how "
         "much the prediction is off.",
-        find=per_variant(syncs_together),
+        find=per_variant(lambda variant: syncs_together(profiled_step(variant))),
         study="masked_loss",
     ),
     Rule(
@@ -160,6 +162,6 @@ SYNC_RULES: Final[tuple[Rule, ...]] = (
         counter_check="Run the study on a GPU: a wait with nothing exposed behind it costs nothing.",
         find=per_variant(predicted_syncs),
         study="masked_loss",
-        standing="unpriced",
+        priority="after_high",
     ),
 )

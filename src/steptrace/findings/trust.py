@@ -1,107 +1,104 @@
 """Rules on whether a comparison can be relied on: equivalence, failed runs, noise, the profiler, environments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, percent
+from steptrace.documents.comparison import Comparison, ProcessError, RunResult, VariantResult
+from steptrace.findings.model import Match, Rule, percent
 from steptrace.findings.variants import per_variant
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 #: Profiled over unprofiled step time above which trace figures tell of the profiler too.
 PROFILER_OVERHEAD: Final = 1.10
 
-#: What the equivalence check holds, and what it is called in a sentence.
-_HELD: Final = {
-    "loss": "loss",
-    "gradient": "loss's gradient by the predictions",
-    "predictions": "predictions",
-    "parameters": "gradient by the parameters",
-}
 
-
-def _differs(variant: Json) -> Iterator[Match]:
-    result = variant.get("equivalence") or {}
-    if result.get("status") != "differs":
+def _differs(variant: VariantResult) -> Iterator[Match]:
+    result = variant.equivalence
+    if result.status != "differs":
         return
-    faster = (variant.get("ratio") or {}).get("verdict") == "faster"
-    tolerance = result.get("tolerance") or {}
+    faster = variant.ratio is not None and variant.ratio.verdict == "faster"
+    allowed = result.tolerance
     # What is not finite is written as null: of the network's links only if they have been held, with a tolerance.
-    errors = {
-        name: result.get(f"{name}_rel_err") for name in _HELD if name in tolerance or name in ("loss", "gradient")
-    }
+    held = (
+        ("loss", result.loss_rel_err, allowed and allowed.loss),
+        ("loss's gradient by the predictions", result.gradient_rel_err, allowed and allowed.gradient),
+    )
+    links = (
+        ("predictions", result.predictions_rel_err, allowed and allowed.predictions),
+        ("gradient by the parameters", result.parameters_rel_err, allowed and allowed.parameters),
+    )
     yield Match(
         severity="high",
         claim="computes something else than the reference" + (": it is faster, but at another task" if faster else ""),
         evidence=tuple(
-            f"relative error of the {_HELD[name]}: "
+            f"relative error of the {name}: "
             + ("not finite" if error is None else f"{error:.2g}")
-            + (f", allowed {tolerance[name]:.2g}" if name in tolerance else "")
-            for name, error in errors.items()
+            + (f", allowed {most:.2g}" if most is not None else "")
+            for name, error, most in (*held, *(link for link in links if link[2] is not None))
         ),
     )
 
 
-def _unchecked(variant: Json) -> Iterator[Match]:
-    result = variant.get("equivalence") or {}
-    if result.get("status") == "failed":
+def _unchecked(variant: VariantResult) -> Iterator[Match]:
+    if variant.equivalence.status == "failed":
         yield Match(
             severity="high",
             claim="could not be held against the reference: the equivalence check failed",
-            evidence=_endings([result.get("failure") or {}]),
+            evidence=(_ending(variant.equivalence.failure),),
         )
 
 
-def _out_of_memory(variant: Json) -> Iterator[Match]:
-    runs = [run for run in variant.get("runs") or () if run["status"] == "oom"]
+def _out_of_memory(variant: VariantResult) -> Iterator[Match]:
+    runs = [run for run in variant.runs if run.status == "oom"]
     if runs:
         yield Match(
             severity="high",
-            claim=f"{len(runs)} of {len(variant['runs'])} runs ran out of memory",
-            evidence=_endings([{"repeat": run["repeat"], **(run.get("error") or {})} for run in runs]),
+            claim=f"{len(runs)} of {len(variant.runs)} runs ran out of memory",
+            evidence=_endings(runs),
         )
 
 
-def _failed_runs(variant: Json) -> Iterator[Match]:
-    failed = [run for run in variant.get("runs") or () if run["status"] not in ("ok", "oom")]
+def _failed_runs(variant: VariantResult) -> Iterator[Match]:
+    failed = [run for run in variant.runs if run.status not in ("ok", "oom")]
     if failed:
-        total = len(variant["runs"])
-        did_not_run = all(run["status"] == "not run" for run in failed)
+        missing = all(run.status == "not run" for run in failed)
         yield Match(
-            severity="warning" if did_not_run else "high",
-            claim=f"{len(failed)} of {total} runs " + ("are missing" if did_not_run else "did not end well"),
-            evidence=_endings([{"repeat": run["repeat"], **(run.get("error") or {})} for run in failed]),
+            severity="warning" if missing else "high",
+            claim=f"{len(failed)} of {len(variant.runs)} runs " + ("are missing" if missing else "did not end well"),
+            evidence=_endings(failed),
         )
 
 
-def _endings(errors: Sequence[Json]) -> tuple[str, ...]:
-    """One line for each failed process: how it ended, its error, else the last line of its log."""
-    lines = []
-    for error in errors:
-        ending = error.get("status") or "failed"
-        if error.get("signal") is not None:
-            ending += f", signal {error['signal']}"
-        elif error.get("exit_code") is not None:
-            ending += f", exit code {error['exit_code']}"
-        reason = error.get("error") or next(iter(reversed(error.get("log_tail") or [])), None)
-        run = f"run {error['repeat']}: " if "repeat" in error else ""
-        lines.append(f"{run}{ending}" + (f": {reason}" if reason else ""))
-    return tuple(lines)
+def _endings(runs: Iterable[RunResult]) -> tuple[str, ...]:
+    return tuple(f"run {run.repeat}: {_ending(run.error)}" for run in runs)
 
 
-def _noise(variant: Json) -> Iterator[Match]:
-    noise = variant.get("noise") or {}
-    spread = noise.get("iqr_over_median")
+def _ending(error: ProcessError | None) -> str:
+    """How a process ended, its error, else the last line of its log."""
+    if error is None:
+        return "failed"
+    ending = error.status
+    if error.signal is not None:
+        ending += f", signal {error.signal}"
+    elif error.exit_code is not None:
+        ending += f", exit code {error.exit_code}"
+    reason = error.error or next(reversed(error.log_tail), None)
+    return ending + (f": {reason}" if reason else "")
+
+
+def _noise(variant: VariantResult) -> Iterator[Match]:
+    spread = variant.noise.iqr_over_median
     if spread is not None and spread > IQR_WARNING:
         yield Match(
             severity="high" if spread > IQR_REFUSED else "warning",
             claim=f"step times are uneven: their interquartile range is {percent(spread)} of the median"
             + (", too much for a verdict" if spread > IQR_REFUSED else ""),
-            evidence=tuple(noise.get("uneven") or ()),
+            evidence=variant.noise.uneven,
         )
 
 
-def _profiler_overhead(variant: Json) -> Iterator[Match]:
-    ratio = variant.get("profiled_over_unprofiled")
+def _profiler_overhead(variant: VariantResult) -> Iterator[Match]:
+    ratio = variant.profiled_over_unprofiled
     if ratio is not None and ratio > PROFILER_OVERHEAD:
         yield Match(
             severity="warning",
@@ -110,8 +107,8 @@ def _profiler_overhead(variant: Json) -> Iterator[Match]:
         )
 
 
-def _environments_differ(comparison: Json) -> Iterator[Match]:
-    keys = comparison.get("environments_differ") or ()
+def _environments_differ(comparison: Comparison) -> Iterator[Match]:
+    keys = comparison.environments_differ
     if keys:
         yield Match(
             severity="warning",
@@ -120,7 +117,7 @@ def _environments_differ(comparison: Json) -> Iterator[Match]:
         )
 
 
-TRUST_RULES: Final[tuple[Rule, ...]] = (
+TRUST_RULES: Final[tuple[Rule[Comparison], ...]] = (
     Rule(
         name="differs",
         condition="loss, gradient or predictions lie outside the tolerance around the study's float64 reference",
@@ -129,7 +126,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         counter_check="Run the check in float32: an error that shrinks to its rounding is the precision's, not the "
         "variant's. A formula that cancels is worse off than its format: write it without the difference.",
         find=per_variant(_differs),
-        standing="error",
+        priority="first",
     ),
     Rule(
         name="equivalence_failed",
@@ -138,7 +135,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Read equivalence/status.json and its log; the next call of the workflow tries again.",
         counter_check="Run the check's command by hand.",
         find=per_variant(_unchecked),
-        standing="error",
+        priority="first",
     ),
     Rule(
         name="out_of_memory",
@@ -147,7 +144,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Lower the batch size, checkpoint activations, or use a smaller precision.",
         counter_check="Look for other processes on the device: its memory may not have been free.",
         find=per_variant(_out_of_memory),
-        standing="error",
+        priority="first",
         study="memory",
     ),
     Rule(
@@ -157,7 +154,7 @@ TRUST_RULES: Final[tuple[Rule, ...]] = (
         advice="Read the run's train.log; the next call of the workflow runs only what failed.",
         counter_check="Run it again: a failure that does not repeat is the machine's.",
         find=per_variant(_failed_runs),
-        standing="error",
+        priority="first",
     ),
     Rule(
         name="noise",

@@ -2,24 +2,24 @@
 
 from collections.abc import Sequence
 
+from steptrace.documents.comparison import Comparison, Difference, SyncChange, SyncDiff, VariantResult, WhatIfOfVariant
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
-from steptrace.report.changes_model import Difference, Foretold
-from steptrace.report.draw.waterfall import CATEGORY_NAMES, waterfall_figure
+from steptrace.report.draw.waterfall import CATEGORY_NAMES, is_insignificant, is_too_wide, waterfall_figure
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Study, Variant
+from steptrace.report.model import is_baseline
 
 #: More variants than this start folded.
 _MANY = 4
 
 
-def waterfall(study: Study) -> Html:
+def waterfall(study: Comparison) -> Html:
     """From the baseline's step time to each variant's, part by part."""
-    shown = [variant for variant in study.variants if variant.changes.waterfall and variant.changes.total is not None]
-    kind = "gpu" if any(part.category == "compute" for v in shown for part in v.changes.waterfall) else "host"
+    shown = [(v, v.step_difference) for v in study.variants if v.waterfall and v.step_difference is not None]
+    kind = "gpu" if any(part.category == "compute" for v, _ in shown for part in v.waterfall) else "host"
     return render(
         "waterfall",
-        blocks=[_block(variant, study) for variant in shown],
+        blocks=[_block(variant, total) for variant, total in shown],
         kind=kind,
         many=len(shown) > _MANY,
         names=CATEGORY_NAMES,
@@ -28,41 +28,50 @@ def waterfall(study: Study) -> Html:
     )
 
 
-def _block(variant: Variant, study: Study) -> dict[str, object]:
-    total = variant.changes.total
-    assert total is not None
-    longer = max(total.baseline_ms, total.variant_ms)
-    parts = [part for part in variant.changes.waterfall if part.shows]
+def _block(variant: VariantResult, total: Difference) -> dict[str, object]:
+    parts = [part for part in variant.waterfall if part.baseline_ns or part.variant_ns]  # on either side
     return {
         "variant": variant,
-        "baseline": variant.baseline or study.baseline,
-        "parts": parts,
+        "rows": [*((part.category, part) for part in parts), (None, total)],
         "total": total,
-        "longer": longer,
+        "insignificant": is_insignificant,
+        "too_wide": is_too_wide,
         "unit": fmt.unit_for_ms(_sizes([*parts, total])),
         "chart": waterfall_figure(parts, total),
     }
 
 
 def _sizes(parts: Sequence[Difference]) -> list[float]:
-    return [abs(value) for part in parts for value in (part.delta_ms, part.baseline_ms, part.variant_ms)]
+    return [
+        abs(value)
+        for part in parts
+        for value in (part.delta_ms, part.baseline_ns / fmt.NS_PER_MS, part.variant_ns / fmt.NS_PER_MS)
+    ]
 
 
-def sync_changes(study: Study) -> Html:
+def sync_changes(study: Comparison) -> Html:
     """The price of each sync of the baselines, and which syncs every variant gains and loses."""
-    shown = [variant for variant in study.variants if variant.changes.basis is not None]
+    shown = [variant for variant in study.variants if variant.sync_diff is not None]
     return render(
         "sync_changes",
-        priced=[variant for variant in study.variants if variant.changes.prices is not None and variant.sync_sites],
+        priced=[variant for variant in study.variants if variant.sync_prices is not None and variant.sync_sites],
         shown=shown,
-        study=study,
+        is_baseline=is_baseline,
         many=len(shown) > _MANY,
         foretold_of=foretold_words,
-        terms=defs.definitions(defs.PRICE_TERMS) if any(v.changes.basis == "measured" for v in shown) else (),
+        changed_of=changed,
+        terms=defs.definitions(defs.PRICE_TERMS)
+        if any(v.sync_diff is not None and v.sync_diff.basis == "measured" for v in shown)
+        else (),
     )
 
 
-def foretold_words(foretold: Foretold, baseline: str) -> str:
+def changed(diff: SyncDiff) -> list[SyncChange]:
+    """The sites whose number of syncs per step differs."""
+    return [site for site in diff.sites if site.baseline_count_per_step != site.variant_count_per_step]
+
+
+def foretold_words(foretold: WhatIfOfVariant, baseline: str) -> str:
     """ "What-if: without these 2 syncs a step of `base` would take 21.0 ms, measured 22.1 ms: -5.0 %"."""
     syncs = "one sync" if foretold.removed_per_step == 1 else f"{fmt.count(foretold.removed_per_step)} syncs"
     which = f"without the {syncs} a step that this variant does away with"

@@ -1,15 +1,14 @@
 """The section "Communication" of a study's page: what all-reduces should take, what they took, and what hid them."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from steptrace.errors import RecordError
-from steptrace.files import read_json
+from steptrace.documents.comparison import CommunicationOfVariant, Comparison
 from steptrace.report import format as fmt
 from steptrace.report.definitions import Definition
 from steptrace.report.draw.communication import communication_bars
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Study
+from steptrace.report.model import measured
 
 #: From here on the measured time is far enough above the expected one to say so.
 FAR_ABOVE: Final = 1.5
@@ -48,26 +47,21 @@ TERMS: Final = (
 )
 
 
-def communication(study: Study) -> Html | None:
+def communication(study: Comparison) -> Html | None:
     """Bars and a table of the variants that several ranks train; None without one."""
-    try:
-        raw = read_json(study.path)
-    except RecordError:
-        return None
-    found = {v["name"]: v["communication"] for v in raw.get("variants", ()) if v.get("communication")}
+    found = {v.name: v.communication for v in study.variants if v.communication is not None}
     if not found:
         return None
-    alone = [variant.name for variant in study.measured if variant.name not in found]
+    alone = [variant.name for variant in measured(study) if variant.name not in found]
     bars = communication_bars(found)
     return render(
         "communication",
         found=found,
         first=next(iter(found.values())),
         alone=alone,
-        sizes=sorted({tried["bytes"] for entry in found.values() for tried in entry["bandwidths"]}),
+        sizes=sorted({tried.bytes for entry in found.values() for tried in entry.bandwidths}),
         rates={
-            name: {tried["bytes"]: tried["bus_bytes_per_s"] for tried in entry["bandwidths"]}
-            for name, entry in found.items()
+            name: {tried.bytes: tried.bus_bytes_per_s for tried in entry.bandwidths} for name, entry in found.items()
         },
         bars=bars,
         sentences=_sentences(found),
@@ -75,15 +69,15 @@ def communication(study: Study) -> Html | None:
     )
 
 
-def _sentences(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _sentences(found: Mapping[str, CommunicationOfVariant]) -> list[str]:
     """What stands out, one sentence a variant at most."""
     told = []
     for name, entry in found.items():
-        buckets, per_step, ratio = entry["buckets"], entry["all_reduces_per_step"], entry["measured_over_expected"]
-        if buckets and per_step and entry["accumulate"] > 1 and per_step > 1.5 * buckets:
+        buckets, per_step, ratio = entry.buckets, entry.all_reduces_per_step, entry.measured_over_expected
+        if buckets and per_step and entry.accumulate > 1 and per_step > 1.5 * buckets:
             times = fmt.count(round(per_step / buckets, 1))
             told.append(f"`{name}` reduces its gradients {times} times a step, where once would do.")
         elif ratio is not None and ratio >= FAR_ABOVE:
-            hidden = "" if entry["overlap"] is None else f", {fmt.share(entry['overlap'])} of it hidden"
+            hidden = "" if entry.overlap is None else f", {fmt.share(entry.overlap)} of it hidden"
             told.append(f"`{name}` has all-reduces under way for {fmt.multiple(ratio)} the expected time{hidden}.")
     return told

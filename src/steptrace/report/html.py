@@ -1,79 +1,88 @@
 """The parts of a page: plain data in, an `Html` out that a notebook shows and a page embeds."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, ProcessError, VariantResult
+from steptrace.documents.finding import Finding
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report import headline
 from steptrace.report.build import load_steps
+from steptrace.report.build import loss_sections as sections_of_loss
 from steptrace.report.draw import steps as draw
-from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Finding, IndexEntry, Part, RunError, RunSteps, Study, Variant
-from steptrace.report.sites import Site
+from steptrace.report.model import (
+    IndexEntry,
+    Part,
+    RunSteps,
+    ending,
+    is_baseline,
+    measured,
+    runs_ok,
+    samples_per_s,
+    samples_per_step,
+    title,
+)
+from steptrace.report.provenance import environment_name
+from steptrace.report.sites import rank_predicted, rank_sites
 
 #: Above this, the trace figures describe a step that the profiler has changed.
 PROFILED_WARNING = 1.10
 #: More variants than this are rows of a table, never its columns, and their blocks start folded.
 _MANY = 6
 
-_ENVIRONMENT_NAMES = {
-    "cpu": "CPU",
-    "cpu_count": "CPU cores",
-    "memory_bytes": "Memory",
-    "gpu": "GPU",
-    "gpu_count": "GPUs",
-    "gpu_memory_bytes": "GPU memory",
-    "cuda": "CUDA",
-    "os": "Operating system",
-    "torch": "PyTorch",
-    "git_commit": "Commit",
-    "git_dirty": "Uncommitted changes",
-}
 _SEVERITIES = ("high", "warning", "info")
-#: Facts that say nothing on a machine without a GPU.
-_OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
 
 
-def intro(study: Study) -> Html:
+def intro(study: Comparison) -> Html:
     """Title, question, the result in one sentence, what and where in a few facts, and the study's text."""
-    runs = [variant.runs_ok for variant in study.measured]
-    steps = {variant.step.steps for variant in study.measured if variant.step is not None}
+    runs = [runs_ok(variant) for variant in measured(study)]
+    steps = [variant.step_ms.steps for variant in measured(study) if variant.step_ms is not None]
+    environment = study.environment
     facts = [
         ("Scale", study.scale),
         ("Machine", machine(study)),
         ("Variants", fmt.count(len(study.variants))),
         ("Runs per variant", _span(runs) if runs else fmt.NOT_MEASURED),
-        ("Timed steps per variant", _span([step for step in steps if step is not None]) or fmt.NOT_MEASURED),
-        ("PyTorch", study.fact("torch")),
+        ("Timed steps per variant", _span(steps) or fmt.NOT_MEASURED),
+        ("PyTorch", environment.torch if environment is not None else None),
         ("Commit", commit(study)),
     ]
     return render(
         "intro",
         study=study,
+        title=title(study),
+        paragraphs=paragraphs(study.text),
         headline=headline.summary(study),
         tone=headline.tone(study),
         facts=[(name, value) for name, value in facts if value],
     )
 
 
-def machine(study: Study) -> str | None:
+def paragraphs(text: str) -> tuple[str, ...]:
+    """A text's paragraphs: blank lines part them, single line breaks do not."""
+    blocks = text.replace("\r\n", "\n").split("\n\n")
+    return tuple(" ".join(block.split()) for block in blocks if block.strip())
+
+
+def machine(study: Comparison) -> str | None:
     """The GPU, or the CPU where there is none."""
-    gpu, cpu = study.fact("gpu"), study.fact("cpu")
-    if gpu:
-        gpus = study.fact("gpu_count")
-        return f"{gpus} × {gpu}" if isinstance(gpus, int) and gpus > 1 else str(gpu)
-    return f"{cpu}, no GPU" if cpu else None
-
-
-def commit(study: Study) -> str | None:
-    """The commit in short, with a word on uncommitted changes."""
-    full = study.fact("git_commit")
-    if not isinstance(full, str):
+    environment = study.environment
+    if environment is None:
         return None
-    return full[:10] + (" with uncommitted changes" if study.fact("git_dirty") else "")
+    if environment.gpu:
+        count = environment.gpu_count
+        return f"{count} × {environment.gpu}" if count > 1 else environment.gpu
+    return f"{environment.cpu}, no GPU"
+
+
+def commit(study: Comparison) -> str | None:
+    """The commit in short, with a word on uncommitted changes."""
+    environment = study.environment
+    if environment is None or environment.git_commit is None:
+        return None
+    return environment.git_commit[:10] + (" with uncommitted changes" if environment.git_dirty else "")
 
 
 def _span(values: Sequence[int]) -> str:
@@ -83,53 +92,85 @@ def _span(values: Sequence[int]) -> str:
     return fmt.count(low) if low == high else f"{fmt.count(low)} to {fmt.count(high)}"
 
 
-def variants_table(study: Study) -> Html:
+def variants_table(study: Comparison) -> Html:
     """All variants side by side, what to read with care, the runs that failed, and the terms."""
-    groups: dict[str, list[Variant]] = {}
+    groups: dict[str, list[VariantResult]] = {}
     for variant in study.variants:
-        groups.setdefault(variant.baseline or study.baseline, []).append(variant)
+        groups.setdefault(variant.baseline, []).append(variant)
     return render(
         "variants",
         study=study,
         groups=list(groups.items()),
         warnings=warnings(study),
         endings_of=endings,
+        ending=ending,
+        held=held_against_reference,
+        is_baseline=is_baseline,
+        limits_of=limits,
+        runs_ok=runs_ok,
+        samples_per_s=samples_per_s,
+        samples_per_step=samples_per_step(study),
         failures=[variant for variant in study.variants if endings(variant)],
         terms=defs.definitions(_table_terms(study)),
     )
 
 
-def _table_terms(study: Study) -> tuple[str, ...]:
+def held_against_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
+    """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
+    if found.tolerance is None:
+        return []
+    pairs = (
+        ("loss", found.loss_rel_err, found.tolerance.loss),
+        ("gradient", found.gradient_rel_err, found.tolerance.gradient),
+        ("predictions", found.predictions_rel_err, found.tolerance.predictions),
+        ("parameters", found.parameters_rel_err, found.tolerance.parameters),
+    )
+    return [
+        (name, error, tolerance, error is None or error > tolerance)
+        for name, error, tolerance in pairs
+        if tolerance is not None
+    ]
+
+
+def _table_terms(study: Comparison) -> tuple[str, ...]:
     """The terms of the columns that are there."""
     weighted = any(variant.sm_weighted_pct is not None for variant in study.variants)
     return tuple(term for term in defs.TABLE_TERMS if weighted or term != "sm_weighted")
 
 
-def endings(variant: Variant) -> list[tuple[str, RunError]]:
+def endings(variant: VariantResult) -> list[tuple[str, ProcessError]]:
     """The errors of a variant's runs and of its equivalence check; runs that ended in the same way stand together."""
-    found: dict[RunError, list[str]] = {}
+    found: dict[ProcessError, list[str]] = {}
     for run in variant.runs:
-        if run.error is not None and run.error.is_telling:
-            found.setdefault(run.error, []).append(str(run.repeat))
+        error = run.error
+        # A run that never started left neither an end nor a message.
+        if error is not None and (error.status != "not run" or error.error or error.log_tail):
+            found.setdefault(error, []).append(str(run.repeat))
     named = [
         (f"{'Run' if len(repeats) == 1 else 'Runs'} {fmt.enumeration(repeats)}", error)
         for error, repeats in found.items()
     ]
-    check = variant.equivalence.error
+    check = variant.equivalence.failure
     return [*named, *([("Equivalence check", check)] if check is not None else [])]
 
 
-def warnings(study: Study) -> list[str]:
+def limits(gate: GateOutcome) -> str:
+    """A gate's limits in words: "at most 0, allow a.py:1 b.py"."""
+    texts = {key: " ".join(map(str, value)) if isinstance(value, list) else value for key, value in gate.limits.items()}
+    return ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in texts.items())
+
+
+def warnings(study: Comparison) -> list[str]:
     """What a reader should know before trusting the table: one line a variant, and what concerns them all."""
     found = []
     for variant in study.variants:
-        texts = list(variant.warnings)
+        texts = list(variant.noise.warnings)
         times = variant.profiled_over_unprofiled
         if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in texts):
             texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
         if texts:
             found.append(f"`{variant.name}`: {'; '.join(text.rstrip('.') for text in texts)}.")
-    if len(samples := study.samples_per_step) > 1:
+    if len(samples := samples_per_step(study)) > 1:
         found.append(
             "The variants' steps take different numbers of samples, "
             f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: "
@@ -141,15 +182,10 @@ def warnings(study: Study) -> list[str]:
     return found
 
 
-def environment_name(key: str) -> str:
-    """A key of the environment as a page says it."""
-    return _ENVIRONMENT_NAMES.get(key, key.replace("_", " ").capitalize())
-
-
-def comparison_charts(study: Study) -> Html:
-    """Step times run by run beside the ratios with their intervals."""
-    steps = load_steps(study)
-    has_ratio = any(v.ratio is not None and v.ratio.value is not None and not v.is_baseline for v in study.variants)
+def comparison_charts(study: Comparison, comparison: Path | str) -> Html:
+    """Step times run by run, of the files beside comparison.json, and the ratios with their intervals."""
+    steps = load_steps(study, comparison)
+    has_ratio = any(v.ratio is not None and not is_baseline(v) for v in study.variants)
     return render(
         "comparison_charts",
         study=study,
@@ -160,14 +196,14 @@ def comparison_charts(study: Study) -> Html:
     )
 
 
-def _runs_without_steps(study: Study, steps: Sequence[RunSteps]) -> int:
-    return sum(variant.runs_ok for variant in study.variants) - len(steps)
+def _runs_without_steps(study: Comparison, steps: Sequence[RunSteps]) -> int:
+    return sum(runs_ok(variant) for variant in study.variants) - len(steps)
 
 
-def loss_sections(study: Study) -> Html:
+def loss_sections(study: Comparison) -> Html:
     """The labelled sections inside the loss, variant by variant: host time, and GPU time where there is a GPU."""
-    host = _section_table("Host time", {v.name: v.loss_sections for v in study.variants})
-    device = _section_table("GPU time", {v.name: v.loss_sections_device for v in study.variants})
+    host = _section_table("Host time", {v.name: sections_of_loss(v.sections_ms) for v in study.variants})
+    device = _section_table("GPU time", {v.name: sections_of_loss(v.sections_device_ms) for v in study.variants})
     return render("loss_sections", study=study, tables=[table for table in (host, device) if table is not None])
 
 
@@ -193,34 +229,27 @@ def _section_table(title: str, parts: Mapping[str, Sequence[Part]]) -> dict[str,
     return {"title": title, "head": head, "rows": rows, "longest": longest, "unit": fmt.unit_for_ms([longest])}
 
 
-def sync_sites(study: Study) -> Html:
+def sync_sites(study: Comparison) -> Html:
     """Where the host waits for the device: measured sites, or predicted ones, called so."""
     return render(
         "sync_sites",
         study=study,
         rank=rank_sites,
+        rank_predicted=rank_predicted,
         many=len(study.variants) > _MANY,
         terms=defs.definitions(_sync_terms(study)),
     )
 
 
-def _sync_terms(study: Study) -> tuple[str, ...]:
+def _sync_terms(study: Comparison) -> tuple[str, ...]:
     """The terms of the columns that are there: what is only predicted has no times."""
     measured = any(variant.sync_sites for variant in study.variants)
     return tuple(term for term in defs.SYNC_TERMS if measured or term not in ("blocked", "exposed"))
 
 
-def rank_sites(sites: Sequence[Site]) -> list[Site]:
-    """The costliest first: by exposed idle, then blocked time, then count."""
-    return sorted(
-        sites,
-        key=lambda s: (-(s.exposed_idle_ns_per_step or 0), -(s.blocked_ns_per_step or 0), -(s.count_per_step or 0)),
-    )
-
-
 def findings(items: Sequence[Finding]) -> Html:
     """Findings in the order given (gravest first), with evidence; those of one rule and advice stand together."""
-    groups: dict[tuple[str, str | None, str | None], list[Finding]] = {}
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
     for item in items:
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
@@ -244,72 +273,12 @@ def findings(items: Sequence[Finding]) -> Html:
 
 def severity_rank(severity: str) -> int:
     """The place of a severity: 0 for the severest."""
-    return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+    return _SEVERITIES.index(severity)
 
 
-def method(study: Study) -> Html:
+def method(study: Comparison) -> Html:
     """How the comparison was made."""
     return render("method", study=study, method=study.method)
-
-
-def provenance(study: Study) -> Html:
-    """Environment, runs, digests, and the exact commands that make this again."""
-    without_gpu = study.fact("gpu") is None
-    environment = [
-        (environment_name(key), _environment_value(key, value), key in study.environments_differ)
-        for key, value in study.environment
-        if not (without_gpu and key in _OF_A_GPU)
-    ]
-    return render(
-        "provenance",
-        study=study,
-        environment=environment,
-        in_checkout=_in_checkout(study),
-        study_command=study_command(study),
-        commands={variant.name: variant_command(study, variant) for variant in study.variants},
-    )
-
-
-def _environment_value(key: str, value: object) -> str | None:
-    if key.endswith("_bytes") and isinstance(value, int | float):
-        return fmt.size_bytes(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return None if value is None else str(value)
-
-
-def study_command(study: Study) -> str:
-    """The command that makes the study again, with as many repeats as it had.
-
-    Where results lie outside of a checkout, as with --directory, the Snakefile has to be named: by a word, since where
-    things lie on this machine is nobody's business.
-    """
-    snakefile = "" if _in_checkout(study) else " --snakefile STEPTRACE/Snakefile"
-    config = [f"'studies=[{study.name}]'", f"scale={study.scale}"]
-    if study.repeats:
-        config.append(f"repeats={study.repeats}")
-    return f"snakemake{snakefile} --cores all --config {' '.join(config)}"
-
-
-def _in_checkout(study: Study) -> bool:
-    """Whether results/ lies in a checkout, as far as can be told from where the comparison was found."""
-    parents = study.path.resolve().parents
-    return len(parents) <= 2 or (parents[2] / "Snakefile").is_file()
-
-
-def variant_command(study: Study, variant: Variant) -> str:
-    """The command that trains this variant once more, from the folder that holds results/."""
-    folder = f"results/{study.name}/{variant.name}"
-    path = next((run.path for run in variant.runs if run.path is not None), None)
-    if path is not None:
-        folder = str(Path(path).parent)
-    config, out = shlex.quote(f"{folder}/config.yaml"), shlex.quote(f"out/{variant.name}")
-    return f"python -m steptrace.train.main --config {config} --out {out} --repeat 0"
-
-
-def chart(svg: InlineSvg | None, caption: str, title: str = "") -> Html:
-    """A figure with its caption."""
-    return render("chart", svg=svg, caption=caption, title=title)
 
 
 def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry]) -> Html:

@@ -1,14 +1,16 @@
 """The index's lines: what each study and each imported trace found, and where its page is."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from steptrace.documents.base import read
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.report import format as fmt
 from steptrace.report import headline, html
-from steptrace.report.build import load_study, read_object
-from steptrace.report.model import IndexEntry, Study
+from steptrace.report.build import load_study
+from steptrace.report.model import IndexEntry, runs_ok, title
 
 
 def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
@@ -16,28 +18,28 @@ def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
     return tuple(_study_entry(load_study(path)) for path in comparisons)
 
 
-def _study_entry(study: Study) -> IndexEntry:
+def _study_entry(study: Comparison) -> IndexEntry:
     runs = sum(len(variant.runs) for variant in study.variants)
-    ok = sum(variant.runs_ok for variant in study.variants)
+    ok = sum(runs_ok(variant) for variant in study.variants)
     broken = headline.broken_gates(study)
     return IndexEntry(
-        name=study.name,
-        title=study.title,
+        name=study.study,
+        title=title(study),
         headline=headline.summary(study),
-        href=f"{study.name}.html",
+        href=f"{study.study}.html",
         scale=study.scale,
         machine=html.machine(study),
         problems=_problems(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
-        + (f", {study.partial[1] - study.partial[0]} not run yet" if study.partial else "")
+        + (f", {study.partial.planned - study.partial.runs} not run yet" if study.partial else "")
         + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
     )
 
 
-def _problems(study: Study) -> tuple[str, ...]:
+def _problems(study: Comparison) -> tuple[str, ...]:
     """What must not be overlooked, in a word or two each; a study is only ok where there is none of it."""
     answers = {variant.equivalence.status for variant in study.variants}
-    whole = all(variant.status == "ok" and variant.runs_ok == len(variant.runs) for variant in study.variants)
+    whole = all(variant.status == "ok" and runs_ok(variant) == len(variant.runs) for variant in study.variants)
     found = {
         "partial": study.partial is not None,
         "incomplete": not whole and study.partial is None,
@@ -54,28 +56,28 @@ def load_imported(summaries: Sequence[Path | str], pages: Path | str) -> tuple[I
 
 
 def _trace_entry(path: Path, pages: Path) -> IndexEntry:
-    summary = read_object(path, next_step="make it with `steptrace analyze`")
-    traces = summary.get("traces") or []
-    first = traces[0] if traces else {}
-    warnings = sum(len((trace.get("quality") or {}).get("warnings") or ()) for trace in traces)
-    syncs = fmt.count((first.get("syncs") or {}).get("per_step"))
+    summary = read(path, Summary)
+    traces = summary.traces
+    first = traces[0] if traces else None
+    warnings = sum(len(trace.quality.warnings) for trace in traces)
+    syncs = fmt.count(None if first is None else first.syncs.per_step)
     headline_ = f"GPU busy {_busy(traces)}, syncs per step {syncs}."
-    if late := (summary.get("ranks") or {}).get("straggler"):
-        headline_ += f" Rank {late['rank']} is the straggler."
+    if summary.ranks is not None and summary.ranks.straggler is not None:
+        headline_ += f" Rank {summary.ranks.straggler.rank} is the straggler."
     return IndexEntry(
         name=path.parent.name,
         title=path.parent.name,
         headline=headline_,
         href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
         scale=None,
-        machine=first.get("device_name"),
+        machine=None if first is None else first.device_name,
         problems=(),
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )
 
 
-def _busy(traces: Sequence[Mapping[str, Any]]) -> str:
+def _busy(traces: Sequence[TraceSummary]) -> str:
     """The GPUs' busy share: of several ranks the least and the greatest."""
-    shares = sorted(t["gpu_busy_pct"] for t in traces if t.get("gpu_busy_pct") is not None)
+    shares = sorted(trace.gpu_busy_pct for trace in traces if trace.gpu_busy_pct is not None)
     texts = list(dict.fromkeys(fmt.percent(share) for share in (shares[0], shares[-1]))) if shares else []
     return " to ".join(texts) or fmt.NOT_MEASURED

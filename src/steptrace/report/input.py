@@ -1,28 +1,34 @@
 """The section on the input pipeline: which variants wait for their data, and what loading it is made of."""
 
+from msgspec.structs import asdict
+
+from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report.draw.parts import PART_NAMES, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.input_model import LOADING_PARTS
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Part, Study, Variant
+from steptrace.report.model import Part
 
 
-def input_pipeline(study: Study) -> Html | None:
+def input_pipeline(study: Comparison) -> Html | None:
     """Waits by variant with their verdict, and the parts of loading.
 
     None if no variant is input-bound and no pass timed the parts of loading: the study is about something else.
     """
     known = [variant for variant in study.variants if variant.input is not None]
-    timed = [variant for variant in known if variant.input is not None and variant.input.loading]
+    timed = [variant for variant in known if variant.input is not None and variant.input.breakdown_ms]
     bound = [
         variant for variant in known if variant.input is not None and variant.input.verdict in ("moderate", "high")
     ]
     if not timed and not bound:
         return None
     waits = [v.input.wait_ms for v in known if v.input is not None and v.input.wait_ms is not None]
-    parts = [part for part in LOADING_PARTS if any(_loading(variant).get(part) is not None for variant in timed)]
+    parts = (
+        [part for part, ms in _loading(timed[0]).items() if any(_loading(v)[part] is not None for v in timed)]
+        if timed
+        else []
+    )
     return render(
         "input_pipeline",
         variants=known,
@@ -38,11 +44,12 @@ def input_pipeline(study: Study) -> Html | None:
     )
 
 
-def _loading(variant: Variant) -> dict[str, float | None]:
-    return dict(variant.input.loading or {}) if variant.input is not None else {}
+def _loading(variant: VariantResult) -> dict[str, float | None]:
+    """The parts of loading a batch, in the order a batch goes through them; none without such a pass."""
+    return {} if variant.input is None or variant.input.breakdown_ms is None else asdict(variant.input.breakdown_ms)
 
 
-def _waits(variants: list[Variant]) -> InlineSvg | None:
+def _waits(variants: list[VariantResult]) -> InlineSvg | None:
     """A bar a variant: the mean step time, of which the waiting that counts, and that which a busy GPU hides."""
     rows = []
     for variant in variants:
@@ -55,6 +62,6 @@ def _waits(variants: list[Variant]) -> InlineSvg | None:
     return stacked_bars(rows, "ms per unprofiled step, mean") if rows else None
 
 
-def _parts(variants: list[Variant]) -> InlineSvg:
+def _parts(variants: list[VariantResult]) -> InlineSvg:
     rows = [(v.name, [Part(name, ms) for name, ms in _loading(v).items() if ms is not None]) for v in variants]
     return stacked_bars(rows, "ms of work per batch")

@@ -1,22 +1,24 @@
 """What a step launches, copies and holds, and its sections timed each by itself."""
 
+from steptrace.documents.comparison import Comparison
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Study
+from steptrace.report.model import measured
 
 
-def launches(study: Study) -> Html:
+def launches(study: Comparison) -> Html:
     """Operators and kernels per step, bytes of a batch and of the peak; where measured, the synchronised sections."""
-    labels = list(dict.fromkeys(part.label for variant in study.variants for part in variant.synchronised))
-    times = [part.ms for variant in study.variants for part in variant.synchronised]
-    times += [variant.step.median for variant in study.measured if variant.step is not None]
+    cells = {variant.name: variant.synchronised_sections_ms or {} for variant in study.variants}
+    labels = list(dict.fromkeys(label for found in cells.values() for label in found))
+    times = [ms for found in cells.values() for ms in found.values()]
+    times += [variant.step_ms.median for variant in measured(study) if variant.step_ms is not None]
     return render(
         "launches",
         study=study,
         has_bytes=any(variant.batch_bytes for variant in study.variants),
         labels=labels,
         unit=fmt.unit_for_ms(times),
-        cells={variant.name: {part.label: part.ms for part in variant.synchronised} for variant in study.variants},
+        cells=cells,
         terms=defs.definitions(defs.LAUNCH_TERMS if labels else defs.LAUNCH_TERMS[:2]),
     )

@@ -10,6 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from steptrace.report import format as fmt
+from steptrace.report.sites import place, unplaced
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -62,11 +63,13 @@ def _environment() -> jinja2.Environment:
         multiple=fmt.multiple,
         ns=fmt.duration_ns,
         pct=fmt.percent,
+        place=place,
         name=breakable,
         sentence=sentence,
         setting=fmt.setting,
         share=fmt.share,
         shell=shlex.quote,
+        unplaced=unplaced,
     )
     environment.globals.update(fmt=fmt, not_measured=Markup('<span class="null">not measured</span>'))
     return environment

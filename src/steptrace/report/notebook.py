@@ -20,6 +20,7 @@ from steptrace.errors import ReportError
 from steptrace.report.build import load_study
 from steptrace.report.cells import CellError, run_cells
 from steptrace.report.markup import TEMPLATES
+from steptrace.report.model import title
 
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
@@ -38,7 +39,7 @@ def render_study(comparison: Path, out: Path) -> None:
     study = load_study(comparison)  # a clear error before a cell runs
     notebook = _execute(find_notebook("study"), {"COMPARISON": _relative(comparison, out)}, out.parent)
     _write(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
-    _write_page(notebook, out, title=f"{study.title} – steptrace", home="index.html")
+    _write_page(notebook, out, title=f"{title(study)} – steptrace", home="index.html")
 
 
 def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = ()) -> None:

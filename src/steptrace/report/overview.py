@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from steptrace.documents.comparison import Comparison, PrecisionOfVariant, VariantResult
+from steptrace.documents.finding import Finding
+from steptrace.documents.rows import TopOperator
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
+from steptrace.report.build import traced_parts
 from steptrace.report.draw import parts as draw
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.markup import Html, render
-from steptrace.report.model import Finding, Part, Study, Variant
-from steptrace.report.overview_model import FORMAT_NAMES, Operator, Overview, Precision
+from steptrace.report.model import Part, measured, parts_kind
+from steptrace.report.overview_model import FORMAT_NAMES, device_share
 
 #: How many recommendations stand at the top; the section `Findings` has all.
 MOST_FINDINGS: Final = 3
@@ -29,21 +33,22 @@ class TopOperators:
 
     variant: str
     on_device: bool
-    rows: tuple[Operator, ...]
+    rows: tuple[TopOperator, ...]
 
 
-def overview(study: Study) -> Html:
+def overview(study: Comparison) -> Html:
     """The overview of a study."""
-    views = {variant.name: variant.overview for variant in study.variants}
-    parts = {variant.name: _parts(variant) for variant in study.variants}
+    kind = parts_kind(study)
+    parts = {variant.name: _parts(variant, kind) for variant in study.variants}
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
-    has_gpu = any(view.precision is not None for view in views.values())
+    has_gpu = any(variant.precision is not None for variant in study.variants)
     return render(
         "overview",
         study=study,
-        views=views,
+        parts_kind=kind,
+        device_share=device_share,
         has_gpu=has_gpu,
-        formats=formats_shown([view.precision for view in views.values()]),
+        formats=formats_shown([variant.precision for variant in study.variants]),
         format_names=FORMAT_NAMES,
         chart=step_parts(study),
         labels=labels,
@@ -53,13 +58,14 @@ def overview(study: Study) -> Html:
         top_operators=top_operators(study),
         recommendations_found=recommended(study.findings),
         more=max(len(study.findings) - MOST_FINDINGS, 0),
-        terms=defs.definitions(terms(has_gpu=has_gpu, kind=study.parts_kind)),
+        terms=defs.definitions(terms(has_gpu=has_gpu, kind=kind)),
     )
 
 
-def step_parts(study: Study) -> InlineSvg | None:
+def step_parts(study: Comparison) -> InlineSvg | None:
     """Where a profiled step's time goes: one stacked bar a variant; None if none was profiled."""
-    rows = [(variant.name, _parts(variant)) for variant in study.variants]
+    kind = parts_kind(study)
+    rows = [(variant.name, _parts(variant, kind)) for variant in study.variants]
     rows = [(name, parts) for name, parts in rows if parts]
     return draw.stacked_bars(rows, "ms per profiled step") if rows else None
 
@@ -72,7 +78,7 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     return list(by_rule.values())[:MOST_FINDINGS]
 
 
-def formats_shown(found: Sequence[Precision | None]) -> list[str]:
+def formats_shown(found: Sequence[PrecisionOfVariant | None]) -> list[str]:
     """The number formats worth a column: 16, 32 bits and unknown always, the others where any kernel has them."""
     shares = [pair for item in found if item is not None for pair in item.kernel_share.items()]
     used = {name for name, share in shares if share >= _SMALLEST_SHARE}
@@ -85,31 +91,28 @@ def terms(*, has_gpu: bool, kind: str | None) -> tuple[str, ...]:
     return (*parts, "loader_wait", "placement", *(("number_format", "tensor_core") if has_gpu else ()))
 
 
-def top_operators(study: Study) -> list[TopOperators]:
+def top_operators(study: Comparison) -> list[TopOperators]:
     """Those of the baseline, and of the variant with the least step time where that is another one."""
     baseline = next((v for v in study.variants if v.name == study.baseline), None)
-    best = min(study.measured, key=_median, default=None)
-    found = {v.name: v for v in (baseline, best) if v is not None and v.overview.operators}
-    return [
-        TopOperators(name, any(row.device_self_ns for row in v.overview.operators), v.overview.operators)
-        for name, v in found.items()
-    ]
+    best = min(measured(study), key=_median, default=None)
+    found = {v.name: v.overview.operators for v in (baseline, best) if v is not None and v.overview is not None}
+    return [TopOperators(name, any(row.device_self_ns for row in rows), rows) for name, rows in found.items() if rows]
 
 
-def parts_chart(view: Overview, title: str) -> InlineSvg | None:
+def parts_chart(parts: Sequence[tuple[str, float]], title: str) -> InlineSvg | None:
     """One bar of a trace's parts; None without any."""
-    if not view.parts:
-        return None
-    return draw.stacked_bars([(title, _labelled(view.parts))], "ms")
+    return draw.stacked_bars([(title, _labelled(parts))], "ms") if parts else None
 
 
-def _median(variant: Variant) -> float:
-    return variant.step.median if variant.step is not None else float("inf")
+def _median(variant: VariantResult) -> float:
+    return variant.step_ms.median if variant.step_ms is not None else float("inf")
 
 
-def _parts(variant: Variant) -> tuple[Part, ...]:
-    """The parts of a variant's profiled step; of a comparison without an overview those of its trace figures."""
-    return _labelled(variant.overview.parts) if variant.overview.parts else variant.step_parts
+def _parts(variant: VariantResult, kind: str | None) -> tuple[Part, ...]:
+    """The parts of a variant's profiled step; without an overview those of its trace figures."""
+    if variant.overview is not None and variant.overview.parts_ms:
+        return _labelled(tuple(variant.overview.parts_ms.items()))
+    return traced_parts(variant, kind)
 
 
 def _labelled(parts: Sequence[tuple[str, float]]) -> tuple[Part, ...]:

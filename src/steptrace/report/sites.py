@@ -1,56 +1,41 @@
 """Places in the code where the host waits for the device, as a page shows them."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+from steptrace.documents.comparison import Place, PredictedSite, SyncAgreement, SyncChange, SyncSiteOfVariant
+from steptrace.documents.finding import Source
+from steptrace.documents.summary import SyncSite
+
+_Measured = TypeVar("_Measured", SyncSite, SyncSiteOfVariant)
 
 
-@dataclass(frozen=True)
-class Site:
-    """One place in the code where the host waits for the device."""
-
-    file: str | None
-    line: int | None
-    function: str | None
-    op: str | None
-    label: str | None
-    kind: str | None
-    phase: str | None
-    code: str | None
-    count_per_step: float | None
-    blocked_ns_per_step: float | None
-    exposed_idle_ns_per_step: float | None
-    saved_ns_per_step: float | None
-    ceiling_ns_per_step: float | None
-
-    @property
-    def place(self) -> str | None:
-        """`file:line` with the last two folders of a long path."""
-        if self.file is None:
-            return None
-        parts = Path(self.file).parts
-        short = self.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
-        return short if self.line is None else f"{short}:{self.line}"
-
-    @property
-    def without_line(self) -> str:
-        """What stands in for a place that has no line of the program."""
-        return BATCH_COPY if is_batch_copy(vars(self)) else "line unknown"
+def place(at: Place | Source | SyncAgreement | SyncSite) -> str | None:
+    """`file:line` with the last two folders of a long path."""
+    if at.file is None:
+        return None
+    parts = Path(at.file).parts
+    short = at.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
+    return short if at.line is None else f"{short}:{at.line}"
 
 
-@dataclass(frozen=True)
-class Unknown(Site):
-    """One place of which a prediction cannot say whether the host waits there."""
+def unplaced(site: PredictedSite | SyncAgreement | SyncChange | SyncSite) -> str:
+    """What stands in for a sync's place that has no line of the program."""
+    if isinstance(site, SyncAgreement):  # it does not say under which label
+        return "line unknown"
+    return BATCH_COPY if is_batch_copy(site) else "line unknown"
 
-    reason: str | None
+
+def rank_sites(sites: Sequence[_Measured]) -> list[_Measured]:
+    """The costliest first: by exposed idle, then blocked time, then count."""
+    return sorted(
+        sites,
+        key=lambda s: (-(s.exposed_idle_ns_per_step or 0), -(s.blocked_ns_per_step or 0), -(s.count_per_step or 0)),
+    )
 
 
-@dataclass(frozen=True)
-class Agreement(Site):
-    """One place with its syncs per step as predicted, as warned of by PyTorch and as traced; `why` if they differ."""
-
-    predicted: float
-    warned: float | None
-    traced: float | None
-    why: str | None
+def rank_predicted(sites: Sequence[PredictedSite]) -> list[PredictedSite]:
+    """The most frequent first."""
+    return sorted(sites, key=lambda site: -(site.count_per_step or 0))

@@ -3,88 +3,88 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from markupsafe import Markup
+from msgspec.structs import replace
 
+from steptrace.documents.finding import Finding
+from steptrace.documents.summary import Ranks, Summary
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
 from steptrace.report import overview as first_look
-from steptrace.report.build import finding
 from steptrace.report.draw import parts as draw
 from steptrace.report.draw.chart import part_of_page
 from steptrace.report.html import findings, severity_rank
 from steptrace.report.markup import Html, page, render
-from steptrace.report.model import Finding
-from steptrace.report.overview_model import trace_overview
+from steptrace.report.overview_model import trace_parts
 from steptrace.report.topics import RANK_TOPICS, TOPICS, RankTopic
 from steptrace.report.trace_model import TraceView, build
 
 
-def write(summary: Any, out: Path) -> None:
+def write(summary: Summary, out: Path) -> None:
     """Write the page of a summary.json's content.
 
     Raises:
         RecordError: the summary holds no traces.
     """
-    text = page_html(build(summary), summary.get("ranks") or {}, summary.get("warnings") or ())
+    text = page_html(build(summary), summary.ranks, summary.warnings)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".part")
     partial.write_text(text, encoding="utf-8")
     partial.replace(out)  # never half a page
 
 
-def page_html(traces: Sequence[TraceView], ranks: Any, warnings: Sequence[str] = ()) -> str:
+def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
     """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
     if len(traces) == 1:
-        trace = traces[0]
-        shown, body = _topics(trace, 2, "")
-        toc = [*shown, *([("findings", "Findings")] if trace.findings else [])]
-        return page(f"{trace.title} – steptrace", _intro(traces, toc, warnings) + body, toc)
-    together = [topic for topic in RANK_TOPICS if topic.shown(ranks)]
-    toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic in together)]
-    found = [finding(item) for item in ranks.get("findings") or ()]
+        view = traces[0]
+        shown, body = _topics(view, 2, "")
+        toc = [*shown, *([("findings", "Findings")] if view.trace.findings else [])]
+        return page(f"{view.title} – steptrace", _intro(traces, toc, warnings) + body, toc)
+    together = [(topic, ranks) for topic in RANK_TOPICS if ranks is not None and topic.shown(ranks)]
+    toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic, _ in together)]
+    found = () if ranks is None else ranks.findings
     toc += [("findings", "Findings on all ranks")] if found else []
-    toc += [(f"trace-{i}", trace.title) for i, trace in enumerate(traces)]
+    toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
     chart = draw.span_chart(traces)
     overview = render("trace_first", **first_of_all(traces, found))
     overview += render("trace_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
-    overview += Markup("").join(_rank_topic(topic, ranks, traces) for topic in together)
+    overview += Markup("").join(_rank_topic(topic, of) for topic, of in together)
     if found:
         heading = "Findings on all ranks together"
         overview += render("trace_findings", findings=findings(found), level=2, id="findings", heading=heading)
     each = [
         render(
             "trace_block",
-            trace=trace,
+            title=view.title,
             id=f"trace-{i}",
-            sentence=headline(trace),
-            body=_topics(trace, 3, f"trace-{i}-")[1],
+            sentence=headline(view),
+            body=_topics(view, 3, f"trace-{i}-")[1],
         )
-        for i, trace in enumerate(traces)
+        for i, view in enumerate(traces)
     ]
     return page("Traces – steptrace", _intro(traces, toc, warnings) + overview + Markup("").join(each), toc)
 
 
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
     """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
-    named = [(item, trace) for trace in traces for item in trace.findings]
-    found = [*together, *(replace(item, variant=trace.title) for item, trace in named)]
+    found = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
     ranked = sorted(found, key=lambda item: (severity_rank(item.severity), -(item.cost_ns_per_step or 0)))
     chosen = first_look.recommended(ranked)
-    places = {trace.title: f"trace-{i}-findings" for i, trace in enumerate(traces)}
+    places = {view.title: f"trace-{i}-findings" for i, view in enumerate(traces)}
     anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
     return {"items": chosen, "more": len(found) - len(chosen), "anchor": anchor}
 
 
-def headline(trace: TraceView) -> str:
+def headline(view: TraceView) -> str:
     """What the trace says, in one sentence made from its data: shares of the steps, or of the GPU's span without."""
-    if not trace.has_gpu:
+    trace = view.trace
+    if not view.has_gpu:
         return "No GPU activity in this trace: its GPU figures were not measured."
     over = "the steps" if trace.steps else "the GPU's span"
-    parts = dict(trace_overview(trace.raw).parts)
+    parts = dict(trace_parts(trace.overview))
     idle = {cause: parts.get(name, 0.0) for name, cause in _IDLE_PARTS.items()}
     busy = sum(parts.values()) - sum(idle.values())
     share = 100 * busy / sum(parts.values()) if any(parts.values()) else trace.gpu_busy_pct
@@ -93,11 +93,11 @@ def headline(trace: TraceView) -> str:
         cause = max(idle, key=lambda name: idle[name])
         name = _IDLE_NAMES.get(cause, draw.PART_NAMES.get(cause, cause))
         clauses.append(f"{fmt.share(idle[cause] / sum(idle.values()))} of its idle time: {name}")
-    if trace.syncs_per_step is not None:
-        syncs = "sync" if trace.syncs_per_step == 1 else "syncs"
-        clauses.append(f"{fmt.count(trace.syncs_per_step)} {syncs} per step")
-    elif trace.sync_count is not None:
-        clauses.append(f"{fmt.plural(trace.sync_count, 'sync')} in the whole trace")
+    if trace.syncs.per_step is not None:
+        syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
+        clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
+    elif view.sync_count is not None:
+        clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
 
 
@@ -113,11 +113,11 @@ _IDLE_PARTS: Final = {
 _IDLE_NAMES: Final = {"host": "the host had launched nothing"}
 
 
-def in_words(summary: Any) -> str:
+def in_words(summary: Summary) -> str:
     """The page in a few lines of plain text: the headline of one trace, and the first finding of one or all."""
     traces = build(summary)
-    together = [finding(item) for item in (summary.get("ranks") or {}).get("findings") or ()]
-    items = traces[0].findings if len(traces) == 1 else first_of_all(traces, together)["items"]
+    together = () if summary.ranks is None else summary.ranks.findings
+    items = traces[0].trace.findings if len(traces) == 1 else first_of_all(traces, together)["items"]
     lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
     if not items:
         return "\n".join([*lines, "No rule found anything to advise."])
@@ -129,30 +129,30 @@ def in_words(summary: Any) -> str:
 
 
 def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str]) -> Html:
-    first = traces[0]
+    first, trace = traces[0], traces[0].trace
     facts: list[tuple[str, str | None]] = [("Device", _devices(traces)), ("Traces", str(len(traces)))]
     if len(traces) == 1:
         # Without steps nothing can be said of one: these are left out, not "not measured".
         of_steps = [
             ("Profiled step, median length", fmt.duration_ms(first.step_ms)),
-            ("Operators per step", fmt.count(first.operators_per_step)),
-            ("Kernels per step", fmt.count(first.kernels_per_step)),
+            ("Operators per step", fmt.count(trace.operators_per_step)),
+            ("Kernels per step", fmt.count(trace.kernels_per_step)),
         ]
         facts = [
-            ("Device", first.device),
-            ("Rank", None if first.rank is None else str(first.rank)),
-            ("Steps", str(len(first.steps))),
-            *(of_steps[:1] if first.steps else ()),
-            ("GPU busy", fmt.percent(first.gpu_busy_pct)),
-            ("SM-weighted", fmt.percent(first.sm_weighted_pct)),
-            *(of_steps[1:] if first.steps else ()),
-            ("Launch coverage", fmt.share(first.launch_coverage)),
+            ("Device", trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
+            ("Rank", None if trace.rank is None else str(trace.rank)),
+            ("Steps", str(len(trace.steps))),
+            *(of_steps[:1] if trace.steps else ()),
+            ("GPU busy", fmt.percent(trace.gpu_busy_pct)),
+            ("SM-weighted", fmt.percent(trace.sm_weighted_pct)),
+            *(of_steps[1:] if trace.steps else ()),
+            ("Launch coverage", fmt.share(trace.quality.launch_coverage)),
         ]
     title = first.title if len(traces) == 1 else f"{len(traces)} traces"
     sentence = headline(first) if len(traces) == 1 else None
     # What the headline says need not be said twice.
-    said = [[text for text in t.warnings if t.has_gpu or not text.startswith(_NO_GPU)] for t in traces]
-    care = [(trace.title, texts) for trace, texts in zip(traces, said, strict=True) if texts]
+    said = [[text for text in v.trace.quality.warnings if v.has_gpu or not text.startswith(_NO_GPU)] for v in traces]
+    care = [(view.title, texts) for view, texts in zip(traces, said, strict=True) if texts]
     return render(
         "trace_intro",
         traces=traces,
@@ -170,20 +170,22 @@ _NO_GPU: Final = "no GPU activity"
 
 def _devices(traces: Sequence[TraceView]) -> str | None:
     """The names of all traces' GPUs, each with its number; None where there is no GPU or no name."""
-    names = Counter(trace.raw["device_name"] for trace in traces if trace.raw.get("device_name"))
+    names = Counter(view.trace.device_name for view in traces if view.trace.device_name)
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
 
 
-def _topics(trace: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, str]], Html]:
+def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, str]], Html]:
     """The topics of one trace under headings of this level, with the contents.
 
     One that has nothing but the reason why it was not measured is named in a line at the end.
     """
+    trace = view.trace
     shown, body, missing = [], Html(""), dict[str, list[str]]()
     for topic in TOPICS:
         with part_of_page(prefix):
-            charts = topic.charts(trace, level)
-        text = render(topic.id, folder="topics", t=trace, level=level, charts=charts, **topic.data(trace))
+            charts = topic.charts(view, level)
+        data = {"t": trace, "has_gpu": view.has_gpu, "level": level, "charts": charts, **topic.data(view)}
+        text = render(topic.id, folder="topics", **data)
         reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None
         if reason is not None:
             missing.setdefault(reason[1] or _UNKNOWN, []).append(topic.heading)
@@ -199,7 +201,7 @@ def _topics(trace: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, 
     if trace.findings:
         found = findings(trace.findings)
         body += render("trace_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
-    return shown, Html(body + render("trace_missing", **_missing(missing, has_gpu=trace.has_gpu)))
+    return shown, Html(body + render("trace_missing", **_missing(missing, has_gpu=view.has_gpu)))
 
 
 def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str, Any]:
@@ -218,7 +220,6 @@ _NOT_MEASURED: Final = re.compile(
 _UNKNOWN: Final = "the trace holds nothing to measure it by"
 
 
-def _rank_topic(topic: RankTopic, ranks: Any, traces: Sequence[TraceView]) -> Html:
-    charts = topic.charts(ranks, traces)
-    body = render(topic.id, folder="topics", ranks=ranks, traces=traces, level=2, charts=charts)
+def _rank_topic(topic: RankTopic, ranks: Ranks) -> Html:
+    body = render(topic.id, folder="topics", ranks=ranks, level=2, charts=topic.charts(ranks))
     return render("trace_topic", id=topic.id, heading=topic.heading, level=2, terms=topic.terms, body=body)

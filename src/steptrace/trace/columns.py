@@ -40,8 +40,15 @@ def take(column: Ints, rows: Ints) -> Ints:
 
 def texts(names: "pd.Series[Any]", rows: Ints) -> "pd.Series[Any]":
     """The name in each of the rows of a table, None where the row is -1."""
-    codes, categories = names.cat.codes.to_numpy(), names.cat.categories
-    return pd.Series([str(categories[codes[row]]) if row >= 0 else None for row in rows], dtype=object)
+    codes = take(names.cat.codes.to_numpy().astype(np.int64), rows)
+    return pick(np.array([str(name) for name in names.cat.categories], dtype=object), codes)
+
+
+def pick(values: NDArray[Any], places: Ints) -> "pd.Series[Any]":
+    """The object at each place of an array of objects, None where the place is -1."""
+    padded = np.full(len(values) + 1, None, dtype=object)
+    padded[:-1] = values
+    return pd.Series(padded[places], dtype=object)
 
 
 def text(codes: NDArray[Any], names: pd.Index) -> Any:

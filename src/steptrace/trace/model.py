@@ -1,12 +1,17 @@
 """A trace as tables: what the reader and the linker make, and every metric takes."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
 
 from steptrace import schema
+
+Rest = ParamSpec("Rest")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,34 @@ class Trace:
     frames: pd.DataFrame
     annotations: pd.DataFrame
     memory: pd.DataFrame
+    #: What `once` keeps; neither a copy with other tables nor another process takes it over.
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "derived": {}}
 
     @property
     def devices(self) -> list[int]:
         """The GPUs with activities, the one with the most busy time first."""
         time = self.kernels.groupby("device")["dur"].sum()
         return [int(device) for device in time.sort_index().sort_values(ascending=False, kind="stable").index]
+
+
+def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concatenate[Trace, Rest], Result]:
+    """Decorate a function of a trace: it computes once for the same arguments, and returns the same result again.
+
+    A trace's tables never change. For results that nobody changes either, and arguments that can be hashed.
+    """
+
+    @functools.wraps(compute)
+    def remembered(trace: Trace, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
+        key = (compute, args, tuple(kwargs.items()))
+        if key not in trace.derived:
+            trace.derived[key] = compute(trace, *args, **kwargs)
+        result: Result = trace.derived[key]
+        return result
+
+    return remembered
 
 
 #: The declaration of each table of a `Trace`, by its attribute.

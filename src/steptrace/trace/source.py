@@ -8,8 +8,8 @@ A trace knows only the line of a function's `def`. Traces that steptrace records
 The k-th operator of a name under a label in a step then has the k-th line, if function and file agree with the trace.
 """
 
-import functools
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.errors import TraceError
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import has_ancestor, nearest, row_numbers, take, texts
+from steptrace.trace.columns import by_name, has_ancestor, nearest, pick, references, row_numbers, take, texts
 from steptrace.trace.frames import Frame, parse_frame, site_frames
 from steptrace.trace.model import Trace
 
@@ -96,28 +97,23 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
     frame, forward = _frames_of(trace, events, op)
     label, phase = _labels_of(trace, events, op)
     executing = _ExecutingLines(trace, lines.op_lines)
-    code, parse = functools.cache(lines.code), functools.cache(parse_frame)
-    frame_name, op_name = texts(trace.frames["name"], frame), texts(trace.ops["name"], op)
-    rows = []
-    for row in range(len(events)):
-        known = parse(frame_name[row]) if frame[row] >= 0 else None
-        exact = executing.of(forward[row] if forward[row] >= 0 else op[row], known)
-        if exact is None and known is None:
-            exact = executing.of(op[row], None)
-        place = exact or known
-        rows.append(
-            {
-                "file": _shown(place.file) if place else None,
-                "line": place.line if place else None,
-                "function": place.function if place else None,
-                "op": op_name[row],
-                "label": label[row],
-                "phase": phase[row],
-                "code": code(place.file, place.line) if place else None,
-            }
-        )
-    table = pd.DataFrame(rows, columns=list(SITE_COLUMNS), dtype=object)
-    return table.astype({"line": "Int64"})
+    places, place = executing.places(frame, np.where(forward >= 0, forward, op), op)
+    return pd.DataFrame(
+        {
+            "file": pick(_objects(_shown(p.file) for p in places), place),
+            "line": references(take(np.array([p.line for p in places], dtype=np.int64), place)),
+            "function": pick(_objects(p.function for p in places), place),
+            "op": texts(trace.ops["name"], op),
+            "label": pd.Series(label, dtype=object),
+            "phase": pd.Series(phase, dtype=object),
+            "code": pick(_objects(lines.code(p.file, p.line) for p in places), place),
+        },
+        columns=list(SITE_COLUMNS),
+    )
+
+
+def _objects(values: Iterable[str | None]) -> NDArray[Any]:
+    return np.array([*values, None], dtype=object)[:-1]
 
 
 def _shown(file: str) -> str:
@@ -186,7 +182,11 @@ def _labels_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[list[str |
     rows = label_rows(trace, events)
     labels = trace.annotations
     parent = row_numbers(labels["parent"])
-    is_step = np.array([naming.step_index(str(name)) is not None for name in labels["name"]], dtype=bool)
+    is_step = by_name(
+        labels["name"].cat.codes.to_numpy(),
+        labels["name"].cat.categories,
+        lambda name: naming.step_index(str(name)) is not None,
+    )
     outermost_of = nearest(parent, (parent < 0) | is_step[parent] if len(parent) else np.empty(0, dtype=bool))
     backward = trace.ops["backward"].to_numpy()
     outermost = texts(labels["name"], take(outermost_of, rows))
@@ -233,6 +233,27 @@ class _ExecutingLines:
                 self._place[row] = (key, int(step[row]), counts[key, step[row]])
                 counts[key, step[row]] += 1
         self._counts = counts
+
+    def places(self, frame: Ints, exact_op: Ints, op: Ints) -> tuple[list[Frame], Ints]:
+        """The distinct lines of some events, and for each event the place of its own among them, -1 where unknown.
+
+        An event's line is the one that executed `exact_op`, or else the frame's; without a frame `op` counts too.
+        """
+        names = self._trace.frames["name"]
+        code = take(names.cat.codes.to_numpy().astype(np.int64), frame)
+        number: dict[Frame, int] = {}
+        by_code = {int(c): parse_frame(str(names.cat.categories[c])) if c >= 0 else None for c in np.unique(code)}
+        if not self._recorded:
+            place = np.full(len(names.cat.categories) + 1, -1, dtype=np.int64)
+            for c, known in by_code.items():
+                place[c] = -1 if known is None else number.setdefault(known, len(number))
+            return list(number), place[code]
+        found = []
+        for row, c in enumerate(code.tolist()):
+            known = by_code[c]
+            line = self.of(exact_op[row], known) or known or self.of(op[row], None)
+            found.append(-1 if line is None else number.setdefault(line, len(number)))
+        return list(number), np.array(found, dtype=np.int64)
 
     def of(self, op: int, frame: Frame | None) -> Frame | None:
         """The line that executed operator `op`, None if it is not known or contradicts `frame`."""

@@ -86,7 +86,8 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     out.mkdir(parents=True, exist_ok=True)
     seed = config.seed + repeat
     ranks = ranks_of(config)
-    traces = tuple(trace_name(rank) for rank in range(ranks.world_size))
+    explained = config.profile.repeats is None or repeat < config.profile.repeats
+    traces = tuple(trace_name(rank) for rank in range(ranks.world_size)) if explained else ()
     with (
         process_group(config, ranks),
         _folder(out, ranks) as own,
@@ -95,8 +96,10 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     ):
         memory.training = parts
         environment = collect_environment(parts.device)
-        measured = measure(parts, config, out / traces[ranks.rank], memory)
-        warnings = (*measured.warnings, *record_op_lines(parts, own), *record_warned_syncs(parts, own))
+        measured = measure(parts, config, out / traces[ranks.rank] if explained else None, memory)
+        warnings = measured.warnings
+        if explained:
+            warnings = (*warnings, *record_op_lines(parts, own), *record_warned_syncs(parts, own))
         write_memory(own, measured.memory)
         steps = slowest(from_every_rank(measured.steps, ranks))
         if not ranks.alone:
@@ -149,10 +152,12 @@ def slowest(by_rank: list[pd.DataFrame]) -> pd.DataFrame:
     return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})
 
 
-def measure(parts: Training, config: DictConfig, trace: Path, memory: MemoryWatch) -> Measured:
-    """Take all steps of a run. The first phase's peak memory is left out, as first steps allocate for good."""
+def measure(parts: Training, config: DictConfig, trace: Path | None, memory: MemoryWatch) -> Measured:
+    """Take all steps of a run; without a `trace` to write only those that are timed, and one for the memory.
+
+    The first phase's peak memory is left out, as first steps allocate for good.
+    """
     on_gpu = parts.device.type == "cuda"
-    settings = ProfileSettings(**config.profile)
     warmup = run_steps(parts, config.scale.warmup_steps, _progress("warmup", config.scale.warmup_steps, parts.ranks))
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(parts.device)
@@ -163,18 +168,16 @@ def measure(parts: Training, config: DictConfig, trace: Path, memory: MemoryWatc
     check_compiled(config.step)
     peak_allocated_bytes = torch.cuda.max_memory_allocated(parts.device) if on_gpu else None
     peak_reserved_bytes = torch.cuda.max_memory_reserved(parts.device) if on_gpu else None
-    section_steps = config.scale.section_steps
+    section_steps = config.scale.section_steps if trace else 0
     # Before the window: on a GPU the profiler's hooks into the runtime stay once it has run.
     sections = measure_sections(parts, section_steps) if section_steps else None
-    loaded, input_steps = _input(parts, config)
+    loaded, input_steps = _input(parts, config) if trace else (None, 0)
     held = memory.measure()
     memory.end_limit()  # what the profiler keeps is not the training's
-    profiled = profile_steps(parts, settings, trace)
-    _progress("profiled", settings.steps, parts.ranks)(settings.steps)
+    before = section_steps + input_steps + 1
+    profiled, unrecorded = _profiled(parts, config, trace) if trace else ([], 0)
     return Measured(
-        steps=steps_table(
-            warmup, timed, profiled, unrecorded=section_steps + input_steps + 1 + settings.wait + settings.warmup
-        ),
+        steps=steps_table(warmup, timed, profiled, unrecorded=before + unrecorded),
         sections=sections,
         input=loaded,
         batch_bytes=batch_bytes(parts) if section_steps else None,
@@ -184,6 +187,15 @@ def measure(parts: Training, config: DictConfig, trace: Path, memory: MemoryWatc
         nvml=sampler.summary(),
         warnings=(*sampler.warnings, *compiled),
     )
+
+
+def _profiled(parts: Training, config: DictConfig, trace: Path) -> tuple[list[StepTiming], int]:
+    """The profiled steps, and how many of the window before them are not recorded."""
+    options = {str(name): value for name, value in config.profile.items() if name != "repeats"}
+    settings = ProfileSettings(**options)
+    steps = profile_steps(parts, settings, trace)
+    _progress("profiled", settings.steps, parts.ranks)(settings.steps)
+    return steps, settings.wait + settings.warmup
 
 
 def _input(parts: Training, config: DictConfig) -> tuple[pd.DataFrame | None, int]:

@@ -3,12 +3,12 @@
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
+from steptrace.documents.summary import Flame, FlameBox
 from steptrace.report import trace_page
 from steptrace.report.draw.flame import BOX, GAP, flame
 
@@ -17,9 +17,9 @@ _BOX = re.compile(
 )
 
 
-def _graph(*boxes: tuple[str, str, int, int | None]) -> dict[str, Any]:
-    keys = ("name", "kind", "ns", "parent")
-    return {"total_ns": boxes[0][2], "boxes": [{**dict(zip(keys, box, strict=True)), "calls": 1} for box in boxes]}
+def _graph(*boxes: tuple[str, str, int, int | None]) -> Flame:
+    found = tuple(FlameBox(name=name, kind=kind, calls=1, ns=ns, parent=up) for name, kind, ns, up in boxes)
+    return Flame(total_ns=found[0].ns, boxes_left_out=0, boxes=found)
 
 
 def test_boxes_stand_below_their_callers_the_widest_to_the_left() -> None:

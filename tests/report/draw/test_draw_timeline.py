@@ -1,16 +1,19 @@
 """The picture of a step: bounded in shapes and bytes, true to the scale, safe with any name. Its section of a page."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
+from documents import fill, plain
 from steptrace.analysis.idle.measure import idle_gaps
 from steptrace.analysis.syncs.measure import sync_costs
 from steptrace.analysis.timeline.measure import summary, timeline
+from steptrace.documents.base import write
+from steptrace.documents.summary import Summary, Timeline
 from steptrace.report import definitions as defs
 from steptrace.report.build import load_study
 from steptrace.report.draw.timeline import KINDS, MAX_BYTES, tick_ns, timeline_figure
@@ -19,7 +22,7 @@ from steptrace.report.timeline import trace_view
 Json = dict[str, Any]
 
 
-def entry(*boxes: tuple[int, int, str, str], span: int = 1_000_000, kind: str = "stream", **more: object) -> Json:
+def entry(*boxes: tuple[int, int, str, str], span: int = 1_000_000, kind: str = "stream", **more: object) -> Timeline:
     """The entry `timeline` with one lane of these boxes: start, length, kind, name."""
     lane = {
         "kind": kind,
@@ -32,10 +35,11 @@ def entry(*boxes: tuple[int, int, str, str], span: int = 1_000_000, kind: str = 
         "what": list(range(len(boxes))),
     }
     step = {"step": 3, "from_ns": 0, "span_ns": span, "host_ns": span, "events": len(boxes), "left_out": []}
-    return {**step, "kinds": [b[2] for b in boxes], "names": [b[3] for b in boxes], "lanes": [lane], **more}
+    whole = {**step, "kinds": [b[2] for b in boxes], "names": [b[3] for b in boxes], "lanes": [lane], **more}
+    return fill(Timeline, whole)
 
 
-def widest(name: str, number: int) -> Json:
+def widest(name: str, number: int) -> Timeline:
     """As many boxes as a picture takes, all wide enough to be pointed at, all with a long name."""
     boxes = [(row * 1_000, 900, "compute", f"{name}{row}") for row in range(number)]
     return entry(*boxes, span=number * 1_000)
@@ -51,7 +55,7 @@ def test_a_picture_is_bounded_in_shapes_and_bytes(name: str) -> None:
 
 def test_nothing_to_show_is_no_picture() -> None:
     assert timeline_figure(None) is None
-    assert timeline_figure({**entry(), "lanes": []}) is None
+    assert timeline_figure(entry(lanes=[])) is None
 
 
 def test_boxes_stand_at_their_share_of_the_scale_and_say_their_times() -> None:
@@ -78,7 +82,7 @@ def test_narrow_boxes_are_one_path_and_wide_ones_carry_their_name() -> None:
 
 def test_several_short_events_are_as_high_as_the_time_they_fill() -> None:
     step = entry((0, 400_000, "compute", "gemm"))
-    step["lanes"][0].update(events=[20], time_ns=[100_000])
+    step = replace(step, lanes=(replace(step.lanes[0], events=(20,), time_ns=(100_000,)),))
     found = str(timeline_figure(step))
     assert 'y="12" width="4000" height="4"' in found
     assert "20 events, longest gemm\n100 µs within 400 µs from 0 ns" in found
@@ -129,7 +133,7 @@ def summary_of(*, gpu: bool, stretch: int = 1) -> Json:
     device = trace.devices[0] if gpu else None
     gaps = None if device is None else idle_gaps(trace, device)
     tables = timeline(trace, device, sync_costs(trace, device), gaps)
-    return {"schema_version": 1, "traces": [{"timeline": summary(trace, tables)}]}
+    return {"traces": [{"timeline": summary(trace, tables)}]}
 
 
 def give(study: Path, variant: str, content: Json, *, excerpt: bool = True) -> None:
@@ -138,12 +142,12 @@ def give(study: Path, variant: str, content: Json, *, excerpt: bool = True) -> N
         (folder / "excerpt.json.gz").write_bytes(b"x" * 2_048)
         told = {"file": "excerpt.json.gz", "bytes": 2_048, "step": 0, "whole": True, "left_out": ["python_function"]}
         content = {**content, "trace_excerpt": told}
-    (folder / "summary.json").write_text(json.dumps(content))
+    write(folder / "summary.json", fill(Summary, content))
 
 
 def test_a_study_without_traces_has_no_such_section(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [12.0])
-    assert trace_view(load_study(study_builder.write())) is None
+    assert trace_view(load_study(path := study_builder.write()), path) is None
 
 
 def test_all_pictures_of_a_study_have_one_scale_and_name_their_excerpt(study_builder: Any) -> None:
@@ -153,7 +157,7 @@ def test_all_pictures_of_a_study_have_one_scale_and_name_their_excerpt(study_bui
     give(path, "where", summary_of(gpu=False))
     give(path, "boolean_mask", summary_of(gpu=False, stretch=2))
     give(path, "sort", summary_of(gpu=True), excerpt=False)
-    found = str(trace_view(load_study(path)))
+    found = str(trace_view(load_study(path), path))
     assert re.findall(r'<span class="variant">(\w+)', found) == ["boolean_mask", "where", "sort"]  # the baseline first
     assert found.count('<details class="block" open>') == 3
     assert found.count('<rect class="after" x="50%" width="50%"') == 2
@@ -168,7 +172,7 @@ def test_without_a_gpu_nothing_is_said_of_syncs_and_gaps(study_builder: Any) -> 
     study_builder.add("boolean_mask", [12.0])
     path = study_builder.write()
     give(path, "boolean_mask", summary_of(gpu=False))
-    found = str(trace_view(load_study(path)))
+    found = str(trace_view(load_study(path), path))
     assert "host threads alone" in found
     assert defs.DEFINITIONS["wait_band"].meaning[:40] not in found
 
@@ -178,10 +182,10 @@ def test_many_variants_are_folded_and_stay_below_three_megabytes(study_builder: 
     for name in names:
         study_builder.add(name, [12.0])
     path = study_builder.write()
-    content = {"traces": [{"timeline": widest("a_long_name_of_a_kernel_that_goes_on_and_on", 1000)}]}
+    content = {"traces": [{"timeline": plain(widest("a_long_name_of_a_kernel_that_goes_on_and_on", 1000))}]}
     for name in names:
         give(path, name, content)
-    found = str(trace_view(load_study(path)))
+    found = str(trace_view(load_study(path), path))
     assert found.count('<details class="block" open>') == 1
     assert found.count('<svg class="timeline"') == 40
     assert "20 more variants not drawn here: variant_40" in found

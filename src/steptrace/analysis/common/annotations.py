@@ -16,17 +16,20 @@ from steptrace.analysis.common.tables_launch import ANNOTATION_TIMES
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import nearest, row_numbers, take
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 
+@once
 def annotation_of_kernels(trace: Trace) -> Ints:
     """Row of the innermost annotation that each activity was launched in, -1 for none; steps are none."""
     found, *others = _around_launches(trace)
     for on_behalf in others:
         found = np.where(found < 0, on_behalf, found)
-    return _own(trace)[found]
+    own: Ints = _own(trace)[found]
+    return own
 
 
+@once
 def _around_launches(trace: Trace) -> list[Ints]:
     """For each activity the innermost annotation around its launch, -1 for none: on the thread that launched it, then,
     if another training thread did, on each thread that marks steps."""
@@ -66,6 +69,7 @@ def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
     return schema.validate(table, ANNOTATION_TIMES)
 
 
+@once
 def _own(trace: Trace) -> Ints:
     """For each annotation itself, or if it marks a step, the nearest one around that does not; -1 last, for -1."""
     labels = trace.annotations

@@ -12,7 +12,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Activity:
         return (int(self.busy[0, 0]), int(self.busy[-1, 1])) if len(self.busy) else (0, 0)
 
 
+@once
 def activity(trace: Trace, device: int) -> Activity:
     """The busy spans of GPU `device` by class."""
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]

@@ -18,9 +18,9 @@ from steptrace import intervals
 from steptrace.analysis.common import tables_paths as schema
 from steptrace.intervals import Ints
 from steptrace.schema import validate
-from steptrace.trace.columns import nearest, references, row_numbers, text
+from steptrace.trace.columns import nearest, pick, references, row_numbers, take, text
 from steptrace.trace.model import Trace
-from steptrace.trace.source import SourceLines, sites_of
+from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
 #: The kinds of events in the order in which they nest where they start and end together, and their tables.
 KINDS = {"frame": "frames", "annotation": "annotations", "op": "ops", "call": "launches"}
@@ -147,11 +147,10 @@ def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None =
     sites = sites_of(trace, trace.launches.iloc[owners], lines)
     row = np.full(len(launch), -1, dtype=np.int64)
     row[launch >= 0] = place
-    found = sites.reindex(row).reset_index(drop=True)
-    found.insert(0, "kernel", np.arange(len(launch)))
-    found.insert(1, "node", references(kernel_nodes(trace, tree)))
-    found = found.astype(dict.fromkeys(("op", "label", "phase", "file", "function", "code"), object))
-    return validate(found.where(found.notna(), None).astype({"node": "Int64", "line": "Int64"}), schema.KERNEL_ORIGINS)
+    found = {name: pick(sites[name].to_numpy(dtype=object), row) for name in SITE_COLUMNS}
+    found["line"] = references(take(row_numbers(sites["line"]), row))
+    node = references(kernel_nodes(trace, tree))
+    return validate(pd.DataFrame({"kernel": np.arange(len(launch)), "node": node, **found}), schema.KERNEL_ORIGINS)
 
 
 def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from steptrace.analysis.common.launches import waits_for_event
 from steptrace.analysis.common.tables_gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import references, row_numbers, take, texts
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 #: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
 #: code compares microseconds.
@@ -63,6 +63,7 @@ def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
     return {cause: int(gaps.loc[gaps["cause"] == cause, "dur"].sum()) for cause in CAUSES}
 
 
+@once
 def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     """Each gap in a GPU's work, with its one cause and what ended it (table `idle_gaps`).
 
@@ -128,6 +129,7 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
     )
 
 
+@once
 def loader_spans(trace: Trace) -> Spans:
     """When a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations

@@ -45,8 +45,9 @@ def kernel_sequences(
     node, order = _work_by_call(trace, tree)
     at_node = np.searchsorted(node, calls["row"].to_numpy())
     after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
-    launched = np.sort(_launched(trace, tree, node, order))
-    by_launch = order[np.argsort(_launched(trace, tree, node, order), kind="stable")]
+    launched = _launched(trace, tree, node, order)
+    by_time = np.argsort(launched, kind="stable")
+    launched, by_launch = launched[by_time], order[by_time]
     is_label = (calls["kind"] == "annotation").to_numpy() & calls["training"].to_numpy()
     start = calls["ts"].to_numpy()
     first = np.where(is_label, np.searchsorted(launched, start), at_node)
@@ -54,16 +55,19 @@ def kernel_sequences(
     enough = np.flatnonzero((stop - first >= minimum_length) & (stop > first))
     if name is None:
         enough = enough[_widest(calls["thread"].to_numpy()[enough], first[enough], stop[enough], is_label[enough])]
-    found: dict[tuple[Any, ...], Ints] = {}
+    found: dict[tuple[Any, ...], list[int]] = {}
     kernels = trace.kernels
     codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
     begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
-    columns = (calls["kind"], calls["name"], calls["host_ns"])
-    for call in enough:
-        rows = np.sort((by_launch if is_label[call] else order)[first[call] : stop[call]])  # kernels stand by start
-        key = (columns[0].iloc[call], columns[1].iloc[call], codes[rows].tobytes())
-        took = [1, (end[rows] - begin[rows]).sum(), end[rows].max() - begin[rows[0]], columns[2].iloc[call]]
-        found[key] = found.get(key, np.zeros(4, dtype=np.int64)) + np.array(took, dtype=np.int64)
+    columns = [calls[name].to_numpy()[enough].tolist() for name in ("kind", "name", "host_ns")]
+    for call, a, b, kind, of, host_ns in zip(enough, first[enough], stop[enough], *columns, strict=True):
+        rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels stand by start
+        ends = end[rows]
+        sums = found.setdefault((kind, of, codes[rows].tobytes()), [0, 0, 0, 0])
+        sums[0] += 1
+        sums[1] += int((ends - begin[rows]).sum())
+        sums[2] += int(ends.max() - begin[rows[0]])
+        sums[3] += host_ns
     return _table(found, kernels["name"].cat.categories)
 
 
@@ -132,13 +136,13 @@ def _widest(thread: Ints, first: Ints, stop: Ints, is_label: Any) -> Any:
     return ~keys.duplicated().to_numpy()
 
 
-def _table(found: dict[tuple[Any, ...], Ints], names: pd.Index) -> pd.DataFrame:
+def _table(found: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataFrame:
     rows = [
         {
             "kind": str(kind),
             "name": str(name),
             "length": len(sequence) // 4,
-            **dict(zip(("count", "kernel_ns", "span_ns", "host_ns"), map(int, sums), strict=True)),
+            **dict(zip(("count", "kernel_ns", "span_ns", "host_ns"), sums, strict=True)),
             "kernels": "\n".join(str(names[code]) for code in np.frombuffer(sequence, dtype=np.int32)),
         }
         for (kind, name, sequence), sums in found.items()

@@ -14,7 +14,7 @@ from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
 from steptrace.trace.columns import has_ancestor, row_numbers
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 #: The labels of the training loop, one after the other in a step.
 HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
@@ -31,6 +31,7 @@ class StepParts:
     parts_ns: dict[str, int]
 
 
+@once
 def step_parts(trace: Trace, device: int | None) -> StepParts | None:
     """The parts of a trace's steps; None without steps."""
     if len(trace.steps) == 0:

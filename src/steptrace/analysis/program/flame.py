@@ -155,9 +155,10 @@ def _merge(parent: Ints, kind: Ints, named: tuple[Ints, list[str]], own: Ints, r
         rows = levels[bounds[level] : bounds[level + 1]]
         rows = rows[carries[rows]]
         below = np.where(parent[rows] >= 0, box[parent[rows]], 0)
-        keys, place = np.unique(np.stack([below, kind[rows], name[rows]], axis=1), axis=0, return_inverse=True)
-        box[rows] = count + place.reshape(-1)
-        parts.append((keys[:, 0], keys[:, 1], keys[:, 2]))
+        keys, place = np.unique((below * len(_KINDS) + kind[rows]) * len(labels) + name[rows], return_inverse=True)
+        box[rows] = count + place
+        below_and_kind, codes = np.divmod(keys, len(labels))
+        parts.append((*np.divmod(below_and_kind, len(_KINDS)), codes))
         count += len(keys)
     below, kinds, codes = (np.concatenate([part[i] for part in parts]) for i in range(3))
     calls, self_ns = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from steptrace.documents.finding import Finding
-from steptrace.documents.summary import Summary
-from steptrace.findings.model import SEVERITIES, Json, Rule, ranked, to_finding
+from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.findings.model import SEVERITIES, Rule, ranked, to_finding
 from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
 from steptrace.findings.trace.ceiling import held_to_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES
@@ -24,7 +24,7 @@ from steptrace.findings.trace.waiting import WAITING_RULES
 from steptrace.findings.trace.window import window_of
 
 #: On one trace.
-TRACE_RULES: Final[tuple[Rule, ...]] = (
+TRACE_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     *INPUT_RULES,
     *WAITING_RULES,
     *COPY_RULES,
@@ -35,7 +35,7 @@ TRACE_RULES: Final[tuple[Rule, ...]] = (
     *QUALITY_RULES,
 )
 #: On the whole summary, of several ranks.
-RANK_RULES: Final[tuple[Rule, ...]] = STRAGGLER_RULES
+RANK_RULES: Final[tuple[Rule[Summary], ...]] = STRAGGLER_RULES
 
 __all__ = ["RANK_RULES", "TRACE_RULES", "find_in_ranks", "find_in_trace", "with_trace_findings"]
 
@@ -47,8 +47,8 @@ def with_trace_findings(summary: Summary) -> Summary:
     return replace(summary, traces=traces, ranks=ranks)
 
 
-def find_in_trace(entry: Json) -> list[Finding]:
-    """All findings of one trace, by its entry in summary.json: the severest first, of these the dearest.
+def find_in_trace(entry: TraceSummary) -> list[Finding]:
+    """All findings of one trace, by its entry in summary.json: the severest first, of these the most expensive.
 
     Symptoms are told from causes by what they take; the ceilings are then held to the critical path.
     """
@@ -61,6 +61,6 @@ def _severest(finding: Finding) -> tuple[float, ...]:
     return SEVERITIES.index(finding.severity), -(finding.cost_ns_per_step or 0), -(finding.cost_share or 0)
 
 
-def find_in_ranks(summary: Json) -> list[Finding]:
-    """All findings on how the ranks of a job differ, dearest first."""
+def find_in_ranks(summary: Summary) -> list[Finding]:
+    """All findings on how the ranks of a job differ, the most expensive first."""
     return ranked((to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)

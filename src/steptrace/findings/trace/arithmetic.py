@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
-from steptrace.findings.model import Json, Match, Rule, duration, percent
+from steptrace.documents.summary import Precision, TraceSummary
+from steptrace.findings.model import Match, Rule, duration, percent
 from steptrace.findings.trace.window import Window, on_trace
 
 #: Below this share of 16 bits or less the TensorFlow Profiler speaks of it.
@@ -23,23 +24,23 @@ _SAVED_BY_HALF: Final = 0.5
 
 
 def _tensor_cores(window: Window) -> Iterator[Match]:
-    found = window.entry.get("precision") or {}
-    without, using = found.get("tensor_core_no_ns"), found.get("tensor_core_ns")
-    major = window.entry.get("compute_major")
-    if without is None or using is None or without + using == 0 or (major is not None and major < TENSOR_CORES_SINCE):
+    found, major = window.entry.precision, window.entry.compute_major
+    if found is None or (major is not None and major < TENSOR_CORES_SINCE):
+        return
+    without, using = found.tensor_core_no_ns, found.tensor_core_ns
+    if without + using == 0:
         return
     share, cost_ns = using / (without + using), _at_most_compute(window, without)
     if share >= TENSOR_CORE_SHARE or window.share(cost_ns) < MODERATE_SHARE:
         return
-    narrow = found.get("eligible_16_ns") or 0
-    wide = narrow < (without + using) / 2
+    wide = found.eligible_16_ns < (without + using) / 2
     yield Match(
         severity="warning",
         claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
         "cores" + (", but in 32 bits" if wide else ""),
         evidence=(
             f"{duration(window.each(using))} {window.per} on tensor cores, {duration(window.each(without))} not",
-            *_telling(found, window, "no"),
+            *_without_tensor_cores(found, window),
         ),
         cost_ns_per_step=cost_ns,
         advice=_wide_advice(major) if wide else _NARROW_ADVICE,
@@ -47,16 +48,18 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
 
 
 def _bf16_fits(window: Window) -> Iterator[Match]:
-    found = window.entry.get("precision") or {}
-    ns = found.get("kernel_ns") or {}
-    narrow, wide = ns.get("bits16", 0) + ns.get("bits8", 0), ns.get("bits32", 0)
+    found = window.entry.precision
+    if found is None:
+        return
+    by_format = found.kernel_ns
+    narrow, wide = by_format.get("bits16", 0) + by_format.get("bits8", 0), by_format.get("bits32", 0)
     if narrow + wide == 0 or narrow / (narrow + wide) >= LOW_PRECISION_SHARE:
         return
     cost_ns = _SAVED_BY_HALF * _at_most_compute(window, wide)
     # What the arithmetic gains shows in matrix work; without any, only the bytes of the rest are halved.
-    if not found.get("tensor_core_eligible_ns") or window.share(cost_ns) < MODERATE_SHARE:
+    if not found.tensor_core_eligible_ns or window.share(cost_ns) < MODERATE_SHARE:
         return
-    tf32_ns, matrix_ns = found.get("tf32_ns") or 0, found["tensor_core_eligible_ns"]
+    tf32_ns, matrix_ns = found.tf32_ns, found.tensor_core_eligible_ns
     yield Match(
         severity="info",
         claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.each(wide))} "
@@ -67,7 +70,7 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
             "the ceiling takes it that half the bytes, at twice the rate, save half",
         ),
         cost_ns_per_step=cost_ns,
-        advice=_format_advice(window.entry.get("compute_major")),
+        advice=_format_advice(window.entry.compute_major),
     )
 
 
@@ -80,10 +83,10 @@ def _at_most_compute(window: Window, total_ns: float) -> float:
     return min(window.each(total_ns), window.parts.get("compute", window.each(total_ns)))
 
 
-def _telling(found: Json, window: Window, tensor_core: str) -> list[str]:
-    """The dearest kernels that do (`yes`) or do not (`no`) use tensor cores."""
-    rows = [row for row in found.get("kernels") or () if row.get("tensor_core") == tensor_core]
-    return [f"{row['short_name']}: {duration(window.each(row['ns']))} {window.per}" for row in rows[:3]]
+def _without_tensor_cores(found: Precision, window: Window) -> list[str]:
+    """The most expensive kernels that could use tensor cores and do not."""
+    rows = [row for row in found.kernels if row.tensor_core == "no"]
+    return [f"{row.short_name}: {duration(window.each(row.ns))} {window.per}" for row in rows[:3]]
 
 
 def _format_advice(major: int | None) -> str | None:
@@ -115,7 +118,7 @@ _NARROW_ADVICE: Final = (
     "convolutions use channels_last."
 )
 
-ARITHMETIC_RULES: Final[tuple[Rule, ...]] = (
+ARITHMETIC_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     Rule(
         name="tensor_cores_unused",
         condition=f"of matrix products, convolutions and attention less than {percent(TENSOR_CORE_SHARE)} of the time "

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from steptrace.documents.finding import Finding
-from steptrace.findings.model import Json, duration
+from steptrace.findings.model import duration
 from steptrace.findings.trace.window import Window
 
 #: Below this share of a step nothing could be told from noise (the default noise floor).
@@ -45,10 +45,10 @@ _IN_WORDS: Final[Mapping[str, str]] = {
 def path_saves(window: Window, rule: str) -> float | None:
     """What a step would be shorter by without the class that a rule is about; None where no path says so."""
     name = CLASS_OF.get(rule)
-    if rule == "input_bound" and (window.entry.get("input") or {}).get("source") == "section":
+    if rule == "input_bound" and window.entry.input.source == "section":
         return None  # the path knows PyTorch's loaders only
-    path: Json = window.entry.get("critical_path") or {}
-    saved = [row.get("saved_ns") for row in path.get("classes") or () if row["class"] == name]
+    path = window.entry.critical_path
+    saved = [] if path is None else [row.saved_ns for row in path.classes if row.class_ == name]
     return float(saved[0]) if saved and saved[0] is not None else None
 
 

@@ -4,9 +4,11 @@ Times include waiting for other ranks; who they wait for is a question to all ra
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, duration, number, percent
+from steptrace.documents.finding import Severity
+from steptrace.documents.summary import AllReduce, CollectiveName, Redundant, TraceSummary
+from steptrace.findings.model import Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
 
 #: Shares of a step in communication that nothing hides: moderate and high for the TensorFlow Profiler.
@@ -23,28 +25,27 @@ def _exposed(window: Window) -> Iterator[Match]:
     exposed_ns = _exposed_ns(window)
     if exposed_ns is None or window.share(exposed_ns) < COMM_MODERATE:
         return
-    rows = (window.entry.get("collectives") or {}).get("by_name") or ()
+    rows = () if window.entry.collectives is None else window.entry.collectives.by_name
     yield Match(
         severity=_severity(window, exposed_ns),
         claim=f"for {percent(window.share(exposed_ns))} of the time the rank only communicates",
         evidence=(
             f"{duration(exposed_ns)} of {duration(window.step_ns)} {window.per} that no computation hides",
-            *(_by_name(row, window) for row in sorted(rows, key=lambda row: -row["exposed_ns"])[:3]),
+            *(_by_name(row, window) for row in sorted(rows, key=lambda row: -(row.exposed_ns or 0))[:3]),
         ),
         cost_ns_per_step=exposed_ns,
     )
 
 
 def _missing_overlap(window: Window) -> Iterator[Match]:
-    found = _all_reduce(window)
-    if found is None or found.get("overlap") is None or found["overlap"] >= HIDDEN_SHARE:
+    found, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
+    if found is None or exposed_ns is None or found.overlap is None or found.overlap >= HIDDEN_SHARE:
         return
-    exposed_ns = window.each(found["exposed_ns"])
     if window.share(exposed_ns) < COMM_MODERATE:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"computation hides {percent(found['overlap'])} of the all-reduces: "
+        claim=f"computation hides {percent(found.overlap)} of the all-reduces: "
         + ("they run after the backward pass instead of beside it" if _of_gradients(window) else _ONE_BY_ONE),
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
@@ -53,11 +54,10 @@ def _missing_overlap(window: Window) -> Iterator[Match]:
 
 
 def _small_buckets(window: Window) -> Iterator[Match]:
-    found = _all_reduce(window)
-    if found is None or not found.get("bytes") or not found["count"]:
+    found, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
+    if found is None or exposed_ns is None or not found.bytes or not found.count:
         return
-    mean, each = found["bytes"] / found["count"], window.each(found["count"])
-    exposed_ns = window.each(found["exposed_ns"])
+    mean, each = found.bytes / found.count, window.each(found.count)
     if mean >= SMALL_BYTES or each < SEVERAL or window.share(exposed_ns) < REDUNDANT_SHARE:
         return
     yield Match(
@@ -70,56 +70,53 @@ def _small_buckets(window: Window) -> Iterator[Match]:
 
 
 def _redundant(window: Window) -> Iterator[Match]:
-    found = window.entry.get("all_reduce_passes")
-    if not found or not found["redundant"]["count"]:
+    found = window.entry.all_reduce_passes
+    if found is None or not found.redundant.count:
         return
-    extra = found["redundant"]
-    measured_ns, exposed_ns = window.each(extra["measured_ns"]), _exposed_ns(window)
+    extra = found.redundant
+    measured_ns, exposed_ns = window.each(extra.measured_ns), _exposed_ns(window)
     cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
     if window.share(measured_ns) < REDUNDANT_SHARE:
         return
     yield Match(
         severity=_severity(window, cost_ns),
-        claim=f"gradients are reduced in each of {number(found['passes_per_step'])} passes of a step: only the last "
+        claim=f"gradients are reduced in each of {number(found.passes_per_step)} passes of a step: only the last "
         "reduction is needed",
         evidence=(f"before the last pass {_measured(extra, window)}",),
         cost_ns_per_step=cost_ns,
     )
 
 
-def _all_reduce(window: Window) -> Json | None:
-    """The trace's all-reduces; None if what of them is hidden is not known."""
-    found: Json | None = window.entry.get("all_reduce")
-    return found if found is not None and found.get("exposed_ns") is not None else None
+def _exposed_all_reduce_ns(window: Window) -> float | None:
+    """What nothing hides of a step's all-reduces; None if that is not known."""
+    found = window.entry.all_reduce
+    return None if found is None or found.exposed_ns is None else window.each(found.exposed_ns)
 
 
 def _of_gradients(window: Window) -> bool:
     """Whether DistributedDataParallel's own label says that it reduces here: its buckets can be set."""
-    return window.entry.get("all_reduce_passes") is not None
+    return window.entry.all_reduce_passes is not None
 
 
 def _exposed_ns(window: Window) -> float | None:
     """What nothing hides: all collectives of the GPU, or the all-reduces of a host that reduces itself."""
-    if window.parts:
-        return window.parts["exposed_comm"]
-    found = _all_reduce(window)
-    return None if found is None else window.each(found["exposed_ns"])
+    return window.parts["exposed_comm"] if window.parts else _exposed_all_reduce_ns(window)
 
 
-def _severity(window: Window, ns: float) -> Any:
+def _severity(window: Window, ns: float) -> Severity:
     return "warning" if window.share(ns) >= COMM_HIGH else "info"
 
 
-def _measured(found: Json, window: Window) -> str:
-    size = f", {window.each(found['bytes']) / 2**20:.3g} MiB" if found.get("bytes") else ""
-    count, measured_ns = window.each(found["count"]), window.each(found["measured_ns"])
+def _measured(found: AllReduce | Redundant, window: Window) -> str:
+    size = f", {window.each(found.bytes) / 2**20:.3g} MiB" if found.bytes else ""
+    count, measured_ns = window.each(found.count), window.each(found.measured_ns)
     return f"{number(count)} all-reduces {window.per}{size}, {duration(measured_ns)}"
 
 
-def _by_name(row: Json, window: Window) -> str:
+def _by_name(row: CollectiveName, window: Window) -> str:
     return (
-        f"{row['collective']}: {number(window.each(row['count']))} {window.per}, "
-        f"{duration(window.each(row['exposed_ns']))} of {duration(window.each(row['sum_ns']))} not hidden"
+        f"{row.collective}: {number(window.each(row.count))} {window.per}, "
+        f"{duration(window.each(row.exposed_ns or 0))} of {duration(window.each(row.sum_ns))} not hidden"
     )
 
 
@@ -133,7 +130,7 @@ _SMALL_ADVICE: Final = (
     "layers (tensor parallelism, batch statistics) are small by nature: fewer, or a collective made for small messages."
 )
 
-COMMUNICATION_RULES: Final[tuple[Rule, ...]] = (
+COMMUNICATION_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     Rule(
         name="exposed_communication",
         condition=f"communication that no computation hides takes at least {percent(COMM_MODERATE)} of the step",

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
+from steptrace.documents.rows import Copy
+from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
 
@@ -27,8 +29,8 @@ def _copy_bound(window: Window) -> Iterator[Match]:
     if exposed_ns is None or window.share(exposed_ns) < MODERATE_SHARE:
         return
     copies = _copies(window)
-    inside = sum(row["ns"] for row in copies if not _HOST.search(row["kind"]))
-    mostly_inside = inside > sum(row["ns"] for row in copies) / 2
+    inside = sum(row.ns for row in copies if not _HOST.search(row.kind))
+    mostly_inside = inside > sum(row.ns for row in copies) / 2
     yield Match(
         severity="high" if window.share(exposed_ns) >= HIGH_SHARE else "warning",
         claim=f"for {percent(window.share(exposed_ns))} of the time the GPU does nothing but copy or set memory",
@@ -43,8 +45,8 @@ def _copy_bound(window: Window) -> Iterator[Match]:
 
 
 def _pageable(window: Window) -> Iterator[Match]:
-    rows = [row for row in _copies(window) if "Pageable" in row["kind"]]
-    ns = window.each(sum(row["ns"] for row in rows))
+    rows = [row for row in _copies(window) if "Pageable" in row.kind]
+    ns = window.each(sum(row.ns for row in rows))
     if not rows or window.share(ns) < PAGEABLE_SHARE:
         return
     exposed_ns = window.parts.get("exposed_memory")
@@ -56,21 +58,20 @@ def _pageable(window: Window) -> Iterator[Match]:
     )
 
 
-def _copies(window: Window) -> list[dict[str, Any]]:
+def _copies(window: Window) -> list[Copy]:
     """The kinds of copies on the analysed GPU, the one with the most time first."""
-    device = window.entry.get("device")
-    rows = [row for row in window.entry.get("copies") or () if row["device"] == device]
-    return sorted(rows, key=lambda row: -row["ns"])
+    rows = [row for row in window.entry.copies if row.device == window.entry.device]
+    return sorted(rows, key=lambda row: -row.ns)
 
 
-def _in_words(row: dict[str, Any], window: Window) -> str:
-    rate = row.get("mean_bytes_per_second")
-    return f"{row['kind']}: {number(window.each(row['count']))} {window.per}, {duration(window.each(row['ns']))}" + (
+def _in_words(row: Copy, window: Window) -> str:
+    rate = row.mean_bytes_per_second
+    return f"{row.kind}: {number(window.each(row.count))} {window.per}, {duration(window.each(row.ns))}" + (
         f", {rate / 1e9:.3g} GB/s" if rate is not None else ""
     )
 
 
-COPY_RULES: Final[tuple[Rule, ...]] = (
+COPY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     Rule(
         name="copy_bound",
         condition=f"copies and sets that no kernel hides take at least {percent(MODERATE_SHARE)} of the step",

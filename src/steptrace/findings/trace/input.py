@@ -1,28 +1,28 @@
 """The rule on a step that waits for its data."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
+from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule, duration, percent
 from steptrace.findings.step_time import STEP_TIME_RULES
-from steptrace.findings.trace.window import Window, on_trace
+from steptrace.findings.trace.window import Window, for_traces
 
 
 def _input_bound(window: Window) -> Iterator[Match]:
-    found = window.entry.get("input") or {}
-    share, wait_ns, cost_ns = found.get("share"), found.get("wait_ns"), found.get("counted_ns")
+    found = window.entry.input
+    share, wait_ns, cost_ns = found.share, found.wait_ns, found.counted_ns
     if share is None or wait_ns is None or cost_ns is None or share < MODERATE_SHARE:
         return
-    with_gpu = found.get("gpu_idle_wait_ns") is not None
+    with_gpu = found.gpu_idle_wait_ns is not None
     waited = f"{duration(window.each(wait_ns))} {window.per} waiting for the loader's next batch"
     yield Match(
         severity="high" if share >= HIGH_SHARE else "warning",
         claim=f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
         evidence=(
             waited + (f", {duration(window.each(cost_ns))} of it with the GPU idle" if with_gpu else ""),
-            *([f"{found['waits']} waits in {window.steps} steps"] if window.steps and found.get("waits") else []),
+            *([f"{found.waits} waits in {window.steps} steps"] if window.steps and found.waits else []),
         ),
         cost_ns_per_step=window.each(cost_ns),
         cost_share=share,
@@ -30,10 +30,10 @@ def _input_bound(window: Window) -> Iterator[Match]:
 
 
 #: As the rule on studies, in words for any program.
-INPUT_RULES: Final[tuple[Rule, ...]] = tuple(
-    replace(
+INPUT_RULES: Final[tuple[Rule[TraceSummary], ...]] = tuple(
+    for_traces(
         rule,
-        find=on_trace(_input_bound),
+        _input_bound,
         advice="Give the loader more workers (`DataLoader(num_workers=..., persistent_workers=True)`), or take work "
         "off them: decode beforehand, make a sample cheaper, or decode on the GPU.",
         counter_check="Train for some steps on a few batches kept in memory: such a step is what a perfect loader "

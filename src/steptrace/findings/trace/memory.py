@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, percent
+from steptrace.documents.summary import DeviceMemory, TraceSummary
+from steptrace.findings.model import Match, Rule, percent
 from steptrace.findings.step_time import BUSY_PCT
 from steptrace.findings.trace.window import Window, on_trace
 
@@ -21,21 +22,18 @@ def _low_headroom(window: Window) -> Iterator[Match]:
         if share is not None and share > FULL_SHARE:
             yield Match(
                 severity="warning",
-                claim=f"{_name(device)} is {percent(share)} full at the peak, {_gib(device['headroom_bytes'])} left",
+                claim=f"{_name(device)} is {percent(share)} full at the peak, {_gib(device.headroom_bytes or 0)} left",
                 evidence=(_peak(device), *_largest(device)),
             )
 
 
 def _unused_memory(window: Window) -> Iterator[Match]:
-    busy, weighted = window.entry.get("gpu_busy_pct"), window.entry.get("sm_weighted_pct")
-    low = [
-        f"{what} is {value:.0f} %"
-        for what, value in (("the GPU's busy share", busy), ("its SM-weighted share", weighted))
-        if value is not None and value < BUSY_PCT
-    ]
+    entry = window.entry
+    shares = (("the GPU's busy share", entry.gpu_busy_pct), ("its SM-weighted share", entry.sm_weighted_pct))
+    low = [f"{what} is {value:.0f} %" for what, value in shares if value is not None and value < BUSY_PCT]
     for device in _devices(window):
         share = _taken_share(device)
-        if share is None or share >= UNUSED_SHARE or not low or device.get("device") != window.entry.get("device"):
+        if share is None or share >= UNUSED_SHARE or not low or device.device != entry.device:
             continue
         yield Match(
             severity="info",
@@ -47,10 +45,10 @@ def _unused_memory(window: Window) -> Iterator[Match]:
 
 def _fragmentation(window: Window) -> Iterator[Match]:
     for device in _devices(window):
-        lost, reserved = device.get("fragmentation"), device.get("peak_reserved_bytes")
-        if lost is None or not reserved or device.get("peak_allocated_bytes") is None:
+        lost, reserved = device.fragmentation, device.peak_reserved_bytes
+        if lost is None or not reserved:
             continue
-        free = reserved - device["peak_allocated_bytes"]
+        free = reserved - device.peak_allocated_bytes
         if lost > FRAGMENTED and free > FREE_SHARE * reserved:
             yield Match(
                 severity="warning",
@@ -60,33 +58,32 @@ def _fragmentation(window: Window) -> Iterator[Match]:
             )
 
 
-def _devices(window: Window) -> list[Json]:
-    return list(window.entry.get("memory") or ())
+def _devices(window: Window) -> tuple[DeviceMemory, ...]:
+    return window.entry.memory or ()
 
 
-def _taken_share(device: Json) -> float | None:
+def _taken_share(device: DeviceMemory) -> float | None:
     """What was taken at the peak of what was to be had; None if either is not known."""
-    capacity, headroom = device.get("capacity_bytes"), device.get("headroom_bytes")
+    capacity, headroom = device.capacity_bytes, device.headroom_bytes
     return None if not capacity or headroom is None else 1 - headroom / capacity
 
 
-def _name(device: Json) -> str:
-    return "the host" if device["device_type"] == "cpu" else f"GPU {device['device'] or 0}"
+def _name(device: DeviceMemory) -> str:
+    return "the host" if device.device_type == "cpu" else f"GPU {device.device or 0}"
 
 
-def _peak(device: Json) -> str:
-    said = [
-        f"{_gib(device[f'peak_{what}_bytes'])} {what}"
-        for what in ("allocated", "reserved")
-        if device.get(f"peak_{what}_bytes") is not None
-    ]
-    capacity = device.get("capacity_bytes")
-    return f"at the peak {' and '.join(said)}" + (f" of {_gib(capacity)}" if capacity else "")
+def _peak(device: DeviceMemory) -> str:
+    reserved, capacity = device.peak_reserved_bytes, device.capacity_bytes
+    return (
+        f"at the peak {_gib(device.peak_allocated_bytes)} allocated"
+        + (f" and {_gib(reserved)} reserved" if reserved is not None else "")
+        + (f" of {_gib(capacity)}" if capacity else "")
+    )
 
 
-def _largest(device: Json) -> list[str]:
+def _largest(device: DeviceMemory) -> list[str]:
     """What takes most of the peak."""
-    held = sorted((device.get("by_category") or {}).items(), key=lambda item: -item[1])
+    held = sorted(device.by_category.items(), key=lambda item: -item[1])
     said = ", ".join(f"{name.replace('_', ' ')} {_gib(size)}" for name, size in held[:3] if size)
     return [said] if said else []
 
@@ -99,7 +96,7 @@ def _gib(size: float) -> str:
     return f"{size / _GIB:.3g} GiB" if size >= _GIB / 10 else f"{size / 2**20:.3g} MiB"
 
 
-MEMORY_RULES: Final[tuple[Rule, ...]] = (
+MEMORY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     Rule(
         name="low_headroom",
         condition=f"the peak takes more than {percent(FULL_SHARE)} of a device's memory",

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
-from steptrace.findings.model import Json, Match, Rule, duration, number, percent
+from steptrace.documents.rows import OptimizerCall
+from steptrace.documents.summary import TraceSummary
+from steptrace.findings.model import Match, Rule, duration, number, percent
 from steptrace.findings.trace.window import Window, on_trace
 
 #: From so many calls of one operator in a step on, an update goes through the parameters one by one.
@@ -16,23 +18,23 @@ UPDATE_SHARE: Final = 0.01
 
 def _single_tensor(window: Window) -> Iterator[Match]:
     for row in _calls(window, "step"):
-        each = row["most_common_count"] / row["count"] if row["count"] else 0.0
+        each = row.most_common_count / row.count if row.count else 0.0
         cost_ns = _ceiling(window, row)
-        together = row["foreach"] + row["fused"] > 0 or "fused" in row["optimizer"].lower()
+        together = row.foreach + row.fused > 0 or "fused" in row.optimizer.lower()
         # Operators on the host alone (step counters) are no update of parameters on the GPU.
-        elsewhere = row["kernels"] is not None and row["kernels"] < row["most_common_count"]
-        least = MODERATE_SHARE if row["kernels"] is None else UPDATE_SHARE
+        elsewhere = row.kernels is not None and row.kernels < row.most_common_count
+        least = MODERATE_SHARE if row.kernels is None else UPDATE_SHARE
         if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < least:
             continue
-        evidence = [f"{row['most_common']} is called {number(each)} times in each {row['label']}"]
-        if row["kernels"] is not None:
-            evidence.append(f"{number(row['kernels'] / row['count'])} kernels in each")
-        if row["single_tensor"]:
+        evidence = [f"{row.most_common} is called {number(each)} times in each {row.label}"]
+        if row.kernels is not None:
+            evidence.append(f"{number(row.kernels / row.count)} kernels in each")
+        if row.single_tensor:
             evidence.append("the Python frames are those of PyTorch's single-tensor implementation")
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
-            claim=f"{row['optimizer']} updates the parameters one after the other: "
-            f"{number(row['operators'] / row['count'])} operators each time, {duration(window.each(row['host_ns']))} "
+            claim=f"{row.optimizer} updates the parameters one after the other: "
+            f"{number(row.operators / row.count)} operators each time, {duration(window.each(row.host_ns))} "
             f"of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,
@@ -41,39 +43,35 @@ def _single_tensor(window: Window) -> Iterator[Match]:
 
 def _zeroed_gradients(window: Window) -> Iterator[Match]:
     for row in _calls(window, "zero_grad"):
-        if row["zeroing"] == 0:
+        if row.zeroing == 0:
             continue
         cost_ns = _ceiling(window, row)
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
             claim=f"gradients are set to zero instead of being dropped: "
-            f"{number(row['zeroing'] / max(row['count'], 1))} operators in each {row['label']}",
+            f"{number(row.zeroing / max(row.count, 1))} operators in each {row.label}",
             evidence=(
-                f"{duration(window.each(row['host_ns']))} of the host's time {window.per}",
-                *(
-                    [f"GPU busy {duration(window.each(row['device_ns']))} with it"]
-                    if row["device_ns"] is not None
-                    else []
-                ),
+                f"{duration(window.each(row.host_ns))} of the host's time {window.per}",
+                *([f"GPU busy {duration(window.each(row.device_ns))} with it"] if row.device_ns is not None else []),
                 "the next backward pass adds to the zeros, where it could write",
             ),
             cost_ns_per_step=cost_ns,
         )
 
 
-def _calls(window: Window, method: str) -> list[Json]:
-    return [row for row in window.entry.get("optimizer") or () if row["method"] == method]
+def _calls(window: Window, method: str) -> list[OptimizerCall]:
+    return [row for row in window.entry.optimizer or () if row.method == method]
 
 
-def _ceiling(window: Window, row: Json) -> float:
+def _ceiling(window: Window, row: OptimizerCall) -> float:
     """All of it: on a GPU its own work, and as much of the idle time as the host was busy with it; else host time."""
-    host_ns = window.each(row["host_ns"])
-    if row["device_ns"] is None or window.idle_ns is None:
+    host_ns = window.each(row.host_ns)
+    if row.device_ns is None or window.idle_ns is None:
         return host_ns
-    return window.each(row["device_ns"]) + min(host_ns, window.idle_ns)
+    return window.each(row.device_ns) + min(host_ns, window.idle_ns)
 
 
-OPTIMIZER_RULES: Final[tuple[Rule, ...]] = (
+OPTIMIZER_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     Rule(
         name="single_tensor_optimizer",
         condition=f"in each call of Optimizer.step one operator runs at least {ONE_BY_ONE} times (on a GPU with as "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule, duration
 from steptrace.findings.trace.window import Window, on_trace
 
@@ -27,8 +28,7 @@ def _too_few_steps(window: Window) -> Iterator[Match]:
 
 def _poor_trace(window: Window) -> Iterator[Match]:
     """One match for each kind of defect, since each has a remedy of its own."""
-    checks = (window.entry.get("quality") or {}).get("checks") or ()
-    failed = {row["check"]: row["says"] for row in checks if row["warns"]}
+    failed = {row.check: row.says for row in window.entry.quality.checks if row.warns}
     for names, claim, advice in _DEFECTS:
         said = [failed[name] for name in names if name in failed]
         if said:
@@ -46,8 +46,7 @@ def _poor_trace(window: Window) -> Iterator[Match]:
 
 def _empty_steps(window: Window) -> str:
     """The steps in which the GPU did nothing, with their lengths."""
-    empty = [row for row in window.entry.get("steps") or () if row.get("busy_ns") == 0]
-    named = [f"step {row['index']} ({duration(row['dur_ns'])})" for row in empty]
+    named = [f"step {row.index} ({duration(row.dur_ns)})" for row in window.entry.steps if row.busy_ns == 0]
     return ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "") or "these"
 
 
@@ -83,7 +82,7 @@ _DEFECTS: Final = (
     ),
 )
 
-QUALITY_RULES: Final[tuple[Rule, ...]] = (
+QUALITY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     Rule(
         name="too_few_steps",
         condition=f"the trace marks fewer than {FEW_STEPS} steps",

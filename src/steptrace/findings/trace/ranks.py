@@ -7,43 +7,45 @@ from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.finding import Source
-from steptrace.findings.model import Json, Match, Rule, duration, percent
+from steptrace.documents.summary import Summary
+from steptrace.findings.model import Match, Rule, duration, percent
 from steptrace.findings.trace.window import window_of
 
 #: A delay below this share of a step is left to the table (the default noise floor).
 DELAY_SHARE: Final = 0.01
 
 
-def _straggler(summary: Json) -> Iterator[Match]:
-    found = (summary.get("ranks") or {}).get("straggler")
-    windows = [window_of(entry) for entry in summary["traces"]]
+def _straggler(summary: Summary) -> Iterator[Match]:
+    ranks = summary.ranks
+    windows = [window_of(entry) for entry in summary.traces]
     step_ns = median(window.step_ns for window in windows) if windows else 0.0
-    if found is None or not step_ns:
+    if ranks is None or ranks.straggler is None or not step_ns:
         return
-    delay_ns = windows[0].each(found["delay_ns"])
+    found = ranks.straggler
+    delay_ns = windows[0].each(found.delay_ns)
     if delay_ns < DELAY_SHARE * step_ns:
         return
     stepped = all(window.steps for window in windows)
     match = Match(
         severity="warning" if delay_ns >= MODERATE_SHARE * step_ns else "info",
-        claim=f"the other ranks wait for rank {found['rank']}: it comes last by {duration(delay_ns)} "
-        f"{windows[0].per}, and causes {percent(found['share'])} of all waiting",
+        claim=f"the other ranks wait for rank {found.rank}: it comes last by {duration(delay_ns)} "
+        f"{windows[0].per}, and causes {percent(found.share)} of all waiting",
         evidence=(
-            f"{duration(windows[0].each(found['caused_ns']))} of other ranks' waiting {windows[0].per}, added up",
+            f"{duration(windows[0].each(found.caused_ns))} of other ranks' waiting {windows[0].per}, added up",
             *(
-                f"rank {row['rank']} waits {duration(windows[0].each(row['wait_ns']))} {windows[0].per}"
-                for row in summary["ranks"].get("waits") or ()
-                if row.get("wait_ns") and row["rank"] != found["rank"]
+                f"rank {row.rank} waits {duration(windows[0].each(row.wait_ns))} {windows[0].per}"
+                for row in ranks.waits
+                if row.wait_ns and row.rank != found.rank
             ),
         ),
         cost_ns_per_step=min(delay_ns, step_ns),  # steps of two ranks can overlap by more than one step
-        source=Source(rank=found["rank"]),
+        source=Source(rank=found.rank),
         cost_share=min(delay_ns / step_ns, 1.0),
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)
 
 
-STRAGGLER_RULES: Final[tuple[Rule, ...]] = (
+STRAGGLER_RULES: Final[tuple[Rule[Summary], ...]] = (
     Rule(
         name="straggler",
         condition="one rank's share of all waiting caused in collectives is more than half way from an even share to "

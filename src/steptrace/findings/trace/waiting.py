@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Final
 
-from steptrace.findings.model import Json, Match, Rule, duration, number, percent
+from steptrace.documents.summary import HostGap, HostGaps, Launches, TraceSummary
+from steptrace.findings.model import Match, Rule, duration, number, percent
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
 from steptrace.findings.trace.syncs import TRACE_SYNC_RULES
-from steptrace.findings.trace.window import Window, as_variant, on_trace
+from steptrace.findings.trace.window import Window, for_traces, on_trace, profiled_step
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
 SHORT_KERNEL_NS: Final = 10_000.0
@@ -20,35 +21,42 @@ HOST_MODERATE, HOST_HIGH = 0.03, 0.15
 _GPU_IDLE: Final = next(rule for rule in STEP_TIME_RULES if rule.name == "gpu_idle")
 
 
-def _waiting_for_host(window: Window) -> tuple[float, float, bool] | None:
+@dataclass(frozen=True)
+class _Wait:
     """GPU idle time in a step for want of a launch, the median of a launch's work, and whether launches are to blame.
 
-    None below a moderate share. The median, since a few long kernels (collectives above all) do not help the many short
-    ones around them.
+    The median, since a few long kernels (collectives above all) do not help the many short ones around them.
     """
-    idle_ns, launches = window.parts.get("idle_host"), window.entry.get("launches") or {}
-    times = launches.get("device_ns")
-    if idle_ns is None or not times or window.share(idle_ns) < HOST_MODERATE:
+
+    launches: Launches
+    idle_ns: float
+    kernel_ns: float
+    launch_bound: bool
+
+
+def _waiting_for_host(window: Window) -> _Wait | None:
+    """How the GPU waits for launches; None where that takes less than a moderate share of the step."""
+    idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
+    if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < HOST_MODERATE:
         return None
-    each_ns = idle_ns / max(window.each(launches["count"]), 1)
-    return idle_ns, times["median"], times["median"] < SHORT_KERNEL_NS and each_ns < LAUNCH_NS
+    kernel_ns, each_ns = launches.device_ns.median, idle_ns / max(window.each(launches.count), 1)
+    return _Wait(launches, idle_ns, kernel_ns, launch_bound=kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS)
 
 
 def _launch_bound(window: Window) -> Iterator[Match]:
     found = _waiting_for_host(window)
-    if found is None or not found[2]:
+    if found is None or not found.launch_bound:
         return
-    idle_ns, kernel_ns, _ = found
-    launches = window.entry["launches"]
-    kernels = window.entry.get("kernels_per_step") or window.each(launches["activities"])
+    idle_ns, launches = found.idle_ns, found.launches
+    kernels = window.entry.kernels_per_step or window.each(launches.activities)
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
         claim=f"the GPU waits for launches: of {number(kernels)} kernels and copies {window.per} half take at most "
-        f"{kernel_ns / 1e3:.1f} µs, and end before the host has launched the next",
+        f"{found.kernel_ns / 1e3:.1f} µs, and end before the host has launched the next",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
-            f"{launches['short_kernels']} of {launches['count']} launches took longer than their work took the GPU",
-            *_dearest_endings(window),
+            f"{launches.short_kernels} of {launches.count} launches took longer than their work took the GPU",
+            *_longest_endings(window),
         ),
         cost_ns_per_step=idle_ns,
     )
@@ -56,24 +64,23 @@ def _launch_bound(window: Window) -> Iterator[Match]:
 
 def _host_bound(window: Window) -> Iterator[Match]:
     found = _waiting_for_host(window)
-    if found is None or found[2]:
+    if found is None or found.launch_bound:
         return
-    idle_ns, kernel_ns, _ = found
-    count = window.each(window.entry["launches"]["count"])
-    gaps = window.entry.get("host_gaps") or {"gap_ns": 0, "long_call_ns": 0, "gaps": ()}
-    in_calls = bool(gaps["gap_ns"]) and gaps["long_call_ns"] >= _MOSTLY * gaps["gap_ns"]
-    late = in_calls and bool(_WAITS.search(_longest(window, gaps["gaps"])[1]))
-    named = [_gap_in_words(row) for row in gaps["gaps"][:_NAMED]]
-    elsewhere = f"the GPU waits for the host, which does something else than launching{_longest_gap(window, gaps)}"
+    idle_ns, count = found.idle_ns, window.each(found.launches.count)
+    gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
+    in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
+    late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
+    named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
+    elsewhere = f"the GPU waits for the host, which does something else than launching{_longest_gap(window, gaps.gaps)}"
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
-        claim=f"the GPU waits for single long calls into its own runtime: {_longest_call(window, gaps['gaps'])}"
+        claim=f"the GPU waits for single long calls into its own runtime: {_longest_call(window, gaps.gaps)}"
         if in_calls
         else elsewhere,
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
-            f"{number(count)} launches {window.per}, half of them of {duration(kernel_ns)} of GPU work or more",
-            *(named or _dearest_endings(window)),
+            f"{number(count)} launches {window.per}, half of them of {duration(found.kernel_ns)} of GPU work or more",
+            *(named or _longest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
         advice=(_LATE_ADVICE if late else _CALLS_ADVICE) if in_calls else None,
@@ -81,49 +88,48 @@ def _host_bound(window: Window) -> Iterator[Match]:
     )
 
 
-def _longest(window: Window, gaps: Sequence[Json]) -> tuple[int, str, Json]:
+def _longest(window: Window, gaps: Sequence[HostGap]) -> tuple[int, str, HostGap]:
     """The call that fills most of one gap; without steps, what lies beside the GPU's work counts for no gap."""
-    counted = [gap for gap in gaps if window.steps or gap["where"] == "between"] or gaps
-    calls = [(call["ns"], call["name"], gap) for gap in counted for call in gap["calls"]]
+    counted = [gap for gap in gaps if window.steps or gap.where == "between"] or gaps
+    calls = [(call.ns, call.name, gap) for gap in counted for call in gap.calls]
     return max(calls, key=lambda call: call[0])
 
 
-def _longest_call(window: Window, gaps: Sequence[Json]) -> str:
+def _longest_call(window: Window, gaps: Sequence[HostGap]) -> str:
     ns, name, gap = _longest(window, gaps)
     return f"{duration(ns)} in {name} {_where(gap)}"
 
 
-def _longest_gap(window: Window, gaps: Json) -> str:
+def _longest_gap(window: Window, gaps: Sequence[HostGap]) -> str:
     """The longest gap that counts, as the end of a sentence."""
-    counted = [gap for gap in gaps["gaps"] if window.steps or gap["where"] == "between"]
-    return f", for longest {duration(counted[0]['dur'])} {_where(counted[0])}" if counted else ""
+    counted = [gap for gap in gaps if window.steps or gap.where == "between"]
+    return f", for longest {duration(counted[0].dur)} {_where(counted[0])}" if counted else ""
 
 
-def _gap_in_words(gap: Json) -> str:
+def _gap_in_words(gap: HostGap) -> str:
     """One gap: how long, where, and what calls the host was in for a good part of it."""
-    calls = [call for call in gap["calls"] if call["ns"] >= _WORTH_NAMING * gap["dur"]]
+    calls = [call for call in gap.calls if call.ns >= _WORTH_NAMING * gap.dur]
     said = " and ".join(
-        f"{duration(call['ns'])} in " + (call["name"] if call["count"] == 1 else f"{call['count']} x {call['name']}")
-        for call in calls
+        f"{duration(call.ns)} in " + (call.name if call.count == 1 else f"{call.count} x {call.name}") for call in calls
     )
-    return f"a gap of {duration(gap['dur'])} {_where(gap)}" + (f": {said}" if said else ", outside the GPU's runtime")
+    return f"a gap of {duration(gap.dur)} {_where(gap)}" + (f": {said}" if said else ", outside the GPU's runtime")
 
 
-def _where(gap: Json) -> str:
-    if gap["where"] != "between":
-        return "before the first GPU work" if gap["where"] == "before" else "after the last GPU work"
-    inside = f" in {gap['label']}" if gap["label"] else ""
-    return f"until a launch of {gap['op']}{inside}" if gap["op"] else "until a launch of no operator"
+def _where(gap: HostGap) -> str:
+    if gap.where != "between":
+        return "before the first GPU work" if gap.where == "before" else "after the last GPU work"
+    inside = f" in {gap.label}" if gap.label else ""
+    return f"until a launch of {gap.op}{inside}" if gap.op else "until a launch of no operator"
 
 
-def _dearest_endings(window: Window) -> list[str]:
+def _longest_endings(window: Window) -> list[str]:
     """Which operators' launches the GPU waited for longest."""
-    endings = [row for row in (window.entry.get("idle") or {}).get("ended_by") or () if row.get("cause") == "host"]
+    endings = [row for row in window.entry.idle.ended_by if row.cause == "host"]
     return [
-        f"{duration(window.each(row['idle_ns']))} {window.per} until the launches of {row['op']}"
-        + (f" in {row['label']}" if row.get("label") else "")
+        f"{duration(window.each(row.idle_ns))} {window.per} until the launches of {row.op}"
+        + (f" in {row.label}" if row.label else "")
         for row in endings[:3]
-        if row.get("op")
+        if row.op
     ]
 
 
@@ -146,9 +152,9 @@ _LATE_ADVICE: Final = (
 _LATE_CHECK: Final = "Profile again on an idle machine: the gap must be gone. If it is not, remove the synchronisation."
 _CALLS_CHECK: Final = "Profile later steps: a call that is as long there is no first one."
 
-WAITING_RULES: Final[tuple[Rule, ...]] = (
+WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     *TRACE_SYNC_RULES,
-    replace(_GPU_IDLE, find=on_trace(lambda window: gpu_idle(as_variant(window)))),
+    for_traces(_GPU_IDLE, lambda window: gpu_idle(profiled_step(window))),
     Rule(
         name="launch_bound",
         condition=f"the GPU is idle for want of a launch for at least {percent(HOST_MODERATE)} of the step, and half "

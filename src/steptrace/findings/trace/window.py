@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from steptrace.findings.model import A_STEP, NS_PER_MS, Json, Match
+from steptrace.documents.comparison import Breakdown, SyncSiteOfVariant
+from steptrace.documents.summary import SyncSite, TraceSummary
+from steptrace.findings.model import A_STEP, NS_PER_MS, Match, Rule
+from steptrace.findings.variants import ProfiledStep, length_ms
 
 WHOLE: Final = "in the whole trace"
 
 _BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
-_PARTS: Final = ("compute", "exposed_comm", "exposed_memory", "idle")
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Window:
     `idle_loader`, `idle_host`, `idle_dependency`, `idle_unknown`) in ns of a step, empty without a GPU.
     """
 
-    entry: Json
+    entry: TraceSummary
     steps: int
     step_ns: float
     parts: Mapping[str, float]
@@ -48,24 +50,25 @@ class Window:
         return ns / self.step_ns if self.step_ns else 0.0
 
 
-def window_of(entry: Json) -> Window:
+def window_of(entry: TraceSummary) -> Window:
     """The window of one trace's entry in summary.json."""
-    divided = entry.get("step_parts")
-    if divided:
-        steps = divided["steps"]
-        parts = divided["parts_ns"] if divided["kind"] == "gpu" else {}
-        return Window(entry, steps, divided["window_ns"] / steps, {name: ns / steps for name, ns in parts.items()})
-    gpu, causes = entry.get("gpu") or {}, (entry.get("idle") or {}).get("by_cause")
-    if not gpu.get("activities") or causes is None:
-        return Window(entry, 0, float(entry.get("window_ns") or 0), {})
-    parts = {name: float(gpu[f"{name}_ns"]) for name in _BUSY}
-    return Window(entry, 0, float(gpu["span_ns"]), parts | {f"idle_{name}": float(ns) for name, ns in causes.items()})
+    divided = entry.step_parts
+    if divided is not None:
+        steps = divided.steps
+        parts_ns = divided.parts_ns if divided.kind == "gpu" else {}
+        return Window(entry, steps, divided.window_ns / steps, {name: ns / steps for name, ns in parts_ns.items()})
+    gpu, causes = entry.gpu, entry.idle.by_cause
+    if not gpu.activities or gpu.span_ns is None or causes is None:
+        return Window(entry, 0, float(entry.window_ns), {})
+    busy = zip(_BUSY, (gpu.compute_ns, gpu.exposed_memory_ns, gpu.exposed_comm_ns), strict=True)
+    parts = {name: float(ns) for name, ns in busy if ns is not None}
+    return Window(entry, 0, float(gpu.span_ns), parts | {f"idle_{name}": float(ns) for name, ns in causes.items()})
 
 
-def on_trace(check: Callable[[Window], Iterator[Match]]) -> Callable[[Json], Iterator[Match]]:
+def on_trace(check: Callable[[Window], Iterator[Match]]) -> Callable[[TraceSummary], Iterator[Match]]:
     """Make a check of a window a check of a trace's entry; costs are for one step, and get their share of it."""
 
-    def find(entry: Json) -> Iterator[Match]:
+    def find(entry: TraceSummary) -> Iterator[Match]:
         window = window_of(entry)
         for match in check(window):
             cost = match.cost_ns_per_step
@@ -77,25 +80,61 @@ def on_trace(check: Callable[[Window], Iterator[Match]]) -> Callable[[Json], Ite
     return find
 
 
-def as_variant(window: Window) -> dict[str, Any]:
-    """The trace in the form of a comparison's variant, for the rules that look at both."""
-    entry = window.entry
-    syncs, foretold = entry.get("syncs") or {}, entry.get("whatif") or {}
-    figures = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns", "saved_ns")
-    exclusive = {name: window.parts[name] for name in _BUSY} | {"idle": window.idle_ns or 0.0} if window.parts else {}
-    return {
-        "breakdown_ms": {name: exclusive[name] / NS_PER_MS for name in _PARTS} if exclusive else None,
-        "gpu_busy_pct": entry.get("gpu_busy_pct"),
-        "sync_sites": [
-            dict(site) | {f"{name}_per_step": _each(window, site.get(name)) for name in figures}
-            for site in syncs.get("sites") or ()
-        ],
-        "sync_prices": {f"all_{name}_ns_per_step": _each(window, foretold.get(f"all_{name}_ns")) for name in _PRICES},
-        "per": window.per,
-    }
+def for_traces(
+    rule: Rule[Any],
+    check: Callable[[Window], Iterator[Match]],
+    *,
+    advice: str | None = None,
+    counter_check: str | None = None,
+) -> Rule[TraceSummary]:
+    """A rule on studies as one on traces, in words for any program where the study's are about its configuration."""
+    return replace(
+        rule,
+        find=on_trace(check),
+        advice=advice or rule.advice,
+        counter_check=counter_check or rule.counter_check,
+    )
 
 
-_PRICES: Final = ("saved", "ceiling")
+def profiled_step(window: Window) -> ProfiledStep:
+    """The step of a trace (all of it, where that marks none), for the rules that look at variants, too."""
+    prices, parts = window.entry.whatif, _breakdown(window)
+    return ProfiledStep(
+        sites=tuple(_site(window, site) for site in window.entry.syncs.sites),
+        step_ns=None if parts is None else length_ms(parts) * NS_PER_MS or None,
+        saved_ns=None if prices is None else _each(window, prices.all_saved_ns),
+        ceiling_ns=None if prices is None else window.each(prices.all_ceiling_ns),
+        breakdown=parts,
+        gpu_busy_pct=window.entry.gpu_busy_pct,
+        per=window.per,
+    )
+
+
+def _breakdown(window: Window) -> Breakdown | None:
+    """The exclusive parts of the GPU's time, the causes of idle time together; None without a GPU."""
+    if not window.parts:
+        return None
+    compute, exposed_memory, exposed_comm = (window.parts[name] / NS_PER_MS for name in _BUSY)
+    idle = (window.idle_ns or 0.0) / NS_PER_MS
+    return Breakdown(compute=compute, exposed_comm=exposed_comm, exposed_memory=exposed_memory, idle=idle)
+
+
+def _site(window: Window, site: SyncSite) -> SyncSiteOfVariant:
+    return SyncSiteOfVariant(
+        file=site.file,
+        line=site.line,
+        function=site.function,
+        op=site.op,
+        label=site.label,
+        phase=site.phase,
+        code=site.code,
+        kind=site.kind,
+        count_per_step=window.each(site.count),
+        blocked_ns_per_step=window.each(site.blocked_ns),
+        exposed_idle_ns_per_step=_each(window, site.exposed_idle_ns),
+        ceiling_ns_per_step=_each(window, site.ceiling_ns),
+        saved_ns_per_step=_each(window, site.saved_ns),
+    )
 
 
 def _each(window: Window, total: float | None) -> float | None:

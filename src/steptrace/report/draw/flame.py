@@ -5,11 +5,11 @@ placed in percent: the browser stretches the graph to any width and cuts off wha
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from markupsafe import escape
 
+from steptrace.documents.summary import Flame, FlameBox
 from steptrace.report import format as fmt
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
@@ -33,55 +33,54 @@ KINDS = {
 }
 
 
-def flame(tree: Mapping[str, Any] | None, what: str, smallest: float = 0.0) -> InlineSvg | None:
-    """The flame graph of an entry `device_flame` or `host_flame` of summary.json; None if there is nothing to show.
+def flame(tree: Flame | None, what: str, smallest: float = 0.0) -> InlineSvg | None:
+    """The flame graph; None if there is nothing to show.
 
     Args:
-        tree: `total_ns` and `boxes` (`name`, `kind`, `calls`, `ns`, `parent`), parents first.
+        tree: `device_flame` or `host_flame` of a trace.
         what: what the widths are, for the root's name.
         smallest: share of the whole below which boxes are left out.
     """
-    if not tree or not tree.get("total_ns"):
+    if tree is None or not tree.total_ns:
         return None
-    total = tree["total_ns"]
-    boxes = tree["boxes"]
-    shown = [row for row, box in enumerate(boxes) if box["ns"] >= smallest * total]
+    total, boxes = tree.total_ns, tree.boxes
+    shown = [row for row, box in enumerate(boxes) if box.ns >= smallest * total]
     left, depth = _layout(boxes, shown)
     height = (max(depth.values()) + 1) * (BOX + GAP)
     alt = f"Flame graph of {what}, {fmt.duration_ns(total)} in all. Widest: " + _widest(boxes, shown, total)
     drawn = "".join(_box(boxes[row], left[row] / total, depth[row], total, what) for row in shown)
-    return graph("flame", drawn, height, alt, legend(KINDS, (boxes[row]["kind"] for row in shown)))
+    return graph("flame", drawn, height, alt, legend(KINDS, (boxes[row].kind for row in shown)))
 
 
-def _layout(boxes: list[Mapping[str, Any]], shown: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+def _layout(boxes: Sequence[FlameBox], shown: list[int]) -> tuple[dict[int, int], dict[int, int]]:
     """Left edge, in ns, and depth of each box shown; children stand side by side, the widest first."""
     children: defaultdict[int | None, list[int]] = defaultdict(list)
     for row in shown:
-        children[boxes[row]["parent"]].append(row)
+        children[boxes[row].parent].append(row)
     left, depth = {}, {}
     for row in shown:
-        parent = boxes[row]["parent"]
+        parent = boxes[row].parent
         if parent is None:
             left[row], depth[row] = 0, 0
         edge = left[row]
-        for child in sorted(children[row], key=lambda r: (-boxes[r]["ns"], boxes[r]["name"])):
+        for child in sorted(children[row], key=lambda r: (-boxes[r].ns, boxes[r].name)):
             left[child], depth[child] = edge, depth[row] + 1
-            edge += boxes[child]["ns"]
+            edge += boxes[child].ns
     return left, depth
 
 
-def _box(box: Mapping[str, Any], left: float, depth: int, total: int, what: str) -> str:
-    share = box["ns"] / total
-    name = f"all {what}" if box["kind"] == "root" else str(box["name"])
-    tooltip = f"{name}\n{fmt.duration_ns(box['ns'])}, {fmt.share(share)} of {what}, {fmt.plural(box['calls'], 'call')}"
+def _box(box: FlameBox, left: float, depth: int, total: int, what: str) -> str:
+    share = box.ns / total
+    name = f"all {what}" if box.kind == "root" else box.name
+    tooltip = f"{name}\n{fmt.duration_ns(box.ns)}, {fmt.share(share)} of {what}, {fmt.plural(box.calls, 'call')}"
     named = text('x="4" y="13"', shorten(name, _MOST_LETTERS)) if share >= _NAMED_SHARE else ""
     place = f'x="{100 * left:.7g}%" y="{depth * (BOX + GAP)}" width="{100 * share:.7g}%" height="{BOX}"'
     drawn = f'{title(tooltip)}<rect width="100%" height="100%"/>{named}'
-    return f'<svg class="{escape(box["kind"])}" {place}>{drawn}</svg>'
+    return f'<svg class="{escape(box.kind)}" {place}>{drawn}</svg>'
 
 
-def _widest(boxes: list[Mapping[str, Any]], shown: list[int], total: int) -> str:
+def _widest(boxes: Sequence[FlameBox], shown: list[int], total: int) -> str:
     """The widest operators and lines in words, for those who do not see the graph."""
-    named = [boxes[row] for row in shown if boxes[row]["kind"] in ("frame", "op", "annotation")]
-    named.sort(key=lambda box: -box["ns"])
-    return ", ".join(f"{box['name']} {fmt.share(box['ns'] / total)}" for box in named[:5]) + "."
+    named = [boxes[row] for row in shown if boxes[row].kind in ("frame", "op", "annotation")]
+    named.sort(key=lambda box: -box.ns)
+    return ", ".join(f"{box.name} {fmt.share(box.ns / total)}" for box in named[:5]) + "."

@@ -1,8 +1,10 @@
 """The figures of memory: a device's curve with its peak, what held the bytes at a peak, peaks against batch sizes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
+from steptrace.documents.summary import DeviceMemory
 from steptrace.report import format as fmt
 from steptrace.report.draw.chart import (
     BAND,
@@ -38,25 +40,22 @@ _FIT_PLOT, _LABEL = 170.0, 62.0
 _REACH: Final = 6
 
 
-def memory_curve(entry: Mapping[str, Any], title: str) -> InlineSvg | None:
-    """The bytes of one device over time, its peak marked and the reserved ones pale behind; None with too few points.
-
-    `entry` is one of `memory` in summary.json.
-    """
-    points: Sequence[Sequence[Any]] = entry.get("curve") or ()
-    if len(points) < 2:
+def memory_curve(entry: DeviceMemory | MemoryOfVariant, title: str) -> InlineSvg | None:
+    """One device's bytes over time, its peak marked, the reserved ones pale behind; None with too few points."""
+    points, peak, peak_ts = entry.curve or (), entry.peak_allocated_bytes, entry.peak_ts
+    if len(points) < 2 or peak is None or peak_ts is None:
         return None
-    start, end = int(points[0][0]), int(points[-1][0])
+    start, end = points[0][0], points[-1][0]
     highest: int = max(max(point[1], point[2] or 0) for point in points) or 1
     floor = _TOP + _PLOT
 
-    def at(ts: int, size: int) -> tuple[float, float]:
+    def at(ts: int, size: float) -> tuple[float, float]:
         return WIDTH * (ts - start) / max(end - start, 1), floor - _PLOT * size / highest
 
-    peak_x, peak_y = at(entry["peak_ts"], entry["peak_allocated_bytes"])
-    note = f"peak {fmt.size_bytes(entry['peak_allocated_bytes'])}"
+    peak_x, peak_y = at(peak_ts, peak)
+    note = f"peak {fmt.size_bytes(peak)}"
     reserved = [at(ts, size) for ts, _, size in points if size is not None]
-    before = entry.get("before_bytes") or 0
+    before = entry.before_bytes or 0
     with style():
         figure = canvas(floor + _FOOT)
         axes = plain_axes(figure)
@@ -73,10 +72,10 @@ def memory_curve(entry: Mapping[str, Any], title: str) -> InlineSvg | None:
         write(axes, (beside, _TOP - 15), note, ha="right" if left else "left", fontweight="bold", fontsize=12)
         small(axes, (0, floor + 12), fmt.duration_ns(start))
         small(axes, (1, floor + 12), fmt.duration_ns(end), ha="right")
-        return inline(figure, f"{title}: {note} at {fmt.duration_ns(entry['peak_ts'])}.")
+        return inline(figure, f"{title}: {note} at {fmt.duration_ns(peak_ts)}.")
 
 
-def category_bars(rows: Sequence[tuple[str, Mapping[str, int]]], alt: str) -> InlineSvg | None:
+def category_bars(rows: Sequence[tuple[str, Mapping[str, float]]], alt: str) -> InlineSvg | None:
     """One stacked bar a row of bytes by category on a common scale, with a legend; None where nothing is known."""
     used = [name for name in CATEGORIES if any(sizes.get(name) for _, sizes in rows)]
     if not used:
@@ -94,17 +93,13 @@ def category_bars(rows: Sequence[tuple[str, Mapping[str, int]]], alt: str) -> In
     return bars(shown, legend, " ".join(told))
 
 
-def fit_chart(fit: Mapping[str, Any]) -> InlineSvg:
-    """Measured peaks against the batch size with the line through them, and the capacity where it is near.
-
-    `fit` is one of `memory_fit` in comparison.json.
-    """
-    peaks: Sequence[tuple[int, int]] = fit["peaks"]
-    largest, capacity = fit["largest_batch"], fit["capacity_bytes"]
-    near = largest is not None and 0 < largest <= _REACH * peaks[-1][0]
+def fit_chart(fit: MemoryFit) -> InlineSvg:
+    """Measured peaks against the batch size with the line through them, and the capacity where it is near."""
+    peaks, capacity, largest = fit.peaks, fit.capacity_bytes or 0, fit.largest_batch or 0
+    near = 0 < largest <= _REACH * peaks[-1][0]
     right = 1.1 * max(peaks[-1][0], largest if near else 0)
-    fixed, slope = fit["fixed_bytes"], fit["per_sample_bytes"]
-    top = 1.1 * max(peaks[-1][1], capacity if near and capacity else 0, fixed + slope * right)
+    fixed, slope = fit.fixed_bytes, fit.per_sample_bytes
+    top = 1.1 * max(peaks[-1][1], capacity if near else 0, fixed + slope * right)
     floor = _TOP + _FIT_PLOT
 
     def at(size: float, peak: float) -> tuple[float, float]:

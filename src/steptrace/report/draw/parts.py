@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.patches import Rectangle
 
+from steptrace.documents.summary import StepTime
 from steptrace.report import format as fmt
 from steptrace.report.draw.chart import (
     COLOURS,
@@ -28,7 +29,7 @@ from steptrace.report.draw.chart import (
 )
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.model import Part
-from steptrace.report.trace_model import StepParts, TraceView
+from steptrace.report.trace_model import TraceView, gpu_parts
 
 #: Of each part: its colour and its name on a page. A cause of idle time has one colour in every figure.
 _PARTS: dict[str, tuple[str, str]] = {
@@ -150,14 +151,14 @@ def one_part(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg
 
 def span_chart(traces: Sequence[TraceView]) -> InlineSvg | None:
     """Where the GPU's time went from first to last work: one stacked bar a trace; None without GPU work."""
-    rows = [(trace.title, trace.parts) for trace in traces if trace.parts]
+    rows = [(view.title, gpu_parts(view.trace.gpu)) for view in traces if view.has_gpu]
     return stacked_bars(rows, "ms, first to last GPU work") if rows else None
 
 
-def profiled_steps(steps: Sequence[StepParts]) -> InlineSvg:
+def profiled_steps(steps: Sequence[StepTime]) -> InlineSvg:
     """The profiled steps in their order, each a bar of its parts on the GPU."""
-    shown = steps[:MOST_STEPS]
-    labels = list(dict.fromkeys(part.label for step in shown for part in step.parts if part.ms))
+    shown = [(step, gpu_parts(step)) for step in steps[:MOST_STEPS]]
+    labels = list(dict.fromkeys(part.label for _, parts in shown for part in parts if part.ms))
     with style():
         lines = legend_lines(_legend(labels))
         height = 170.0 + legend_height(lines) + 44
@@ -168,17 +169,17 @@ def profiled_steps(steps: Sequence[StepParts]) -> InlineSvg:
         at = np.arange(len(shown))
         bottom = np.zeros(len(shown))
         for label in labels:
-            ms = np.array([sum(part.ms for part in step.parts if part.label == label) for step in shown])
+            ms = np.array([sum(part.ms for part in parts if part.label == label) for _, parts in shown])
             axes.bar(at, ms, 0.78, bottom, color=PART_COLOURS.get(label, GREY), linewidth=0)
             bottom += ms
         every = max(1, math.ceil(len(shown) / 12))
-        axes.set_xticks(at[::every], [str(step.index) for step in shown[::every]])
+        axes.set_xticks(at[::every], [str(step.index) for step, _ in shown[::every]])
         axes.set_xlim(-0.8, max(len(shown), 3) - 0.2)
         axes.locator_params(axis="y", nbins=4)
         axes.yaxis.set_major_formatter(lambda value, _: fmt.duration_ms(value, 2) if value else "0")
         axes.set_xlabel("profiled step")
         draw_legend(figure, lines)
-        alt = "Profiled steps. " + " ".join(f"Step {step.index}: {fmt.duration_ms(step.ms)}." for step in shown)
+        alt = "Profiled steps. " + " ".join(f"Step {step.index}: {fmt.duration_ns(step.dur_ns)}." for step, _ in shown)
         return inline(figure, alt)
 
 

@@ -1,6 +1,6 @@
 """The charts of a comparison: step times run by run, ratios with their intervals, steps in their order.
 
-Every function takes the plain data of model.py and returns an inline SVG with an alternative text. Names stand above
+Every function returns an inline SVG with an alternative text. Names stand above
 their row, never beside it, so that long names and narrow screens do no harm.
 """
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
 from steptrace.report import format as fmt
 from steptrace.report.draw.chart import (
     BAND,
@@ -32,7 +33,7 @@ from steptrace.report.draw.chart import (
     style,
 )
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.model import Ratio, RunSteps, Study, Variant
+from steptrace.report.model import RunSteps, is_baseline, verdict_words
 
 #: Colour and marker of a verdict: told apart by shape as well.
 VERDICT_MARKS: dict[str | None, tuple[str, str]] = {
@@ -53,7 +54,7 @@ _RATIO_TICKS: tuple[float, ...] = (
 )
 
 
-def step_times(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
+def step_times(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     """Every step of every run: one row a run, the median marked, warm-up hollow and left out."""
     by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
     shown = [v for v in study.variants if by_variant[v.name]]
@@ -71,15 +72,15 @@ def step_times(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
             runs = by_variant[variant.name]
             row_label(axes, y, label, labels[variant.name])
             y += label
-            if variant.step is not None and variant.step.low is not None and variant.step.high is not None:
-                low, high = variant.step.low, variant.step.high
+            if variant.step_ms is not None and variant.step_ms.low is not None and variant.step_ms.high is not None:
+                low, high = variant.step_ms.low, variant.step_ms.high
                 axes.add_patch(Rectangle((low, y - 1), high - low, _RUN * len(runs) + 1, color=BAND, zorder=0.5))
             for run in runs:
                 _draw_run(axes, run, y, (left, right))
                 y += _RUN
             y += _GAP
         alt = "Step times by run. " + " ".join(
-            f"{v.name}: median {fmt.duration_ms(v.step.median)}." for v in shown if v.step is not None
+            f"{v.name}: median {fmt.duration_ms(v.step_ms.median)}." for v in shown if v.step_ms is not None
         )
         return inline(figure, alt)
 
@@ -152,11 +153,9 @@ def _ticks(x: npt.NDArray[np.float64], low: float, high: float) -> tuple[npt.NDA
     return np.stack([x, x, nan], axis=1).ravel(), ys.ravel()
 
 
-def ratios(study: Study) -> InlineSvg:
+def ratios(study: Comparison) -> InlineSvg:
     """Each variant's ratio with its interval on a logarithmic axis, over the band of the noise floor."""
-    rows = [
-        (v, v.ratio) for v in study.variants if v.ratio is not None and v.ratio.value is not None and not v.is_baseline
-    ]
+    rows = [(v, v.ratio) for v in study.variants if v.ratio is not None and not is_baseline(v)]
     labels = [_ratio_label(variant, ratio) for variant, ratio in rows]
     label = label_height(labels)
     row = label + 22.0
@@ -181,31 +180,29 @@ def ratios(study: Study) -> InlineSvg:
         return inline(figure, alt)
 
 
-def _ratio_words(variant: Variant, ratio: Ratio) -> str:
+def _ratio_words(variant: VariantResult, ratio: RatioToBaseline) -> str:
     interval = "" if ratio.low is None else f" ({fmt.ratio_interval(ratio.low, ratio.high)})"
-    return f"{variant.name}: {fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval}, {variant.verdict_words}."
+    return f"{variant.name}: {fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval}, {verdict_words(variant)}."
 
 
-def _ratio_label(variant: Variant, ratio: Ratio) -> tuple[str, str]:
+def _ratio_label(variant: VariantResult, ratio: RatioToBaseline) -> tuple[str, str]:
     interval = "" if ratio.low is None else f" ({fmt.ratio_interval(ratio.low, ratio.high)})"
-    return variant.name, f"{fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval} · {variant.verdict_words}"
+    return variant.name, f"{fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval} · {verdict_words(variant)}"
 
 
-def _draw_ratio(axes: Axes, ratio: Ratio, y: float) -> None:
+def _draw_ratio(axes: Axes, ratio: RatioToBaseline, y: float) -> None:
     colour, marker = VERDICT_MARKS.get(ratio.verdict, VERDICT_MARKS[None])
     if ratio.low is not None and ratio.high is not None:
         axes.plot([ratio.low, ratio.high], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
         for end in (ratio.low, ratio.high):
             axes.plot([end, end], [y - 5, y + 5], color=colour, linewidth=1.6)
-    if ratio.value is not None:
-        hollow = ratio.verdict in ("undecided", None)
-        face = "none" if hollow else colour
-        axes.plot([ratio.value], [y], marker, color=colour, markerfacecolor=face, markersize=9, markeredgewidth=1.8)
+    face = "none" if ratio.verdict in ("undecided", None) else colour
+    axes.plot([ratio.value], [y], marker, color=colour, markerfacecolor=face, markersize=9, markeredgewidth=1.8)
 
 
-def _ratio_limits(rows: Sequence[Ratio]) -> tuple[float, float]:
+def _ratio_limits(rows: Sequence[RatioToBaseline]) -> tuple[float, float]:
     """Limits that show every ratio, and every interval that is not too wide to say anything."""
-    values = [1.0] + [ratio.value for ratio in rows if ratio.value is not None and ratio.value > 0]
+    values = [1.0] + [ratio.value for ratio in rows if ratio.value > 0]
     for ratio in rows:
         if ratio.low is not None and ratio.high is not None and not fmt.is_too_wide(ratio.low, ratio.high):
             values += [ratio.low, ratio.high]
@@ -224,7 +221,7 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
     return sorted(ticks)
 
 
-def steps_in_order(study: Study, steps: Sequence[RunSteps]) -> InlineSvg:
+def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     """Step times in the order the steps ran, one line a run: shows warm-up, drift and outliers."""
     shown = [(v.name, [s for s in steps if s.variant == v.name and s.timed.size]) for v in study.variants]
     shown = [(name, runs) for name, runs in shown if runs]

@@ -7,10 +7,9 @@ written inside, too.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from steptrace.documents.summary import Lane, Timeline
 from steptrace.report import format as fmt
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
@@ -67,16 +66,16 @@ class _Box:
 
 
 def timeline_figure(
-    timeline: Mapping[str, Any] | None, scale_ns: int | None = None, most: int = MOST_POINTED
+    timeline: Timeline | None, scale_ns: int | None = None, most: int = MOST_POINTED
 ) -> InlineSvg | None:
-    """The picture of the entry `timeline` of summary.json; None if there is nothing to show.
+    """The picture of a step; None if there is nothing to show.
 
     Args:
-        timeline: as `steptrace.analysis.timeline.measure.summary` makes it.
+        timeline: `timeline` of a trace.
         scale_ns: the time that the whole width stands for; the step's own length if that is not given or is longer.
         most: how many boxes have a tooltip, the widest ones.
     """
-    if not timeline or not timeline.get("lanes"):
+    if timeline is None or not timeline.lanes:
         return None
     picture = _picture(timeline, scale_ns, most)
     while len(picture.encode()) > MAX_BYTES and most > 0:
@@ -85,32 +84,32 @@ def timeline_figure(
     return picture
 
 
-def _picture(timeline: Mapping[str, Any], scale_ns: int | None, most: int) -> InlineSvg:
-    span = timeline["span_ns"]
+def _picture(timeline: Timeline, scale_ns: int | None, most: int) -> InlineSvg:
+    span = timeline.span_ns
     scale = max(scale_ns or span, span, 1)
-    lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline["lanes"]]
+    lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline.lanes]
     limit = _pointed_from([box for _, boxes in lanes for box in boxes], most)
     parts, top = [], 0
     for lane, boxes in lanes:
-        parts.append(text(f'class="lane" x="0" y="{top + 11}"', lane["name"]))
+        parts.append(text(f'class="lane" x="0" y="{top + 11}"', lane.name))
         top += _LABEL
         height = (max(box.level for box in boxes) + 1) * _PITCH
-        parts += [_lane(boxes, top, height, limit), *_names(lane["kind"], boxes, top)]
+        parts += [_lane(boxes, top, height, limit), *_names(lane.kind, boxes, top)]
         top += height + _GAP
     behind = _grid(scale, top) + _behind(timeline, lanes, scale, top)
     keys = legend(KINDS, (box.kind for _, boxes in lanes for box in boxes))
     return graph("timeline", behind + "".join(parts), top + _AXIS, _words(timeline, lanes), keys)
 
 
-def _boxes(timeline: Mapping[str, Any], lane: Mapping[str, Any], scale: int) -> list[_Box]:
-    columns = (lane[key] for key in ("start_ns", "dur_ns", "level", "events", "time_ns", "what"))
+def _boxes(timeline: Timeline, lane: Lane, scale: int) -> list[_Box]:
+    columns = (lane.start_ns, lane.dur_ns, lane.level, lane.events, lane.time_ns, lane.what)
     return [
         _Box(
             x=round(start * _UNITS / scale),
             width=max(round((start + dur) * _UNITS / scale) - round(start * _UNITS / scale), _NARROWEST),
             level=level,
-            kind=timeline["kinds"][what],
-            name=timeline["names"][what],
+            kind=timeline.kinds[what],
+            name=timeline.names[what],
             start_ns=start,
             dur_ns=dur,
             events=events,
@@ -205,18 +204,16 @@ def tick_ns(scale: int) -> int:
     return next((power * factor for factor in (1, 2, 5) if power * factor * 8 >= scale), power * 10)
 
 
-def _behind(
-    timeline: Mapping[str, Any], lanes: list[tuple[Mapping[str, Any], list[_Box]]], scale: int, height: int
-) -> str:
+def _behind(timeline: Timeline, lanes: list[tuple[Lane, list[_Box]]], scale: int, height: int) -> str:
     """What is drawn through all lanes: the time after the step, the host's end of the step, and the syncs."""
     parts = []
     for lane, boxes in lanes:
-        if lane["kind"] == "syncs":
+        if lane.kind == "syncs":
             parts += [
                 f'<rect class="wait" x="{box.x / 100:g}%" width="{box.width / 100:g}%" y="0" height="{height}"/>'
                 for box in boxes
             ]
-    span, host = timeline["span_ns"], timeline["host_ns"]
+    span, host = timeline.span_ns, timeline.host_ns
     if span < scale:
         share = 100 * span / scale
         parts.append(f'<rect class="after" x="{share:.4g}%" width="{100 - share:.4g}%" y="0" height="{height}"/>')
@@ -227,11 +224,11 @@ def _behind(
     return "".join(parts)
 
 
-def _words(timeline: Mapping[str, Any], lanes: list[tuple[Mapping[str, Any], list[_Box]]]) -> str:
+def _words(timeline: Timeline, lanes: list[tuple[Lane, list[_Box]]]) -> str:
     """The picture in words, for those who do not see it."""
-    what = "The whole trace" if timeline["step"] is None else f"Step {timeline['step']}"
+    what = "The whole trace" if timeline.step is None else f"Step {timeline.step}"
     parts = []
     for lane, boxes in lanes:
         events, time = sum(box.events for box in boxes), sum(box.time_ns for box in boxes if box.level == 0)
-        parts.append(f"{lane['name']}: {fmt.plural(events, 'event')}, {fmt.duration_ns(time)} in its first row")
-    return f"{what}, {fmt.duration_ns(timeline['span_ns'])}. {'; '.join(parts)}."
+        parts.append(f"{lane.name}: {fmt.plural(events, 'event')}, {fmt.duration_ns(time)} in its first row")
+    return f"{what}, {fmt.duration_ns(timeline.span_ns)}. {'; '.join(parts)}."

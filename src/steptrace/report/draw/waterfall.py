@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
+from steptrace.documents.comparison import Difference, WaterfallPart
 from steptrace.report import format as fmt
-from steptrace.report.changes_model import Difference
 from steptrace.report.draw.chart import (
     COLOURS,
     GREY,
@@ -33,25 +33,29 @@ CATEGORY_NAMES: dict[str, str] = {
     "residual": "residual: what the profiler changed",
 }
 
+#: Of a step: a part's difference below it gets no number.
+_SMALLEST_SHARE = 0.01
 _BAR, _GAP = 14.0, 8.0
 
 
-def waterfall_figure(parts: Sequence[Difference], total: Difference) -> InlineSvg:
+def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> InlineSvg:
     """One row a part: a bar from the step time reached so far to the next, green if shorter, red if longer.
 
     The lines are the step times of the baseline and of the variant; the axis need not begin at 0.
     """
-    longer = max(total.baseline_ms, total.variant_ms)
-    labels = [(_name(part), signed_ms(part.delta_ms) if part.matters(longer) else "below 1 %") for part in parts]
+    before, after = total.baseline_ns / fmt.NS_PER_MS, total.variant_ns / fmt.NS_PER_MS
+    labels = [
+        (_name(part), "below 1 %" if is_insignificant(part, total) else signed_ms(part.delta_ms)) for part in parts
+    ]
     head = label_height(labels)
     row = head + _BAR + _GAP
     with style():
         figure = canvas(row * len(parts) + 50)
         axes = rows_axes(figure, row * len(parts) + 4)
-        reached = total.baseline_ms
-        edges = [total.baseline_ms, total.variant_ms]
+        reached = before
+        edges = [before, after]
         for part in parts:
-            ends = () if part.is_too_wide(longer) else (part.low, part.high)
+            ends = () if is_too_wide(part, total) else (part.low, part.high)
             edges += [reached + end for end in (0.0, part.delta_ms, *ends) if end is not None]
             reached += part.delta_ms
         margin = 0.04 * (max(edges) - min(edges)) or 0.02 * max(edges)
@@ -59,31 +63,43 @@ def waterfall_figure(parts: Sequence[Difference], total: Difference) -> InlineSv
         axes.grid(axis="x", color=RULE, linewidth=0.8)
         # Beside the bars alone: through the labels' lines they would run through the letters.
         bands = [(index * row + head, (index + 1) * row) for index in range(len(parts))]
-        for at, colour in ((total.baseline_ms, GREY), (total.variant_ms, INK)):
+        for at, colour in ((before, GREY), (after, INK)):
             axes.vlines([at] * len(bands), *zip(*bands, strict=True), color=colour, linewidth=1.4)
         axes.locator_params(axis="x", nbins=6)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("step time, ms: from the baseline (grey line) to the variant (dark line)")
-        reached = total.baseline_ms
+        reached = before
         for index, part in enumerate(parts):
             row_label(axes, index * row, head, labels[index])
-            _draw(axes, part, reached, index * row + head + _BAR / 2, interval=not part.is_too_wide(longer))
+            _draw(axes, part, reached, index * row + head + _BAR / 2, interval=not is_too_wide(part, total))
             reached += part.delta_ms
         alt = (
-            f"Step time from {fmt.duration_ms(total.baseline_ms)} to {fmt.duration_ms(total.variant_ms)}: "
+            f"Step time from {fmt.duration_ms(before)} to {fmt.duration_ms(after)}: "
             + ", ".join(f"{left} {right}" for left, right in labels)
             + "."
         )
         return inline(figure, alt)
 
 
-def _name(part: Difference) -> str:
+def is_insignificant(part: Difference, total: Difference) -> bool:
+    """Whether a part's difference is too small beside the steps to be worth a number."""
+    return abs(part.delta_ns) < _SMALLEST_SHARE * max(total.baseline_ns, total.variant_ns)
+
+
+def is_too_wide(part: Difference, total: Difference) -> bool:
+    """Whether an interval is wider than both steps together, so that it says nothing."""
+    if part.low is None or part.high is None:
+        return False
+    return (part.high - part.low) * fmt.NS_PER_MS > total.baseline_ns + total.variant_ns
+
+
+def _name(part: WaterfallPart) -> str:
     if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
         return part.category
-    return CATEGORY_NAMES.get(part.category or "", part.category or "")
+    return CATEGORY_NAMES.get(part.category, part.category)
 
 
-def _draw(axes: Axes, part: Difference, reached: float, y: float, *, interval: bool) -> None:
+def _draw(axes: Axes, part: WaterfallPart, reached: float, y: float, *, interval: bool) -> None:
     colour = COLOURS["green"] if part.delta_ms < 0 else COLOURS["vermillion"]
     if part.category == "residual":
         colour = GREY

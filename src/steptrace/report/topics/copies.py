@@ -15,20 +15,18 @@ _TERMS = (
 )
 
 
-def _charts(trace: TraceView, _: int) -> Charts:
-    series = trace.raw.get("series") or {}
+def _charts(view: TraceView, _: int) -> Charts:
+    series = view.trace.series
+    if series is None:
+        return {"rates": None}
     # The series is rounded to be drawn: rounded once more, its maximum would differ from the table's.
-    highest = {
-        row["kind"]: row["max_bytes_per_second"]
-        for row in trace.raw.get("copies") or ()
-        if row["device"] == trace.raw.get("device")
-    }
+    highest = {row.kind: row.max_bytes_per_second for row in view.trace.copies if row.device == view.trace.device}
     rows = [
-        Strip(row["kind"], f"up to {fmt.bandwidth(highest.get(row['kind'], max(row['max'])))}", row["mean"], row["max"])
-        for row in series.get("copies") or ()
+        Strip(row.kind, f"up to {fmt.bandwidth(highest.get(row.kind, max(row.max)))}", row.mean, row.max)
+        for row in series.copies
     ]
     alt = "Memory bandwidth over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)
-    return {"rates": strips(rows, tuple(series["edges"]), alt) if rows else None}
+    return {"rates": strips(rows, series.edges, alt) if rows else None}
 
 
 TOPIC = Topic("copies", "Copies", _TERMS, _charts)

@@ -54,14 +54,14 @@ NAMES = {
 }
 
 
-def _charts(trace: TraceView, _: int) -> Charts:
-    path = trace.raw.get("critical_path")
-    if not path:
+def _charts(view: TraceView, _: int) -> Charts:
+    path, steps = view.trace.critical_path, view.trace.steps
+    if path is None:
         return {"shares": None}
-    span = path["span_ns"] / fmt.NS_PER_MS
-    parts = [Part(f"path_{row['class']}", row["share"] * span) for row in path["classes"] if row["share"]]
-    title = "step" if trace.steps else "trace, host and GPU"
-    unit = "ms, mean over the steps" if len(trace.steps) > 1 else "ms"
+    span = path.span_ns / fmt.NS_PER_MS
+    parts = [Part(f"path_{row.class_}", row.share * span) for row in path.classes if row.share]
+    title = "step" if steps else "trace, host and GPU"
+    unit = "ms, mean over the steps" if len(steps) > 1 else "ms"
     return {"shares": draw.stacked_bars([(title, parts)], unit)}
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from steptrace.documents.summary import DeviceMemory
 from steptrace.report.definitions import MEMORY_TERMS, definitions
 from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
 from steptrace.report.topics.model import Charts, Topic
@@ -12,33 +13,32 @@ from steptrace.report.trace_model import TraceView
 _WORTH_SHOWING: Final = 0.01
 
 
-def _shown(trace: TraceView) -> list[Mapping[str, Any]]:
-    entries = trace.raw.get("memory") or []
-    most = max((entry["peak_allocated_bytes"] for entry in entries), default=0)
-    return [entry for entry in entries if entry["peak_allocated_bytes"] >= _WORTH_SHOWING * most]
+def _shown(view: TraceView) -> list[DeviceMemory]:
+    entries = view.trace.memory or ()
+    most = max((entry.peak_allocated_bytes for entry in entries), default=0)
+    return [entry for entry in entries if entry.peak_allocated_bytes >= _WORTH_SHOWING * most]
 
 
-def device_name(entry: Mapping[str, Any]) -> str:
+def device_name(entry: DeviceMemory) -> str:
     """A device as a page says it."""
-    return "Host" if entry["device_type"] == "cpu" else f"GPU {entry['device'] or 0}"
+    return "Host" if entry.device_type == "cpu" else f"GPU {entry.device or 0}"
 
 
-def _charts(trace: TraceView, _: int) -> Charts:
+def _charts(view: TraceView, _: int) -> Charts:
     found = {}
-    for index, entry in enumerate(_shown(trace)):
+    for index, entry in enumerate(_shown(view)):
         name = device_name(entry)
         found[f"curve{index}"] = memory_curve(entry, f"Memory of {name}")
-        found[f"peak{index}"] = category_bars([(f"{name}, at the peak", entry["by_category"])], "Bytes at the peak.")
+        found[f"peak{index}"] = category_bars([(f"{name}, at the peak", entry.by_category)], "Bytes at the peak.")
     return found
 
 
-def _data(trace: TraceView) -> Mapping[str, Any]:
-    shown = _shown(trace)
-    entries = trace.raw.get("memory") or []
+def _data(view: TraceView) -> Mapping[str, Any]:
+    shown = _shown(view)
     names = {name: word for name, (word, _) in CATEGORIES.items()}
     return {
         "devices": shown,
-        "left_out": [entry for entry in entries if entry not in shown],
+        "left_out": [entry for entry in view.trace.memory or () if entry not in shown],
         "name_of": device_name,
         "categories": names,
     }

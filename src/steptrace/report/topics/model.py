@@ -1,9 +1,10 @@
 """What a topic of a trace's page is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from steptrace.documents.summary import Ranks
 from steptrace.report.definitions import Definition
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.trace_model import TraceView
@@ -19,8 +20,8 @@ def _nothing(_: Any) -> Mapping[str, Any]:
 class Topic:
     """One section of a trace's page, drawn by the template `topics/<id>.html.j2`.
 
-    The template gets the trace as `t` (its summary.json entry is `t.raw`), `charts` from here by name, whatever `data`
-    returns, and `level`, that of its heading; the page prints the heading above it and `terms` below it.
+    The template gets the `TraceSummary` as `t`, `has_gpu`, `charts` from here by name, whatever `data` returns, and
+    `level`, that of its heading; the page prints the heading above it and `terms` below it.
 
     Attributes:
         id: names the template and, with a prefix, the place in the page.
@@ -41,12 +42,12 @@ class Topic:
 class RankTopic:
     """One section on several ranks together, drawn by `topics/<id>.html.j2`.
 
-    The template gets `ranks`, that key of summary.json, `traces`, and the rest as that of a `Topic`. `shown` says
-    whether there is anything to show.
+    The template gets `ranks`, that key of summary.json, and the rest as that of a `Topic`. `shown` says whether there
+    is anything to show.
     """
 
     id: str
     heading: str
     terms: tuple[Definition, ...]
-    charts: Callable[[Mapping[str, Any], Sequence[TraceView]], Charts] = field(default=lambda _, __: {})
-    shown: Callable[[Mapping[str, Any]], bool] = field(default=lambda _: True)
+    charts: Callable[[Ranks], Charts] = field(default=lambda _: {})
+    shown: Callable[[Ranks], bool] = field(default=lambda _: True)

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from steptrace.documents.summary import TraceSummary
 from steptrace.report import format as fmt
 from steptrace.report import overview as first_look
 from steptrace.report.definitions import definitions
-from steptrace.report.overview_model import FORMAT_NAMES, trace_overview
+from steptrace.report.overview_model import FORMAT_NAMES, device_share, precision_shares, trace_parts
 from steptrace.report.topics.model import Charts, Topic
 from steptrace.report.trace_model import TraceView
 
@@ -14,32 +15,37 @@ from steptrace.report.trace_model import TraceView
 MOST_KERNELS = 8
 
 
-def _charts(trace: TraceView, _: int) -> Charts:
-    title = "step" if trace.steps else "GPU's span"
-    return {"parts": first_look.parts_chart(trace_overview(trace.raw), title)}
+def _charts(view: TraceView, _: int) -> Charts:
+    title = "step" if view.trace.steps else "GPU's span"
+    return {"parts": first_look.parts_chart(trace_parts(view.trace.overview), title)}
 
 
-def _rate_note(trace: TraceView) -> str | None:
+def _rate_note(trace: TraceSummary) -> str | None:
     """Why the time per step is not the mean of the steps' lengths: steps overlap, or something lies between them."""
-    seen = trace.raw.get("overview") or {}
-    if not seen.get("steps"):
+    seen = trace.overview
+    if seen is None or not seen.steps:
         return None
-    lengths = sum(step["dur_ns"] for step in trace.raw.get("steps") or ())
-    between = seen["window_ns"] - lengths
+    between = seen.window_ns - sum(step.dur_ns for step in trace.steps)
     if between == 0:
         return None
     if between > 0:
-        return f"of it {fmt.duration_ns(between / seen['steps'])} between steps"
-    return f"steps overlap by {fmt.duration_ns(-between / seen['steps'])} each on average"
+        return f"of it {fmt.duration_ns(between / seen.steps)} between steps"
+    return f"steps overlap by {fmt.duration_ns(-between / seen.steps)} each on average"
 
 
-def _data(trace: TraceView) -> Mapping[str, Any]:
-    view = trace_overview(trace.raw)
+def _data(view: TraceView) -> Mapping[str, Any]:
+    trace, precision = view.trace, precision_shares(view.trace.precision)
+    step_ns = None if trace.overview is None else trace.overview.step_ns
+    operators = () if trace.overview is None else trace.overview.operators
     return {
-        "view": view,
+        "step_ms": None if step_ns is None else step_ns / fmt.NS_PER_MS,
         "rate_note": _rate_note(trace),
-        "on_device": any(row.device_self_ns for row in view.operators),
-        "formats": first_look.formats_shown([view.precision]),
+        "placement": trace.placement if trace.placement is not None and trace.placement.ops_total else None,
+        "device_share": device_share,
+        "precision": precision,
+        "top_operators": operators,
+        "on_device": any(row.device_self_ns for row in operators),
+        "formats": first_look.formats_shown([precision]),
         "format_names": FORMAT_NAMES,
         "kernels": trace.kernels[:MOST_KERNELS],
         "found": first_look.recommended(trace.findings),

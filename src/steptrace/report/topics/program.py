@@ -28,12 +28,11 @@ _SMALLEST_OF_MANY = 0.01
 MOST = 12
 
 
-def _charts(trace: TraceView, level: int) -> Charts:
-    program = trace.raw.get("program") or {}
+def _charts(view: TraceView, level: int) -> Charts:
     smallest = 0.0 if level == 2 else _SMALLEST_OF_MANY
     return {
-        "device": flame(program.get("device_flame"), "GPU time", smallest),
-        "host": flame(program.get("host_flame"), "host time", smallest),
+        "device": flame(view.trace.program.device_flame, "GPU time", smallest),
+        "host": flame(view.trace.program.host_flame, "host time", smallest),
     }
 
 

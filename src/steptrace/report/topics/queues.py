@@ -20,23 +20,18 @@ _TERMS = (
 )
 
 
-def _charts(trace: TraceView, _: int) -> Charts:
-    series = trace.raw.get("series") or {}
+def _charts(view: TraceView, _: int) -> Charts:
+    series = view.trace.series
+    if series is None:
+        return {"lengths": None}
     # The series is rounded to be drawn: its maximum need not be the table's.
-    longest = {
-        row["stream"]: row["max"] for row in trace.raw.get("queues") or () if row["device"] == trace.raw.get("device")
-    }
+    longest = {row.stream: row.max for row in view.trace.queues if row.device == view.trace.device}
     rows = [
-        Strip(
-            f"stream {row['stream']}",
-            f"up to {fmt.count(longest.get(row['stream'], max(row['max'])))}",
-            row["mean"],
-            row["max"],
-        )
-        for row in series.get("queues") or ()
+        Strip(f"stream {row.stream}", f"up to {fmt.count(longest.get(row.stream, max(row.max)))}", row.mean, row.max)
+        for row in series.queues
     ]
     alt = "Queue length over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)
-    return {"lengths": strips(rows, tuple(series["edges"]), alt) if rows else None}
+    return {"lengths": strips(rows, series.edges, alt) if rows else None}
 
 
 TOPIC = Topic("queues", "Queues", _TERMS, _charts)

@@ -1,8 +1,5 @@
 """How differently the same kernel ran on the ranks."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from steptrace.report.definitions import Definition
 from steptrace.report.topics.model import RankTopic
 
@@ -16,8 +13,4 @@ _TERMS = (
 )
 
 
-def _shown(ranks: Mapping[str, Any]) -> bool:
-    return bool(ranks.get("kernels"))
-
-
-TOPIC = RankTopic("rank_kernels", "Kernels across ranks", _TERMS, shown=_shown)
+TOPIC = RankTopic("rank_kernels", "Kernels across ranks", _TERMS, shown=lambda ranks: bool(ranks.kernels))

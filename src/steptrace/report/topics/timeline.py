@@ -9,8 +9,8 @@ from steptrace.report.trace_model import TraceView
 _FEW = 120
 
 
-def _charts(trace: TraceView, level: int) -> Charts:
-    found = trace.raw.get("timeline")
+def _charts(view: TraceView, level: int) -> Charts:
+    found = view.trace.timeline
     return {"step": timeline_figure(found) if level == 2 else timeline_figure(found, most=_FEW)}
 
 

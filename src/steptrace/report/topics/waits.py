@@ -1,14 +1,11 @@
 """Which rank the others waited for."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
+from steptrace.documents.summary import Ranks
 from steptrace.report import format as fmt
 from steptrace.report.definitions import Definition
 from steptrace.report.draw import parts as draw
 from steptrace.report.model import Part
 from steptrace.report.topics.model import Charts, RankTopic
-from steptrace.report.trace_model import TraceView
 
 _TERMS = (
     Definition(
@@ -45,18 +42,17 @@ _TERMS = (
 )
 
 
-def _charts(ranks: Mapping[str, Any], traces: Sequence[TraceView]) -> Charts:
-    del traces
+def _charts(ranks: Ranks) -> Charts:
     rows = [
-        (f"rank {row['rank']}", [Part("exposed_comm", row["wait_ns"] / fmt.NS_PER_MS)])
-        for row in ranks["waits"]
-        if row["wait_ns"] is not None
+        (f"rank {row.rank}", [Part("exposed_comm", row.wait_ns / fmt.NS_PER_MS)])
+        for row in ranks.waits
+        if row.wait_ns is not None
     ]
     return {"waits": draw.one_part(rows, "ms waited for other ranks") if rows else None}
 
 
-def _shown(ranks: Mapping[str, Any]) -> bool:
-    return any(row["collectives"] for row in ranks.get("waits") or ())
+def _shown(ranks: Ranks) -> bool:
+    return any(row.collectives for row in ranks.waits)
 
 
 TOPIC = RankTopic("waits", "Which rank the others wait for", _TERMS, _charts, _shown)

@@ -1,0 +1,43 @@
+"""`steptrace diff`: what changed from one trace, or set of ranks, to another."""
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from steptrace.errors import SteptraceError
+from steptrace.files import replace_atomically
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Compare two PyTorch profiler traces, or two folders of ranks, per step: operators, kernels, syncs "
+        "and lines that were added, removed, or got slower or faster. Writes diff.json and diff.html."
+    )
+    command.add_argument("a", help="trace file, or folder of one job's ranks: what to compare with")
+    command.add_argument("b", help="trace file, or folder of one job's ranks: what is compared")
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
+    command.add_argument("--no-report", action="store_true", help="leave diff.html out")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write what changed and its page, say it in short, and return the exit code."""
+    from steptrace.diff import diff, in_words, read_sides
+
+    found = diff(*read_sides([arguments.a], [arguments.b]))
+    out: Path = arguments.out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        text = msgspec.json.format(msgspec.json.encode(found), indent=1)
+        replace_atomically(out / "diff.json", lambda temporary: temporary.write_bytes(text))
+    except OSError as error:
+        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
+    if not arguments.no_report:
+        from steptrace.report import diff_page
+
+        diff_page.write(found, out / "diff.html")
+    print(in_words(found))  # noqa: T201
+    print(out / ("diff.json" if arguments.no_report else "diff.html"))  # noqa: T201
+    return 0

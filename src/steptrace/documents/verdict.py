@@ -1,0 +1,35 @@
+"""verdict.json: whether a whole workflow passed, and what did not."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.comparison import GateOutcome
+
+
+class Failure(Document, frozen=True):
+    """A run or an equivalence check that did not end well."""
+
+    study: Annotated[str, field("Study.")]
+    variant: Annotated[str, field("Variant.")]
+    run: Annotated[str, field("`run0`, `run1`, ..., or `equivalence`.")]
+    status: Annotated[str, field("`failed`, `oom`, `killed` or `not run`.")]
+    error: Annotated[str | None, field("The error in one line.")]
+
+
+class Differing(Document, frozen=True):
+    """A variant whose result lies outside the tolerance: marked, not failed."""
+
+    study: Annotated[str, field("Study.")]
+    variant: Annotated[str, field("Variant.")]
+    max_rel_err: Annotated[float | None, field("Largest relative error; null if it is not finite.")]
+
+
+class Verdict(Document, frozen=True):
+    """The content of verdict.json."""
+
+    schema_version: Annotated[int, field("Version of this document.")]
+    status: Annotated[Literal["pass", "fail"], field("`fail` if anything failed or a gate is broken.")]
+    runs: Annotated[int, field("Runs of all studies.")]
+    failed: tuple[Failure, ...]
+    differs: tuple[Differing, ...]
+    gates: Annotated[tuple[GateOutcome, ...], field("Every gate.")]

@@ -1,0 +1,133 @@
+"""What the rules ask of the plan and the machine, without Snakemake."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from steptrace.config.plan import make_plan
+from steptrace.standing import comparisons_with_pages
+from steptrace.workflow import Machine, Rules, extension_digests, names, of_study, of_variant, priority_of_round
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Wildcards:
+    study: str
+    variant: str
+    repeat: str = "0"
+
+
+@pytest.fixture
+def rules_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function from a scale and a machine to the rules of masked_loss and giou, with the working directory empty."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(scale: str, *, gpus: int = 0, local: bool = True) -> Rules:
+        overrides = {"studies": ["masked_loss", "giou"], "scale": scale, "repeats": 2}
+        plan = make_plan(ROOT, tmp_path, overrides, write=False)
+        return Rules(plan, Machine(local=local, cores=16, gpus=gpus))
+
+    return make
+
+
+def test_files_of_every_run_and_variant(rules_on) -> None:
+    rules = rules_on("cpu")
+    assert len(rules.run_files("status.json")) == 2 * len(rules.variant_files("prediction/status.json"))
+    assert len(rules.status_files) == 4 * len(rules.plan.pairs)
+    chosen = of_study(rules.run_files("summary.json"))(Wildcards("giou", "loop"))
+    assert "results/giou/loop/run1/summary.json" in chosen
+    assert all(file.startswith("results/giou/") for file in chosen)
+
+
+def test_only_a_variant_that_calls_the_operators_waits_for_them(rules_on) -> None:
+    rules = rules_on("cpu")
+    assert rules.extension(Wildcards("giou", "fused")) == "results/extension/status.json"
+    assert rules.extension(Wildcards("masked_loss", "where")) == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "gpus", "local", "expected"),
+    [
+        ("cpu", 0, True, (0, 16, 0)),
+        ("gpu", 1, True, (1, 16, 0)),
+        ("gpu", 4, True, (1, 4, 1)),  # a share of the cores, and of what keeps other work away
+        ("gpu", 0, True, (1, 16, 0)),  # started all the same: it fails, saying so
+        ("gpu", 0, False, (1, 2, 0)),  # a cluster's node: the loader has no workers in this study
+    ],
+)
+def test_what_a_training_takes_of_the_machine(rules_on, scale, gpus, local, expected) -> None:
+    rules, training = rules_on(scale, gpus=gpus, local=local), Wildcards("masked_loss", "where")
+    assert (
+        rules.gpus_of_training(training),
+        rules.threads_of_training(training),
+        rules.quiet_of_training(training),
+    ) == expected
+
+
+def test_a_scale_for_gpus_without_one_is_told_before_anything_is_touched(rules_on) -> None:
+    assert rules_on("gpu").no_gpu_for_any()
+    assert not rules_on("gpu", gpus=1).no_gpu_for_any()
+    assert not rules_on("gpu", local=False).no_gpu_for_any()
+    assert not rules_on("cpu").no_gpu_for_any()
+
+
+def test_the_rest_of_a_round_comes_between_its_trainings_and_the_next() -> None:
+    assert priority_of_round(0) > priority_of_round(0) - 1 > priority_of_round(1)
+
+
+def test_a_failure_makes_the_next_attempt_another_one(rules_on) -> None:
+    rules, run = rules_on("cpu"), Wildcards("masked_loss", "where", "1")
+    assert rules.train_attempt(run) == 1
+    digests = {kind: of_variant(rules.plan.train_digests, kind)(run) for kind in ("config", "code")}
+    failures = rules.plan.failures_file("masked_loss", "where", "run1")
+    failures.parent.mkdir(parents=True)
+    failures.write_text(json.dumps({"key": f"{digests['config']}-{digests['code']}"}) + "\n")
+    assert rules.train_attempt(run) == 2
+
+
+def test_what_a_failed_run_says_last(rules_on) -> None:
+    rules = rules_on("cpu")
+    words = rules.last_words(started=0.0)
+    assert words[0].startswith(f"{len(rules.status_files)} runs were not finished")
+    assert words[-1] == "the same command again runs only what failed or is missing"
+    for file in rules.status_files:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text("{}")
+    Path("results/enforce.log").write_text("")
+    Path("results/verdict.json").write_text(
+        json.dumps({"failed": [], "gates": [{"study": "giou", "outcome": "broken"}]})
+    )
+    assert rules.last_words(started=0.0)[0].startswith("1 gate broken: see ")
+    assert rules.last_words(started=Path("results/enforce.log").stat().st_mtime + 1)[0].startswith("the same command")
+
+
+def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:
+    rules = rules_on("cpu")
+    Path("reports").mkdir()
+    for study, page in (("memory", True), ("precision", False), ("giou", True)):
+        folder = Path("results", study)
+        folder.mkdir(parents=True)
+        for name in ("study.json", "comparison.json"):
+            (folder / name).write_text("{}")
+        if page:
+            Path("reports", f"{study}.html").write_text("")
+    assert rules.standing() == ["results/memory/comparison.json"]
+    Path("results/memory/comparison.partial.json").write_text("{}")
+    assert rules.standing() == ["results/memory/comparison.partial.json"]
+    assert len(comparisons_with_pages(Path("results"), Path("reports"))) == 2
+
+
+def test_names_match_themselves_alone() -> None:
+    assert names(["a+b", 1]) == r"a\+b|1"
+    assert names([]) == "(?!)"
+
+
+def test_a_byte_of_the_extensions_sources_is_another_digest(tmp_path: Path) -> None:
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "a.cu").write_text("1")
+    before = extension_digests(tmp_path)
+    (tmp_path / "csrc" / "a.cu").write_text("2")
+    assert extension_digests(tmp_path)["code"] != before["code"]
