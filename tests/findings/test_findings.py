@@ -11,7 +11,7 @@ from steptrace.analysis.input.measure import verdict_on
 from steptrace.documents.comparison import Comparison, PredictedSite
 from steptrace.documents.finding import Source
 from steptrace.findings import RULES, Finding, find, with_findings
-from steptrace.findings.replacements import BY_KIND, REPLACEMENTS, replacement
+from steptrace.findings.replacements import BY_KIND, OF_DDP_TIMING, REPLACEMENTS, replacement
 
 MS = 1_000_000
 
@@ -328,6 +328,13 @@ def test_a_site_whose_removal_saves_nothing_is_no_finding() -> None:
         ({"op": "aten::_unique2", "code": None}, REPLACEMENTS["aten::_unique2"]),
         ({"op": None, "kind": "cudaDeviceSynchronize"}, BY_KIND["DeviceSynchronize"]),
         ({"op": "aten::my_op", "kind": "h2d_copy"}, BY_KIND["h2d_copy"]),
+        ({"op": "aten::item", "code": "values = torch.unique(target)"}, REPLACEMENTS["aten::_unique2"]),
+        ({"op": "aten::item", "code": "n = unique_count.item()"}, REPLACEMENTS["aten::item"]),
+        ({"op": None, "kind": "cudaEventSynchronize"}, BY_KIND["EventSynchronize"]),
+        (
+            {"op": None, "kind": "cudaEventSynchronize", "label": "DistributedDataParallel.forward"},
+            OF_DDP_TIMING,
+        ),
         ({"op": None, "kind": "cudaMemcpy"}, None),
     ],
 )

@@ -79,6 +79,17 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_
     assert "warm-up steps" in finding.advice
 
 
+def test_a_wait_that_returned_late_is_no_first_call(tmp_path: Path) -> None:
+    builder = waiting("cudaStreamSynchronize", 530 * US)
+    for k in (1, 2):
+        builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
+    (finding,) = found(entry_of(builder, tmp_path), "host_bound")
+    assert "0.53 ms in cudaStreamSynchronize" in finding.claim
+    assert "came back late" in finding.advice
+    assert "warm-up" not in finding.advice
+    assert "idle machine" in finding.counter_check
+
+
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
     (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
     assert finding.claim.endswith("something else than launching, for longest 0.56 ms until a launch of aten::add")

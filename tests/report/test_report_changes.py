@@ -164,3 +164,13 @@ def test_a_trace_that_does_not_replay_gives_its_reason() -> None:
 @pytest.mark.parametrize(("ms", "text"), [(0, "0"), (1.2, "+1.20 ms"), (-0.31, "−310 µs")])
 def test_differences_have_a_sign(ms: float, text: str) -> None:
     assert signed_ms(ms) == text
+
+
+def test_differences_below_one_percent_and_intervals_wider_than_both_steps_have_no_number(study_builder: Any) -> None:
+    study = study_with(
+        study_builder, waterfall=[entry("compute", 10.0, 10.000005), entry("idle_sync", 12.0, 4.0, 400.0)]
+    )
+    page = text_of(changes.waterfall(study))
+    assert "below 1 % of the step" in page
+    assert "5.00 ns" not in page
+    assert "wider than both steps" in page

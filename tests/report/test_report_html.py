@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
+from steptrace.documents.comparison import Equivalence
 from steptrace.documents.finding import Finding
 from steptrace.report import html, overview
 from steptrace.report.build import load_steps, load_study
@@ -96,6 +97,21 @@ def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_st
     assert cells[4] == "faster differs"
     assert cells[8] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient 8.0e-03 (tolerance 1.0e-04)"
     assert "faster, but differs" in draw.ratios(study)
+
+
+def test_a_variant_whose_network_differs_says_so() -> None:
+    found = fill(
+        Equivalence,
+        {
+            "status": "differs",
+            "loss_rel_err": 1e-9,
+            "gradient_rel_err": 1e-9,
+            "predictions_rel_err": 0.5,
+            "parameters_rel_err": 0.01,
+            "tolerance": {"loss": 1e-5, "gradient": 1e-4, "predictions": 0.1, "parameters": 0.1},
+        },
+    )
+    assert [name for name, *_, out in html.held_against_reference(found) if out] == ["predictions"]
 
 
 def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None:

@@ -1,5 +1,6 @@
 """What usually stands in for an operation that makes the host wait, and when that does not pay."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -53,10 +54,19 @@ OF_BATCH_COPY: Final = (
     "own: DataLoader(pin_memory=True) and to(device, non_blocking=True)."
 )
 
+#: DistributedDataParallel reads its own timing events at the begin of these steps, whatever the program does.
+OF_DDP_TIMING: Final = (
+    "This is DistributedDataParallel's own: it reads its timing events in the first 10 steps and in every 100th after "
+    "them. Profile later steps; nothing in the program has to change."
+)
+_DDP_LABEL: Final = "DistributedDataParallel.forward"
+
 _MASKS: Final = frozenset({"aten::nonzero", "aten::index", "aten::index_put_", "aten::masked_select"})
 _SORTED: Final = frozenset({"aten::_unique2", "aten::unique_consecutive", "aten::unique_dim"})
 _COPIES: Final = frozenset({"aten::copy_", "aten::_to_copy", "aten::to"})
 _VALUES: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
+
+_UNIQUE: Final = re.compile(r"\bunique(_consecutive)?\(")
 
 _MOVES: Final = (
     "Replace it alone and measure again: the sync must be gone and the step faster. If the wait turns up at the next "
@@ -65,8 +75,13 @@ _MOVES: Final = (
 
 
 def operation(site: PredictedSite) -> str:
-    """The operator that the program called: a boolean index looks for its true elements by `aten::nonzero`."""
+    """The operator that the program called: a boolean index looks for its true elements by `aten::nonzero`.
+
+    The operators of `unique` read the number of distinct values as `item` does, under its name.
+    """
     op, code = site.op or "", site.code or ""
+    if op in _VALUES and _UNIQUE.search(code):
+        return "aten::unique_consecutive" if "unique_consecutive" in code else "aten::_unique2"
     return "aten::index" if op == "aten::nonzero" and "[" in code and "nonzero" not in code else op
 
 
@@ -74,6 +89,8 @@ def replacement(site: PredictedSite) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
     if is_batch_copy(site):
         return OF_BATCH_COPY
+    if _is_ddp_timing(site):
+        return OF_DDP_TIMING
     found = REPLACEMENTS.get(operation(site))
     if found is not None:
         return found
@@ -81,9 +98,15 @@ def replacement(site: PredictedSite) -> str | None:
     return next((text for name, text in BY_KIND.items() if kind.endswith(name)), None)
 
 
+def _is_ddp_timing(site: PredictedSite) -> bool:
+    return site.label == _DDP_LABEL and (site.kind or "").endswith("EventSynchronize")
+
+
 def counter_check(site: PredictedSite) -> str:
     """How to find out that the replacement does not pay at this site."""
     op = operation(site)
+    if _is_ddp_timing(site):
+        return "Profile steps after the tenth that are no hundredth: the sync must be gone."
     if op in _MASKS:
         return (
             f"{_MOVES} With a very sparse mask on a large tensor the mask can win: the replacement computes on every "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from steptrace.documents.comparison import Comparison, Difference, SyncChange, SyncDiff, VariantResult, WhatIfOfVariant
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
-from steptrace.report.draw.waterfall import CATEGORY_NAMES, waterfall_figure
+from steptrace.report.draw.waterfall import CATEGORY_NAMES, is_insignificant, is_too_wide, waterfall_figure
 from steptrace.report.markup import Html, render
 from steptrace.report.model import is_baseline
 
@@ -34,6 +34,8 @@ def _block(variant: VariantResult, total: Difference) -> dict[str, object]:
         "variant": variant,
         "rows": [*((part.category, part) for part in parts), (None, total)],
         "total": total,
+        "insignificant": is_insignificant,
+        "too_wide": is_too_wide,
         "unit": fmt.unit_for_ms(_sizes([*parts, total])),
         "chart": waterfall_figure(parts, total),
     }

@@ -15,6 +15,10 @@ _BYTE_UNITS: tuple[str, ...] = ("B", "KiB", "MiB", "GiB", "TiB")
 
 NS_PER_MS = 1e6
 
+#: An interval whose ends are further apart than this says nothing: two runs that differ have such ones.
+WIDEST = 100.0
+TOO_WIDE = f"wider than {WIDEST:g}×"
+
 
 def is_measured(value: float | None) -> bool:
     """Whether `value` is a measurement: neither None nor NaN."""
@@ -66,6 +70,11 @@ def decimals_for_width(width: float, *, least: int = 0, most: int = 6) -> int:
     return min(max(digits - 1 - magnitude, least), most)
 
 
+def is_too_wide(low: float, high: float) -> bool:
+    """Whether an interval of a positive figure is so wide that its ends are not worth a number."""
+    return low <= 0 or high / low > WIDEST
+
+
 def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
     """A ratio of medians, "1.18×"; the digits follow the width of its interval where there is one."""
     if value is None or math.isnan(value):
@@ -77,6 +86,8 @@ def ratio_interval(low: float | None, high: float | None) -> str:
     """The interval of a ratio, "1.12 to 1.25"."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return NOT_MEASURED
+    if is_too_wide(low, high):
+        return TOO_WIDE
     decimals = _ratio_decimals(low, high)
     return f"{_fixed(low, decimals)} to {_fixed(high, decimals)}"
 
@@ -96,6 +107,8 @@ def step_time(median: float | None, low: float | None, high: float | None) -> tu
         return NOT_MEASURED, None
     if low is None or high is None or math.isnan(high - low):
         return duration_ms(median, 4), None
+    if is_too_wide(low, high):
+        return duration_ms(median, 4), TOO_WIDE
     unit, size = next((u for u in _TIME_UNITS if abs(median) * NS_PER_MS >= u[1]), _TIME_UNITS[-1])
     values = [value * NS_PER_MS / size for value in (median, low, high)]
     of_width = decimals_for_width(values[2] - values[1], most=_decimals_for(values[0], 5))

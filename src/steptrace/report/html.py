@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from steptrace.documents.comparison import Comparison, GateOutcome, ProcessError, VariantResult
+from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, ProcessError, VariantResult
 from steptrace.documents.finding import Finding
 from steptrace.report import definitions as defs
 from steptrace.report import format as fmt
@@ -104,6 +104,7 @@ def variants_table(study: Comparison) -> Html:
         warnings=warnings(study),
         endings_of=endings,
         ending=ending,
+        held=held_against_reference,
         is_baseline=is_baseline,
         limits_of=limits,
         runs_ok=runs_ok,
@@ -112,6 +113,23 @@ def variants_table(study: Comparison) -> Html:
         failures=[variant for variant in study.variants if endings(variant)],
         terms=defs.definitions(_table_terms(study)),
     )
+
+
+def held_against_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
+    """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
+    if found.tolerance is None:
+        return []
+    pairs = (
+        ("loss", found.loss_rel_err, found.tolerance.loss),
+        ("gradient", found.gradient_rel_err, found.tolerance.gradient),
+        ("predictions", found.predictions_rel_err, found.tolerance.predictions),
+        ("parameters", found.parameters_rel_err, found.tolerance.parameters),
+    )
+    return [
+        (name, error, tolerance, error is None or error > tolerance)
+        for name, error, tolerance in pairs
+        if tolerance is not None
+    ]
 
 
 def _table_terms(study: Comparison) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Rules on a GPU that waits: for syncs, for the host's launches, for whatever else."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -68,6 +69,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
     idle_ns, count = found.idle_ns, window.each(found.launches.count)
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
     in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
+    late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
     elsewhere = f"the GPU waits for the host, which does something else than launching{_longest_gap(window, gaps.gaps)}"
     yield Match(
@@ -81,16 +83,20 @@ def _host_bound(window: Window) -> Iterator[Match]:
             *(named or _longest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
-        advice=_CALLS_ADVICE if in_calls else None,
-        counter_check=_CALLS_CHECK if in_calls else None,
+        advice=(_LATE_ADVICE if late else _CALLS_ADVICE) if in_calls else None,
+        counter_check=(_LATE_CHECK if late else _CALLS_CHECK) if in_calls else None,
     )
 
 
-def _longest_call(window: Window, gaps: Sequence[HostGap]) -> str:
+def _longest(window: Window, gaps: Sequence[HostGap]) -> tuple[int, str, HostGap]:
     """The call that fills most of one gap; without steps, what lies beside the GPU's work counts for no gap."""
     counted = [gap for gap in gaps if window.steps or gap.where == "between"] or gaps
     calls = [(call.ns, call.name, gap) for gap in counted for call in gap.calls]
-    ns, name, gap = max(calls, key=lambda call: call[0])
+    return max(calls, key=lambda call: call[0])
+
+
+def _longest_call(window: Window, gaps: Sequence[HostGap]) -> str:
+    ns, name, gap = _longest(window, gaps)
     return f"{duration(ns)} in {name} {_where(gap)}"
 
 
@@ -137,6 +143,13 @@ _CALLS_ADVICE: Final = (
     "profiler records (`torch.profiler.schedule(wait=..., warmup=...)`). cudaMalloc and cudaFree in later steps mean "
     "that PyTorch's allocator grows and shrinks: keep shapes the same from step to step."
 )
+#: Calls in which the host waits for the GPU. One that goes on while the GPU is idle was late to return.
+_WAITS: Final = re.compile(r"(Stream|Device|Event|Ctx)Synchronize$")
+_LATE_ADVICE: Final = (
+    "The GPU had nothing to do while this call still waited for it: the host's thread came back late. Look for other "
+    "processes or threads on its cores, and leave each training process some cores of its own."
+)
+_LATE_CHECK: Final = "Profile again on an idle machine: the gap must be gone. If it is not, remove the synchronisation."
 _CALLS_CHECK: Final = "Profile later steps: a call that is as long there is no first one."
 
 WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (

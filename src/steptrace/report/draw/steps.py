@@ -201,7 +201,11 @@ def _draw_ratio(axes: Axes, ratio: RatioToBaseline, y: float) -> None:
 
 
 def _ratio_limits(rows: Sequence[RatioToBaseline]) -> tuple[float, float]:
-    values = [1.0] + [v for ratio in rows for v in (ratio.low, ratio.high, ratio.value) if v is not None and v > 0]
+    """Limits that show every ratio, and every interval that is not too wide to say anything."""
+    values = [1.0] + [ratio.value for ratio in rows if ratio.value > 0]
+    for ratio in rows:
+        if ratio.low is not None and ratio.high is not None and not fmt.is_too_wide(ratio.low, ratio.high):
+            values += [ratio.low, ratio.high]
     low, high = math.log(min(values)), math.log(max(values))
     margin = max(0.06 * (high - low), 0.015)
     return math.exp(low - margin), math.exp(high + margin)

@@ -33,6 +33,8 @@ CATEGORY_NAMES: dict[str, str] = {
     "residual": "residual: what the profiler changed",
 }
 
+#: Of a step: a part's difference below it gets no number.
+_SMALLEST_SHARE = 0.01
 _BAR, _GAP = 14.0, 8.0
 
 
@@ -42,7 +44,9 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
     The lines are the step times of the baseline and of the variant; the axis need not begin at 0.
     """
     before, after = total.baseline_ns / fmt.NS_PER_MS, total.variant_ns / fmt.NS_PER_MS
-    labels = [(_name(part), signed_ms(part.delta_ms)) for part in parts]
+    labels = [
+        (_name(part), "below 1 %" if is_insignificant(part, total) else signed_ms(part.delta_ms)) for part in parts
+    ]
     head = label_height(labels)
     row = head + _BAR + _GAP
     with style():
@@ -51,7 +55,8 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
         reached = before
         edges = [before, after]
         for part in parts:
-            edges += [reached + end for end in (0.0, part.delta_ms, part.low, part.high) if end is not None]
+            ends = () if is_too_wide(part, total) else (part.low, part.high)
+            edges += [reached + end for end in (0.0, part.delta_ms, *ends) if end is not None]
             reached += part.delta_ms
         margin = 0.04 * (max(edges) - min(edges)) or 0.02 * max(edges)
         axes.set_xlim(min(edges) - margin, max(edges) + margin)
@@ -66,7 +71,7 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
         reached = before
         for index, part in enumerate(parts):
             row_label(axes, index * row, head, labels[index])
-            _draw(axes, part, reached, index * row + head + _BAR / 2)
+            _draw(axes, part, reached, index * row + head + _BAR / 2, interval=not is_too_wide(part, total))
             reached += part.delta_ms
         alt = (
             f"Step time from {fmt.duration_ms(before)} to {fmt.duration_ms(after)}: "
@@ -76,18 +81,30 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
         return inline(figure, alt)
 
 
+def is_insignificant(part: Difference, total: Difference) -> bool:
+    """Whether a part's difference is too small beside the steps to be worth a number."""
+    return abs(part.delta_ns) < _SMALLEST_SHARE * max(total.baseline_ns, total.variant_ns)
+
+
+def is_too_wide(part: Difference, total: Difference) -> bool:
+    """Whether an interval is wider than both steps together, so that it says nothing."""
+    if part.low is None or part.high is None:
+        return False
+    return (part.high - part.low) * fmt.NS_PER_MS > total.baseline_ns + total.variant_ns
+
+
 def _name(part: WaterfallPart) -> str:
     if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
         return part.category
     return CATEGORY_NAMES.get(part.category, part.category)
 
 
-def _draw(axes: Axes, part: WaterfallPart, reached: float, y: float) -> None:
+def _draw(axes: Axes, part: WaterfallPart, reached: float, y: float, *, interval: bool) -> None:
     colour = COLOURS["green"] if part.delta_ms < 0 else COLOURS["vermillion"]
     if part.category == "residual":
         colour = GREY
     axes.barh(y, part.delta_ms, _BAR, reached, color=colour, linewidth=0)
-    if part.low is not None and part.high is not None:
+    if interval and part.low is not None and part.high is not None:
         axes.plot([reached + part.low, reached + part.high], [y, y], color=MUTED, linewidth=1.4)
 
 
