@@ -70,6 +70,7 @@ def test_gradcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     assert torch.autograd.gradcheck(lambda p: ops.giou_loss(p, targets), predictions.requires_grad_())
 
 
+@pytest.mark.gpu_values
 def test_same_bits_every_time(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient) -> None:
     predictions, targets = (boxes.cuda() for boxes in make_boxes(1024, 256))
     first = loss_and_gradient(ops, predictions, targets)
@@ -87,6 +88,7 @@ def test_never_waits_for_the_device(ops: ModuleType) -> None:
     ops.kernel_loss(predictions, targets).backward()
 
 
+@pytest.mark.gpu_values
 def test_many_streams_at_once(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     streams = [torch.cuda.Stream() for _ in range(8)]
     inputs = [tuple(boxes.cuda() for boxes in make_boxes(256, 256, seed=seed)) for seed in range(8)]
@@ -102,6 +104,7 @@ def test_many_streams_at_once(ops: ModuleType, make_boxes: MakeBoxes) -> None:
         assert all(torch.equal(loss, want) for loss in losses)
 
 
+@pytest.mark.gpu_values
 def test_graph_replays_with_new_numbers(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     predictions, targets = (boxes.cuda() for boxes in make_boxes(64, 256))
     predictions.requires_grad_()
@@ -149,6 +152,7 @@ def test_compiled(ops: ModuleType, make_boxes: MakeBoxes, mode: str) -> None:
         torch.testing.assert_close(leaf.grad, plain.grad)
 
 
+@pytest.mark.gpu_values
 def test_opcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     predictions, targets = (boxes.cuda() for boxes in make_boxes(3, 5, dtypes=(torch.bfloat16, torch.uint8)))
     assert ops.IMPLEMENTATION.name == "library"
@@ -156,6 +160,7 @@ def test_opcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.gpu_values
 def test_views_that_begin_anywhere(
     ops: ModuleType, make_boxes: MakeBoxes, dtypes: tuple[torch.dtype, torch.dtype]
 ) -> None:
