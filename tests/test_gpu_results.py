@@ -61,6 +61,14 @@ def folder(tmp_path: Path) -> Path:
     rows = [row("padding", 60.0), row("compiled", 20.0), row("fused", 5.0)]
     rows += [row("fused", 100.0, batch=65536, bytes_moved=100_000_000)]
     bench = {"predictions": "float32", "targets": "uint8", "device": "cuda", "copy_gb_s": 4000.0, "rows": rows}
+    failed = {
+        "implementation": "triton",
+        "batch": 1024,
+        "boxes": 256,
+        "mode": "forward",
+        "message": "no module named triton",
+    }
+    bench |= {"failures": [failed], "complete": False}
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "giou_article_float32.json").write_text(json.dumps(bench))
     counted = {"batch": 65536, "boxes": 256, "mode": "forward", "implementation": "fused", "bytes_moved": 100_000_000}
@@ -147,3 +155,9 @@ def test_the_committed_page_is_made_of_the_committed_results() -> None:
     if folders:
         assert page.read_text(encoding="utf-8") == render(folders)
         assert all(json.loads((folder / "environment.json").read_text())["gpu"] for folder in folders)
+
+
+def test_what_a_benchmark_could_not_measure_is_said(folder: Path) -> None:
+    page = render([folder])
+    assert "Not measured: giou_article_float32, triton: no module named triton" in page
+    assert "Not measured: giou_article_float32: cut off before its last size" in page
