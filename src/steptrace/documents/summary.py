@@ -157,7 +157,7 @@ class SyncSite(Document, frozen=True):
     blocked_ns_per_step: Annotated[float | None, field("Per step.", "ns")]
     exposed_idle_ns_per_step: Annotated[float | None, field("Per step.", "ns")]
     ceiling_ns: Annotated[int | None, field("What all steps could be shorter by at most, were they gone.", "ns")]
-    saved_ns: Annotated[int | None, field("What a replay without them saves, over all steps.", "ns")]
+    saved_ns: Annotated[int | None, field("What the dependency graph saves without them, over all steps.", "ns")]
 
 
 class Syncs(Document, frozen=True):
@@ -190,7 +190,10 @@ class WhatIf(Document, frozen=True):
     steps: Annotated[int, field("Steps; 0: the whole trace.")]
     measured_ns: Annotated[int, field("Measured time of all steps.", "ns")]
     replayed_ns: Annotated[int, field("The model's, with nothing removed.", "ns")]
-    error: Annotated[float, field("Modelled over measured time, less 1.")]
+    error: Annotated[
+        float,
+        field("Modelled over measured time, less 1: activities that overlap on one stream run one after the other."),
+    ]
     unexplained_ns: Annotated[int, field("Waiting of the GPU taken over without a known cause.", "ns")]
     reason: Annotated[str | None, field("Why nothing is predicted; null if the model fits.")]
     all_saved_ns: Annotated[int | None, field("Saved over all steps without any counted sync.", "ns")]
