@@ -32,7 +32,7 @@ def test_it_measures_every_way_on_a_trace_given(tmp_path: Path) -> None:
         assert f"\n{how} " in said
     assert "steptrace against json.load: " in said
     for command in ("analyze --no-report", "analyze", "analyze (small)", "--help"):
-        assert re.search(rf"\n{re.escape(command)} +[\d.]+ +\d+\n", said)
+        assert re.search(rf"\n{re.escape(command)} +[\d.]+ +\d+ +[\d.]+ +\d+ +[\d.]+x\n", said)
     assert "the same events in 0 and 0 MB" in said
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from documents import fill
 from steptrace.config.plan import make_plan
+from steptrace.documents.base import write
+from steptrace.documents.verdict import Verdict
 from steptrace.standing import comparisons_with_pages
 from steptrace.workflow import Machine, Rules, extension_digests, names, of_study, of_variant, priority_of_round
 
@@ -97,9 +100,7 @@ def test_what_a_failed_run_says_last(rules_on) -> None:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         Path(file).write_text("{}")
     Path("results/enforce.log").write_text("")
-    Path("results/verdict.json").write_text(
-        json.dumps({"failed": [], "gates": [{"study": "giou", "outcome": "broken"}]})
-    )
+    write(Path("results/verdict.json"), fill(Verdict, {"gates": [{"study": "giou", "outcome": "broken"}]}))
     assert rules.last_words(started=0.0)[0].startswith("1 gate broken: see ")
     assert rules.last_words(started=Path("results/enforce.log").stat().st_mtime + 1)[0].startswith("the same command")
 

@@ -4,6 +4,8 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 
+from documents import fill
+from steptrace.documents.summary import Timeline
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.markup import page
 
@@ -23,6 +25,6 @@ def test_a_tampered_kind_of_box_stays_text() -> None:
     lane |= {"time_ns": [9], "what": [0]}
     step = {"step": 1, "from_ns": 0, "span_ns": 9, "host_ns": 9, "events": 1, "left_out": []}
     hostile = '"><script>alert(1)</script>'
-    drawn = timeline_figure({**step, "kinds": [hostile], "names": ["n"], "lanes": [lane]})
+    drawn = timeline_figure(fill(Timeline, {**step, "kinds": [hostile], "names": ["n"], "lanes": [lane]}))
     assert drawn is not None
     assert "<script" not in drawn

@@ -20,7 +20,7 @@ SOURCES = str(Path(notebook.__file__).parents[2])
 
 #: Whatever makes a browser fetch something: none of it may point outside the file.
 LOADS = re.compile(
-    r"""(?:\bsrc|\bsrcset|<link[^>]*\bhref|@import|url)\s*[=(]?\s*["']?(?!data:|#)[\w./:]+""", re.IGNORECASE
+    r"""(?:(?<!-)\bsrc|\bsrcset|<link[^>]*\bhref|@import|url)\s*[=(]?\s*["']?(?!data:|#)[\w./:]+""", re.IGNORECASE
 )
 
 

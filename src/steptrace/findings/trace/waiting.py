@@ -144,7 +144,7 @@ _CALLS_ADVICE: Final = (
     "that PyTorch's allocator grows and shrinks: keep shapes the same from step to step."
 )
 #: Calls in which the host waits for the GPU. One that goes on while the GPU is idle was late to return.
-_WAITS: Final = re.compile(r"(Stream|Device|Event|Ctx)Synchronize$")
+_WAITS: Final = re.compile(r"(Stream|Device|Event|Ctx)Synchronize\Z")
 _LATE_ADVICE: Final = (
     "The GPU had nothing to do while this call still waited for it: the host's thread came back late. Look for other "
     "processes or threads on its cores, and leave each training process some cores of its own."
