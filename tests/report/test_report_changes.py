@@ -9,7 +9,7 @@ from documents import fill
 from steptrace.documents.comparison import Comparison, Difference, WaterfallPart, WhatIfOfVariant
 from steptrace.report import changes
 from steptrace.report.build import load_study
-from steptrace.report.changes import foretold_words
+from steptrace.report.changes import whatif_in_words
 from steptrace.report.draw.waterfall import signed_ms, waterfall_figure
 
 Json = dict[str, Any]
@@ -96,7 +96,7 @@ def test_a_measured_sync_diff_has_counts_times_and_the_what_if(study_builder: An
     assert re.search(r"1 → 0 masked_losses.py:38 aten::_unique2 unique 12\.3 ms → 0 ns 11\.9 ms → 0 ns", text)
     assert re.search(r"2, kept masked_losses.py:40 here at line 71", text)
     assert "1 site changes against boolean_mask , measured" in text
-    assert "foretold to take 13.3 ms; measured 14.0 ms: −5.0 %" in text
+    assert "predicted to take 13.3 ms; measured 14.0 ms: −5.0 %" in text
 
 
 def test_a_predicted_sync_diff_is_called_so_and_has_no_times(study_builder: Any) -> None:
@@ -151,12 +151,12 @@ def test_the_price_of_each_site_stands_on_the_page(study_builder: Any) -> None:
 def test_a_trace_that_does_not_replay_gives_its_reason() -> None:
     found = {"removed_per_step": 2, "measured_ms": 14.0, "replay_error": 0.3, "reason": "the replay is off by +30.0 %"}
     nothing = fill(WhatIfOfVariant, found)
-    assert foretold_words(nothing, "base").endswith(
+    assert whatif_in_words(nothing, "base").endswith(
         "a step that this variant does away with: the replay is off by +30.0 %."
     )
     found = {"removed_per_step": 2, "added_per_step": 1, "predicted_ms": 10.0, "measured_ms": 8.0, "error": 0.25}
     adding = fill(WhatIfOfVariant, found)
-    assert foretold_words(adding, "base").endswith(
+    assert whatif_in_words(adding, "base").endswith(
         "8.00 ms: +25.0 %. It also adds 1 a step, which the prediction knows nothing of."
     )
 

@@ -106,10 +106,10 @@ def test_a_study_without_memory_has_no_such_section(make_study):
     assert memory(load_study(make_study("cpu"))) is None
 
 
-def test_peaks_on_no_line_foretell_nothing(study_builder):
+def test_peaks_that_are_not_linear_give_no_prediction(study_builder):
     study_builder.add("base", [20.0, 20.1], memory=ENTRY)
     text = text_of(section(study_builder, [{**FIT, "residual": 0.4, "largest_batch": None}]))
-    assert "the peaks lie on no rising line, so nothing is foretold" in text
+    assert "peak memory is not linear in batch size, so there is no prediction" in text
 
 
 def test_figures_of_nothing_are_none():

@@ -58,7 +58,7 @@ def sync_changes(study: Comparison) -> Html:
         shown=shown,
         is_baseline=is_baseline,
         many=len(shown) > _MANY,
-        foretold_of=foretold_words,
+        whatif_in_words=whatif_in_words,
         changed_of=changed,
         terms=defs.definitions(defs.PRICE_TERMS)
         if any(v.sync_diff is not None and v.sync_diff.basis == "measured" for v in shown)
@@ -71,18 +71,18 @@ def changed(diff: SyncDiff) -> list[SyncChange]:
     return [site for site in diff.sites if site.baseline_count_per_step != site.variant_count_per_step]
 
 
-def foretold_words(foretold: WhatIfOfVariant, baseline: str) -> str:
+def whatif_in_words(whatif: WhatIfOfVariant, baseline: str) -> str:
     """ "What-if: without these 2 syncs a step of `base` would take 21.0 ms, measured 22.1 ms: -5.0 %"."""
-    syncs = "one sync" if foretold.removed_per_step == 1 else f"{fmt.count(foretold.removed_per_step)} syncs"
+    syncs = "one sync" if whatif.removed_per_step == 1 else f"{fmt.count(whatif.removed_per_step)} syncs"
     which = f"without the {syncs} a step that this variant does away with"
-    if foretold.predicted_ms is None or foretold.error is None:
-        return f"What-if: not foretold {which}: {foretold.reason or 'no trace of the baseline could be replayed'}."
+    if whatif.predicted_ms is None or whatif.error is None:
+        return f"What-if: not predicted {which}: {whatif.reason or 'no trace of the baseline could be replayed'}."
     added = ""
-    if foretold.added_per_step:
-        added = f" It also adds {fmt.count(foretold.added_per_step)} a step, which the prediction knows nothing of."
+    if whatif.added_per_step:
+        added = f" It also adds {fmt.count(whatif.added_per_step)} a step, which the prediction knows nothing of."
     return (
-        f"What-if: {which}, `{baseline}` was foretold to take {fmt.duration_ms(foretold.predicted_ms)}; measured "
-        f"{fmt.duration_ms(foretold.measured_ms)}: {_signed_share(foretold.error)}.{added}"
+        f"What-if: {which}, `{baseline}` was predicted to take {fmt.duration_ms(whatif.predicted_ms)}; measured "
+        f"{fmt.duration_ms(whatif.measured_ms)}: {_signed_share(whatif.error)}.{added}"
     )
 
 

@@ -13,7 +13,7 @@ from steptrace.report.markup import Html, render
 _MANY: Final = 4
 #: Live tensors of a smaller share are not listed.
 _WORTH_A_ROW: Final = 0.001
-#: With a larger residual nothing is foretold; `compare.memory_fit` judges by the same figure.
+#: With a larger residual there is no prediction; `compare.memory_fit` judges by the same figure.
 _MOST_RESIDUAL: Final = 0.10
 
 
@@ -98,14 +98,16 @@ def _advice(study: Comparison, name: str, batch: int | None, fit: MemoryFit | No
 
 
 def _fit(fit: MemoryFit) -> dict[str, Any]:
-    """A line with its chart and the sentence on what it foretells."""
+    """A line with its chart and the sentence on what it predicts."""
     fixed = fit.fixed_bytes
     line = f"peak = {fmt.size_bytes(fit.per_sample_bytes)} × batch {'-+'[fixed >= 0]} {fmt.size_bytes(abs(fixed))}"
     residual = fit.residual
     trust = "two sizes, so no residual" if residual is None else f"residual {fmt.share(residual)}"
     if fit.largest_batch is None:
         bent = (residual or 0) > _MOST_RESIDUAL or fit.per_sample_bytes <= 0
-        outcome = "the peaks lie on no rising line, so nothing is foretold" if bent else "the capacity is not known"
+        outcome = "the capacity is not known"
+        if bent:
+            outcome = "peak memory is not linear in batch size, so there is no prediction"
     else:
         outcome = f"{fmt.size_bytes(fit.capacity_bytes)} should hold a batch of {fmt.count(fit.largest_batch)}"
         if fit.failed_batch is not None:
