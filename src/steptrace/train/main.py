@@ -183,7 +183,7 @@ def measure(parts: Training, config: DictConfig, trace: Path | None, memory: Mem
         batch_bytes=batch_bytes(parts) if section_steps else None,
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
-        memory=held,
+        memory=memory.with_workspaces(held),
         nvml=sampler.summary(),
         warnings=(*sampler.warnings, *compiled),
     )

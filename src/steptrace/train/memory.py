@@ -78,6 +78,15 @@ class MemoryWatch:
             largest_free_bytes=largest,
         )
 
+    def with_workspaces(self, memory: RunMemory) -> RunMemory:
+        """The record with what cuBLAS holds of PyTorch's allocator: it is given back here, so after the last step."""
+        if self.device.type != "cuda":
+            return memory
+        before = torch.cuda.memory_allocated(self.device)
+        torch._C._cuda_clearCublasWorkspaces()
+        size = before - torch.cuda.memory_allocated(self.device)
+        return replace(memory, held=memory.held | {"workspaces": size})
+
     @property
     def is_full(self) -> bool:
         """Whether a limit of the process is nearly reached: what a library says of a refusal need not be that."""

@@ -6,8 +6,9 @@ backward, optimizer) in which these two happen:
 * released in the very part that allocated it: `temporary`;
 * otherwise by the part that allocated it: data `inputs`; forward and loss `activations` (kept for the backward pass);
   backward `gradients`; optimizer `optimizer_state`; outside of all parts `unknown`;
-* allocated before the trace: `parameters`, `gradients` and `optimizer_state` as far as the run's memory.json says how
-  many bytes each of them holds between two steps, the rest `unknown`.
+* allocated before the trace: `parameters`, `gradients`, `optimizer_state` and `workspaces` (cuBLAS's, which PyTorch
+  allocates once per stream) as far as the run's memory.json says how many bytes each of them holds between two steps,
+  the rest `unknown`.
 
 What activation checkpointing computes again in the backward pass is therefore `temporary`. The parts are our loop's
 labels; in a trace without them the loader's and the optimizer's labels of PyTorch, the span of the backward operators
@@ -37,6 +38,7 @@ CATEGORIES: Final = (
     "optimizer_state",
     "activations",
     "inputs",
+    "workspaces",
     "temporary",
     "unknown",
 )

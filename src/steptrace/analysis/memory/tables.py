@@ -7,7 +7,7 @@ _DEVICE = Column("device", "int64", "Index of the device, null for the host.", n
 _CATEGORY = Column(
     "category",
     "string",
-    "`parameters`, `gradients`, `optimizer_state`, `activations`, `inputs`, `temporary` or `unknown`.",
+    "`parameters`, `gradients`, `optimizer_state`, `activations`, `inputs`, `workspaces`, `temporary` or `unknown`.",
 )
 
 MEMORY_BLOCKS = Table(

@@ -30,6 +30,7 @@ CATEGORIES: Final = {
     "optimizer_state": ("optimizer state", "green"),
     "activations": ("activations", "orange"),
     "inputs": ("inputs", "purple"),
+    "workspaces": ("cuBLAS workspaces", "muted"),
     "temporary": ("temporary", "vermillion"),
     "unknown": ("unknown", "grey"),
 }
