@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, Environment, VariantResult
 from steptrace.errors import RecordError
 from steptrace.files import read_json
-from steptrace.report import format as fmt
 
 #: What a benchmark wrote.
 Bench = Mapping[str, Any]

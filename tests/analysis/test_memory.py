@@ -12,7 +12,7 @@ from steptrace.analysis import analyze, summarize, summarize_trace
 from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
 from steptrace.analysis.memory.record import downsample
 from steptrace.memory_record import RunMemory, write_memory
-from steptrace.report.trace_page import write
+from steptrace.report.trace.page import write
 from steptrace.trace.source import SourceLines
 
 PHASES = [("data", 0, 20), ("forward", 20, 50), ("loss", 50, 60), ("backward", 60, 90), ("optimizer", 90, 100)]

@@ -15,7 +15,7 @@ from builders import TraceBuilder, training_step
 from steptrace.cli import main
 from steptrace.diff import Side, diff, in_words, is_empty, read_sides, sides
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, normalised, pair
-from steptrace.report.diff_page import page_html
+from steptrace.report.diff import page_html
 
 TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")

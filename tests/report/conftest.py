@@ -15,8 +15,8 @@ from documents import fill
 from steptrace.analysis import summarize
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison
-from steptrace.report import trace_page
 from steptrace.report.notebook import render_index, render_study
+from steptrace.report.trace import page as trace_page
 
 Json = dict[str, Any]
 

@@ -5,9 +5,8 @@ import pytest
 from documents import fill
 from steptrace.documents.base import write
 from steptrace.documents.comparison import CommunicationOfVariant, Comparison
-from steptrace.report.build import load_study
-from steptrace.report.communication import communication
-from steptrace.report.draw.communication import communication_bars
+from steptrace.report.study.communication import communication, communication_bars
+from steptrace.report.study.load import load_study
 
 
 def entry(**changes):

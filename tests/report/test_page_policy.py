@@ -7,7 +7,7 @@ from hashlib import sha256
 from documents import fill
 from steptrace.documents.summary import Timeline
 from steptrace.report.draw.timeline import timeline_figure
-from steptrace.report.markup import page
+from steptrace.report.page.markup import page
 
 
 def test_the_policy_names_the_script_that_is_there() -> None:

@@ -14,11 +14,10 @@ from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, SyncCounts, UnknownPlace
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
-from steptrace.report.build import load_steps, load_study, loss_sections, traced_parts
-from steptrace.report.headline import answer, headline, summary, syncs, tone
-from steptrace.report.html import index
-from steptrace.report.index_entries import load_imported, load_index
-from steptrace.report.model import parts_kind
+from steptrace.report.index import index, load_imported, load_index
+from steptrace.report.study.headline import answer, headline, summary, syncs, tone
+from steptrace.report.study.load import load_steps, load_study, loss_sections, traced_parts
+from steptrace.report.study.model import parts_kind
 
 MakeStudy = Callable[[str], Path]
 

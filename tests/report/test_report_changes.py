@@ -7,10 +7,9 @@ import pytest
 
 from documents import fill
 from steptrace.documents.comparison import Comparison, Difference, WaterfallPart, WhatIfOfVariant
-from steptrace.report import changes
-from steptrace.report.build import load_study
-from steptrace.report.changes import whatif_in_words
-from steptrace.report.draw.waterfall import signed_ms, waterfall_figure
+from steptrace.report.study import load_study, sync_changes, waterfall
+from steptrace.report.study.sync_changes import whatif_in_words
+from steptrace.report.study.waterfall import signed_ms, waterfall_figure
 
 Json = dict[str, Any]
 
@@ -56,7 +55,7 @@ def text_of(html: object) -> str:
 
 
 def test_a_gpu_waterfall_names_its_parts_and_adds_up_on_the_page(study_builder: Any) -> None:
-    page = str(changes.waterfall(study_with(study_builder)))
+    page = str(waterfall(study_with(study_builder)))
     text = text_of(page)
     assert "22.0 ms → 14.0 ms a step, from boolean_mask" in text
     assert re.search(r"Idle: host blocked in a sync 9\.00 0\.500 −8\.50 −8\.55 to −8\.45", text)
@@ -68,19 +67,19 @@ def test_a_gpu_waterfall_names_its_parts_and_adds_up_on_the_page(study_builder: 
 
 
 def test_a_cpu_waterfall_has_the_hosts_parts(study_builder: Any) -> None:
-    text = text_of(changes.waterfall(study_with(study_builder, kind="host")))
+    text = text_of(waterfall(study_with(study_builder, kind="host")))
     assert "parts are those of the host" in text
     assert re.search(r"Forward 12\.0 6\.00 −6\.00", text)
 
 
 def test_one_run_has_no_intervals(study_builder: Any) -> None:
-    assert "one run" in text_of(changes.waterfall(study_with(study_builder, repeats=1)))
+    assert "one run" in text_of(waterfall(study_with(study_builder, repeats=1)))
 
 
 def test_without_a_waterfall_the_page_says_so(study_builder: Any) -> None:
     study = study_with(study_builder, waterfall=[])
-    assert "Not measured" in text_of(changes.waterfall(study))
-    assert "Not measured" in text_of(changes.sync_changes(study))
+    assert "Not measured" in text_of(waterfall(study))
+    assert "Not measured" in text_of(sync_changes(study))
 
 
 def test_a_measured_sync_diff_has_counts_times_and_the_what_if(study_builder: Any) -> None:
@@ -92,7 +91,7 @@ def test_a_measured_sync_diff_has_counts_times_and_the_what_if(study_builder: An
         sync_diff={"basis": "measured", "sites": [change(38, 1, 0, **times), change(40, 2, 2, variant_line=71)]},
         whatif=whatif,
     )
-    text = text_of(changes.sync_changes(study))
+    text = text_of(sync_changes(study))
     assert re.search(r"1 → 0 masked_losses.py:38 aten::_unique2 unique 12\.3 ms → 0 ns 11\.9 ms → 0 ns", text)
     assert re.search(r"2, kept masked_losses.py:40 here at line 71", text)
     assert "1 site changes against boolean_mask , measured" in text
@@ -101,7 +100,7 @@ def test_a_measured_sync_diff_has_counts_times_and_the_what_if(study_builder: An
 
 def test_a_predicted_sync_diff_is_called_so_and_has_no_times(study_builder: Any) -> None:
     study = study_with(study_builder, sync_diff={"basis": "predicted", "sites": [change(38, 1, 0)]})
-    text = text_of(changes.sync_changes(study))
+    text = text_of(sync_changes(study))
     assert re.search(r"1 → 0 predicted masked_losses.py:38", text)
     assert "Host blocked Exposed GPU idle" not in text
 
@@ -109,7 +108,7 @@ def test_a_predicted_sync_diff_is_called_so_and_has_no_times(study_builder: Any)
 def test_a_label_that_is_the_phase_stands_once(study_builder: Any) -> None:
     site = change(38, 1, 0, phase="backward", label="backward")
     study = study_with(study_builder, sync_diff={"basis": "predicted", "sites": [site]})
-    assert text_of(changes.sync_changes(study)).count("backward") == 1
+    assert text_of(sync_changes(study)).count("backward") == 1
 
 
 def test_the_lines_of_a_waterfall_keep_out_of_the_labels() -> None:
@@ -142,7 +141,7 @@ def test_the_price_of_each_site_stands_on_the_page(study_builder: Any) -> None:
         base={"sync_sites": [priced], "sync_prices": prices},
         sync_diff={"basis": "measured", "sites": [change(38, 1, 0)]},
     )
-    text = text_of(changes.sync_changes(study))
+    text = text_of(sync_changes(study))
     assert re.search(r"masked_losses.py:38 aten::nonzero 9\.00 ms 8\.00 ms 7\.00 ms 8\.50 ms", text)
     assert "saves 7.50 ms a step, at most 9.00 ms" in text
     assert "with an error of 0.2 %" in text
@@ -170,7 +169,7 @@ def test_differences_below_one_percent_and_intervals_wider_than_both_steps_have_
     study = study_with(
         study_builder, waterfall=[entry("compute", 10.0, 10.000005), entry("idle_sync", 12.0, 4.0, 400.0)]
     )
-    page = text_of(changes.waterfall(study))
+    page = text_of(waterfall(study))
     assert "below 1 % of the step" in page
     assert "5.00 ns" not in page
     assert "wider than both steps" in page

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptrace.report import format as fmt
+from steptrace import format as fmt
 
 UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1.0}
 nanoseconds = st.integers(min_value=0, max_value=10**15)

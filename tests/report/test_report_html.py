@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from documents import fill
 from steptrace.documents.comparison import Equivalence
 from steptrace.documents.finding import Finding
-from steptrace.report import html, overview
-from steptrace.report.build import load_steps, load_study
-from steptrace.report.draw import steps as draw
-from steptrace.report.markup import breakable, inline_code, sentence
-from steptrace.report.provenance import provenance
+from steptrace.report import study as sections
+from steptrace.report.page.markup import breakable, inline_code, sentence
+from steptrace.report.study import load_study, step_charts
+from steptrace.report.study.load import load_steps
+from steptrace.report.study.overview import step_parts
+from steptrace.report.study.variants import endings, held_against_reference, warnings
 
 MakeStudy = Callable[[str], Path]
 SITE = {"file": "own.py", "line": 3, "function": "loss", "code": "x.nonzero()"}
@@ -38,7 +39,7 @@ def row(table: str, variant: str) -> list[str]:
 def test_steps_of_different_numbers_of_samples_are_told_apart(study_builder: Any) -> None:
     study_builder.add("small", [20.0, 20.0], samples_per_step=8)
     study_builder.add("large", [50.0, 50.0], samples_per_step=32)
-    table = html.variants_table(load_study(study_builder.write()))
+    table = sections.variants(load_study(study_builder.write()))
     assert "32 samples, 641 a second" in row(table, "large")[1]
     assert "steps take different numbers of samples, 8 to 32" in text_of(table)
 
@@ -48,55 +49,53 @@ def test_the_headline_says_so_too(study_builder: Any) -> None:
     study_builder.add("small", [20.0, 20.0], samples_per_step=8)
     slower = {"value": 0.4, "low": 0.39, "high": 0.41, "verdict": "slower"}
     study_builder.add("large", [50.0, 50.0], samples_per_step=32, ratio=slower)
-    said = text_of(html.intro(load_study(study_builder.write())))
+    said = text_of(sections.intro(load_study(study_builder.write())))
     assert "2 runs, steps of 32 samples against 8)" in said
 
 
 def test_steps_of_one_number_of_samples_need_no_such_note(study_builder: Any) -> None:
     study_builder.add("one", [20.0, 20.0], samples_per_step=8)
     study_builder.add("other", [50.0, 50.0], samples_per_step=8)
-    assert "samples" not in text_of(html.variants_table(load_study(study_builder.write())))
+    assert "samples" not in text_of(sections.variants(load_study(study_builder.write())))
 
 
 def all_parts(path: Path) -> str:
     study = load_study(path)
-    parts = (
-        html.intro, html.variants_table, overview.overview, html.loss_sections, html.sync_sites, html.method,
-    )  # fmt: skip
-    of_files = (html.comparison_charts, provenance)
-    found = [*(part(study) for part in parts), *(part(study, path) for part in of_files), html.findings(study.findings)]
+    of_study = ("intro", "variants", "overview", "loss_sections", "sync_sites", "method")
+    found = [getattr(sections, name)(study) for name in of_study]
+    found += [sections.step_times(study, path), sections.provenance(study, path), sections.findings(study.findings)]
     # Plain strings, since a Markup escapes the strings that it is added to.
     return "".join(str(part) for part in found)
 
 
 def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None:
-    cells = row(html.variants_table(load_study(make_study("cpu"))), "boolean_mask")
+    cells = row(sections.variants(load_study(make_study("cpu"))), "boolean_mask")
     assert cells[5:8] == ["6 predicted", "not measured", "not measured"]
     assert cells[1].startswith("12.4 ms")
     assert cells[3:5] == ["1, by definition", "baseline"]
-    shown = text_of(html.variants_table(load_study(make_study("cpu"))))
-    shown += text_of(html.sync_sites(load_study(make_study("cpu"))))
+    shown = text_of(sections.variants(load_study(make_study("cpu"))))
+    shown += text_of(sections.sync_sites(load_study(make_study("cpu"))))
     assert "SM-weighted" not in shown
     assert "Host blocked" not in shown
 
 
 def test_a_column_of_predictions_alone_is_called_so(make_study: MakeStudy) -> None:
-    assert "Syncs per step, predicted" in html.variants_table(load_study(make_study("cpu")))
-    assert "Syncs per step, predicted" not in html.variants_table(load_study(make_study("gpu")))
-    assert "Syncs per step, predicted" not in html.variants_table(load_study(make_study("all_failed")))
+    assert "Syncs per step, predicted" in sections.variants(load_study(make_study("cpu")))
+    assert "Syncs per step, predicted" not in sections.variants(load_study(make_study("gpu")))
+    assert "Syncs per step, predicted" not in sections.variants(load_study(make_study("all_failed")))
 
 
 def test_a_gpu_study_shows_measured_beside_predicted(make_study: MakeStudy) -> None:
-    cells = row(html.variants_table(load_study(make_study("gpu"))), "boolean_mask")
+    cells = row(sections.variants(load_study(make_study("gpu"))), "boolean_mask")
     assert cells[5:8] == ["6 measured 6 predicted", "89 % 71 % SM-weighted", "99 %"]
 
 
 def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_study: MakeStudy) -> None:
     study = load_study(make_study("gpu"))
-    cells = row(html.variants_table(study), "ignore_index")
+    cells = row(sections.variants(study), "ignore_index")
     assert cells[4] == "faster differs"
     assert cells[8] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient 8.0e-03 (tolerance 1.0e-04)"
-    assert "faster, but differs" in draw.ratios(study)
+    assert "faster, but differs" in step_charts.ratios(study)
 
 
 def test_a_variant_whose_network_differs_says_so() -> None:
@@ -111,7 +110,7 @@ def test_a_variant_whose_network_differs_says_so() -> None:
             "tolerance": {"loss": 1e-5, "gradient": 1e-4, "predictions": 0.1, "parameters": 0.1},
         },
     )
-    assert [name for name, *_, out in html.held_against_reference(found) if out] == ["predictions"]
+    assert [name for name, *_, out in held_against_reference(found) if out] == ["predictions"]
 
 
 def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None:
@@ -120,12 +119,12 @@ def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None
         replace(variant, equivalence=replace(variant.equivalence, status="differs", gradient_rel_err=None))
         for variant in study.variants
     )
-    cells = row(html.variants_table(replace(study, variants=variants)), "ignore_index")
+    cells = row(sections.variants(replace(study, variants=variants)), "ignore_index")
     assert cells[8] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient not finite (tolerance 1.0e-04)"
 
 
 def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeStudy) -> None:
-    page = html.variants_table(load_study(make_study("broken")))
+    page = sections.variants(load_study(make_study("broken")))
     failed, oom = row(page, "where"), row(page, "sort")
     assert failed[0].startswith("where failed")
     assert set(failed[1:9]) == {"not measured"}
@@ -141,8 +140,8 @@ def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeSt
 def test_a_run_that_never_started_is_not_told_as_an_error(make_study: MakeStudy) -> None:
     study = load_study(make_study("broken"))
     never = next(variant for variant in study.variants if variant.name == "never")
-    assert html.endings(never) == []
-    assert row(html.variants_table(study), "never")[9] == "not run"
+    assert endings(never) == []
+    assert row(sections.variants(study), "never")[9] == "not run"
 
 
 def test_a_failed_equivalence_check_is_told(study_builder: Any) -> None:
@@ -156,7 +155,7 @@ def test_a_failed_equivalence_check_is_told(study_builder: Any) -> None:
         },
     }
     study_builder.add("boolean_mask", [1.0, 1.1], equivalence=check)
-    page = html.variants_table(load_study(study_builder.write()))
+    page = sections.variants(load_study(study_builder.write()))
     assert "check failed" in page
     assert "Equivalence check: failed, exit code 1" in text_of(page)
     assert "last words" in page
@@ -173,7 +172,7 @@ def test_a_broken_gate_is_named(study_builder: Any) -> None:
         {**gate, "limits": {"at_most": 1}},
         {**gate, **broken, "limits": {"at_most": 0, "allow": ["a.py:1", "b.py"]}},
     ]
-    page = text_of(html.variants_table(load_study(study_builder.write())).replace("<wbr>", ""))
+    page = text_of(sections.variants(load_study(study_builder.write())).replace("<wbr>", ""))
     assert "Gates 1 of 2 broken" in page
     first, second = page.index("broken boolean_mask syncs.per_step : at most 0, allow a.py:1 b.py"), page.index("held")
     assert first < second
@@ -181,17 +180,17 @@ def test_a_broken_gate_is_named(study_builder: Any) -> None:
 
 
 def test_without_gates_nothing_is_said_of_them(make_study: MakeStudy) -> None:
-    assert "Gates" not in html.variants_table(load_study(make_study("cpu")))
+    assert "Gates" not in sections.variants(load_study(make_study("cpu")))
 
 
 def test_each_cell_of_a_matrix_names_its_baseline(make_study: MakeStudy) -> None:
-    page = text_of(html.variants_table(load_study(make_study("matrix"))).replace("<wbr>", ""))
+    page = text_of(sections.variants(load_study(make_study("matrix"))).replace("<wbr>", ""))
     for batch in (4, 8, 16):
         assert f"compared with boolean_mask-data.batch_size={batch}-precision=bf16" in page
 
 
 def test_one_run_has_no_verdict_and_no_interval(make_study: MakeStudy) -> None:
-    cells = row(html.variants_table(load_study(make_study("single"))), "ignore_index")
+    cells = row(sections.variants(load_study(make_study("single"))), "ignore_index")
     assert cells[4] == "no verdict"
     assert " to " not in cells[1]
 
@@ -211,7 +210,7 @@ def test_a_study_where_everything_failed_still_has_every_section(make_study: Mak
 
 
 def test_predicted_sites_are_called_predicted(make_study: MakeStudy) -> None:
-    page = text_of(html.sync_sites(load_study(make_study("cpu"))).replace("<wbr>", ""))
+    page = text_of(sections.sync_sites(load_study(make_study("cpu"))).replace("<wbr>", ""))
     assert "Predicted, not measured: these runs had no GPU" in page
     assert "workloads/masked_losses.py:52 in BooleanMaskLoss.__call__ labels = torch.unique(target)" in page
     assert "Host blocked Exposed" not in page
@@ -222,7 +221,7 @@ def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
     copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}
     sites = [{**copy, "count_per_step": 2}, {**copy, "label": "optimizer", "count_per_step": 1}]
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
-    page = text_of(html.sync_sites(load_study(study_builder.write()))).replace("&#39;", "'")
+    page = text_of(sections.sync_sites(load_study(study_builder.write()))).replace("&#39;", "'")
     assert "2 the loop's copy of the batch aten::_to_copy" in page
     assert "1 line unknown aten::_to_copy" in page
 
@@ -232,8 +231,8 @@ def test_what_was_not_judged_is_listed(study_builder: Any) -> None:
     syncs = {"measured_per_step": None, "predicted_per_step": 0, "predicted_batch_size": 16}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_unknown=[unknown])
     study = load_study(study_builder.write())
-    assert row(html.variants_table(study), "boolean_mask")[5] == "0 predicted 1 not judged"
-    page = text_of(html.sync_sites(study).replace("<wbr>", ""))
+    assert row(sections.variants(study), "boolean_mask")[5] == "0 predicted 1 not judged"
+    page = text_of(sections.sync_sites(study).replace("<wbr>", ""))
     assert "with a batch of 16" in page
     assert "No sync is predicted." in page
     assert "torch.compile at own.py:3 : runs uncompiled here" in page
@@ -248,7 +247,7 @@ def test_predicted_warned_and_traced_are_held_against_each_other(study_builder: 
     ]
     syncs = {"measured_per_step": 2, "predicted_per_step": 2, "warned_per_step": 0}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, sync_agreement=rows)
-    page = text_of(html.sync_sites(load_study(study_builder.write())).replace("<wbr>", ""))
+    page = text_of(sections.sync_sites(load_study(study_builder.write())).replace("<wbr>", ""))
     assert "2 per step measured, 2 predicted, 0 warned of" in page
     assert "Predicted, warned of and traced: 1 of 2 sites differs" in page
     assert "own.py:3 in loss x.nonzero() d2h copy backward 1 0 1 PyTorch's check" in page.replace("&#39;", "'")
@@ -256,45 +255,45 @@ def test_predicted_warned_and_traced_are_held_against_each_other(study_builder: 
 
 
 def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
-    page = text_of(html.sync_sites(load_study(make_study("gpu"))).replace("<wbr>", ""))
+    page = text_of(sections.sync_sites(load_study(make_study("gpu"))).replace("<wbr>", ""))
     first = page.index("background = torch.nonzero")
     assert "aten::nonzero d2h copy non_zero loss 91.4 ms 310 µs" in page[first : first + 200]
     assert "The host never waits for the device inside a step." in page
 
 
 def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy) -> None:
-    page = text_of(html.findings(load_study(make_study("gpu")).findings).replace("<wbr>", ""))
+    page = text_of(sections.findings(load_study(make_study("gpu")).findings).replace("<wbr>", ""))
     assert "up to 310 µs per step …/steptrace/workloads/masked_losses.py:48 count per step: 1, blocked: 91.4 ms" in page
     assert "Counter-check If the wait only moves" in page
     assert page.index("The host waits") < page.index("11 % of the step")
 
 
 def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> None:
-    spread, profiler = html.warnings(load_study(make_study("cpu")))
+    spread, profiler = warnings(load_study(make_study("cpu")))
     assert spread == "`where`: interquartile range is 12 % of the median."
     assert profiler.startswith("`ignore_index`: a profiled step took 1.21× the time of an unprofiled one")
-    assert html.warnings(load_study(make_study("gpu"))) == [
+    assert warnings(load_study(make_study("gpu"))) == [
         "The runs did not all take place in the same environment; they differ in: Driver."
     ]
 
 
 def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: MakeStudy) -> None:
     path = make_study("single")
-    page = text_of(provenance(load_study(path), path))
+    page = text_of(sections.provenance(load_study(path), path))
     said = (
         "snakemake --snakefile STEPTRACE/Snakefile --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1"
     )
     assert said in page
     assert "from the folder that holds results/" in page
     (path.parents[2] / "Snakefile").touch()
-    page = text_of(provenance(load_study(path), path))
+    page = text_of(sections.provenance(load_study(path), path))
     assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
     assert "from the repository's root" in page
     assert str(path.parents[2]) not in page
 
 
 def test_provenance_gives_the_command_of_each_variant(make_study: MakeStudy) -> None:
-    page = provenance(load_study(path := make_study("cpu")), path)
+    page = sections.provenance(load_study(path := make_study("cpu")), path)
     assert (
         "python -m steptrace.train.main --config results/masked_loss/where/config.yaml --out out/where --repeat 0"
         in page
@@ -329,19 +328,19 @@ def test_charts_are_the_same_bytes_for_the_same_data(make_study: MakeStudy) -> N
     path = make_study("gpu")
     study = load_study(path)
     steps = load_steps(study, path)
-    assert draw.step_times(study, steps) == draw.step_times(study, steps)
-    assert draw.ratios(study) == draw.ratios(study)
-    assert overview.step_parts(study) == overview.step_parts(study)
+    assert step_charts.step_times(study, steps) == step_charts.step_times(study, steps)
+    assert step_charts.ratios(study) == step_charts.ratios(study)
+    assert step_parts(study) == step_parts(study)
 
 
 def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
     path = make_study("cpu")
     study = load_study(path)
     charts = [
-        draw.step_times(study, load_steps(study, path)),
-        draw.ratios(study),
-        draw.steps_in_order(study, load_steps(study, path)),
-        overview.step_parts(study),
+        step_charts.step_times(study, load_steps(study, path)),
+        step_charts.ratios(study),
+        step_charts.steps_in_order(study, load_steps(study, path)),
+        step_parts(study),
     ]
     for chart in charts:
         assert chart.startswith("<svg role=")
@@ -358,9 +357,9 @@ def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
     study_builder.add(name, [1.0, 1.1])
     path = study_builder.write()
     study = load_study(path)
-    chart = draw.step_times(study, load_steps(study, path))
+    chart = step_charts.step_times(study, load_steps(study, path))
     assert re.search(r">a+…b+</text>", chart)
-    assert name in html.variants_table(study)
+    assert name in sections.variants(study)
 
 
 def test_steps_beyond_the_axis_are_counted_at_its_edge(study_builder: Any) -> None:
@@ -370,7 +369,7 @@ def test_steps_beyond_the_axis_are_counted_at_its_edge(study_builder: Any) -> No
     (run,) = load_steps(study, path)
     run.ms[~run.left_out] = 10.0
     run.ms[50] = 400.0
-    chart = draw.step_times(study, [run])
+    chart = step_charts.step_times(study, [run])
     assert "1 to 400 ms ▸" in chart
 
 
@@ -391,7 +390,7 @@ def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
         shared = {"rule": "noise", "advice": "Free the machine.", "counter_check": "Look at the plot."}
         return {**shared, "variant": variant, "severity": severity, "claim": "uneven", "cost_ns_per_step": None}
 
-    page = html.findings([fill(Finding, found("a", "warning")), fill(Finding, found("b", "high"))])
+    page = sections.findings([fill(Finding, found("a", "warning")), fill(Finding, found("b", "high"))])
     assert page.count("Free the machine.") == 1
     assert 'class="finding high"' in page
     assert "a : uneven cost not measured b : uneven" in text_of(page)

@@ -4,11 +4,11 @@ import re
 
 from documents import fill
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.build import load_study
-from steptrace.report.input import input_pipeline
-from steptrace.report.markup import render
-from steptrace.report.topics.input import TOPIC
-from steptrace.report.trace_model import TraceView
+from steptrace.report.page.markup import render
+from steptrace.report.study import input_pipeline
+from steptrace.report.study.load import load_study
+from steptrace.report.trace.input import TOPIC
+from steptrace.report.trace.view import TraceView
 
 PARTS = {"fetch": 14.0, "transform": 1.5, "collate": 0.5, "pin": None, "copy": None}
 
@@ -80,7 +80,7 @@ def trace(**found):
     step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000, "gpu_idle_wait_ns": None}
     fields = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 4_000_000, "gpu_idle_wait_ns": None, "share": 0.2}
     made = fill(TraceSummary, {"input": fields | {"verdict": "high", "by_step": 2 * [step]} | found})
-    return render("input", folder="topics", t=made, level=2, charts={}, **TOPIC.data(TraceView("t", made)))
+    return render("trace/input", t=made, level=2, charts={}, **TOPIC.data(TraceView("t", made)))
 
 
 def test_the_topic_of_a_trace():

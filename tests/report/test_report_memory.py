@@ -15,10 +15,10 @@ from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
 from steptrace.files import write_json
 from steptrace.findings import with_findings
 from steptrace.record import read_status
-from steptrace.report.build import load_study
 from steptrace.report.draw.memory import category_bars, fit_chart, memory_curve
-from steptrace.report.memory import memory
 from steptrace.report.notebook import render_study
+from steptrace.report.study.load import load_study
+from steptrace.report.study.memory import memory
 
 MIB = 2**20
 ENTRY = {

@@ -11,11 +11,11 @@ from markupsafe import Markup
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
 from steptrace.findings import with_trace_findings
-from steptrace.report import trace_page
-from steptrace.report.build import load_study
-from steptrace.report.overview import overview, recommended
-from steptrace.report.overview_model import precision_shares
-from steptrace.report.trace_model import build
+from steptrace.report.page.findings import recommended
+from steptrace.report.study.load import load_study
+from steptrace.report.study.overview import overview
+from steptrace.report.trace import page as trace_page
+from steptrace.report.trace.view import build, precision_shares
 
 MakeStudy = Callable[[str], Path]
 

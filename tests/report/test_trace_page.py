@@ -12,9 +12,9 @@ from documents import fill
 from steptrace.analysis import summarize
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
-from steptrace.report import trace_page
-from steptrace.report.topics import TOPICS
-from steptrace.report.trace_model import build
+from steptrace.report.trace import page as trace_page
+from steptrace.report.trace.topics import TOPICS
+from steptrace.report.trace.view import build
 
 Json = dict[str, Any]
 

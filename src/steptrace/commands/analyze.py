@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         for warning in entry.quality.warnings:
             print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
     if not arguments.no_report:
-        from steptrace.report import trace_page
+        from steptrace.report.trace import page as trace_page
 
         trace_page.write(summary, out / "report.html")
         print(trace_page.in_words(summary))  # noqa: T201

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     if not arguments.no_report:
-        from steptrace.report import diff_page
+        from steptrace.report import diff as diff_page
 
         diff_page.write(found, out / "diff.html")
     print(in_words(found))  # noqa: T201

@@ -17,10 +17,10 @@ from nbconvert import HTMLExporter, TemplateExporter
 from nbformat import NotebookNode, v4
 
 from steptrace.errors import ReportError
-from steptrace.report.build import load_study
 from steptrace.report.cells import CellError, run_cells
-from steptrace.report.markup import TEMPLATES, page_globals
-from steptrace.report.model import title
+from steptrace.report.page.markup import TEMPLATES, page_globals
+from steptrace.report.study.load import load_study
+from steptrace.report.study.model import title
 
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
@@ -109,11 +109,12 @@ def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | No
     """Render an executed notebook with steptrace's template: cells become sections, code is left out."""
     notebook.cells = [cell for cell in notebook.cells if "notebook-only" not in cell.metadata.get("tags", ())]
     toc = _mark_sections(notebook)
-    folders = [str(TEMPLATES), *_templates_beside_nbconvert()]
+    folders = [str(TEMPLATES / "nbconvert"), *_templates_beside_nbconvert()]
+    components = jinja2.PrefixLoader({"page": jinja2.FileSystemLoader(TEMPLATES / "page")})
     exporter = HTMLExporter(  # type: ignore[no-untyped-call]
         template_name="steptrace",
         extra_template_basedirs=folders,
-        extra_loaders=[jinja2.FileSystemLoader(folders)],
+        extra_loaders=[jinja2.FileSystemLoader(folders), components],
         exclude_anchor_links=True,
         default_preprocessors=[],
     )

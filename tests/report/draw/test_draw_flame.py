@@ -9,8 +9,8 @@ import pytest
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
 from steptrace.documents.summary import Flame, FlameBox
-from steptrace.report import trace_page
 from steptrace.report.draw.flame import BOX, GAP, flame
+from steptrace.report.trace import page as trace_page
 
 _BOX = re.compile(
     r'<svg class="(\w+)" x="([\d.e-]+)%" y="(\d+)" width="([\d.e-]+)%" height="\d+"><title>([^<]*)</title>'

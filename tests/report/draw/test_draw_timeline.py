@@ -14,10 +14,10 @@ from steptrace.analysis.syncs.measure import sync_costs
 from steptrace.analysis.timeline.measure import summary, timeline
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary, Timeline
-from steptrace.report import definitions as defs
-from steptrace.report.build import load_study
 from steptrace.report.draw.timeline import KINDS, MAX_BYTES, tick_ns, timeline_figure
-from steptrace.report.timeline import trace_view
+from steptrace.report.page import definitions as defs
+from steptrace.report.study import trace_view
+from steptrace.report.study.load import load_study
 
 Json = dict[str, Any]
 
@@ -109,7 +109,7 @@ def test_names_are_escaped_and_the_picture_is_told_in_words() -> None:
 
 
 def test_every_kind_of_box_has_a_name_in_the_legend_and_a_colour() -> None:
-    css = (Path(defs.__file__).parent / "templates/components/page.css").read_text(encoding="utf-8")
+    css = (Path(defs.__file__).parent / "page.css").read_text(encoding="utf-8")
     for kind in KINDS:
         assert f".timeline-graph .{kind} {{ --box:" in css
         assert f'class="key {kind}"' in str(timeline_figure(entry((0, 900_000, kind, "x"))))

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from markupsafe import escape
 
+from steptrace import format as fmt
 from steptrace.documents.summary import Flame, FlameBox
-from steptrace.report import format as fmt
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
 #: Height of a box and of the gap below it, in pixels.

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from steptrace import format as fmt
 from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
 from steptrace.documents.summary import DeviceMemory
-from steptrace.report import format as fmt
 from steptrace.report.draw.chart import (
     BAND,
     COLOURS,

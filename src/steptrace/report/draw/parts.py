@@ -1,21 +1,17 @@
 """The charts of where time and memory go: stacked bars of parts, by variant, by rank, by step."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from matplotlib.patches import Rectangle
 
-from steptrace.documents.summary import StepTime
-from steptrace.report import format as fmt
+from steptrace import format as fmt
 from steptrace.report.draw.chart import (
     COLOURS,
     GREY,
     INK,
     RULE,
-    WIDTH,
     canvas,
     draw_legend,
     inline,
@@ -28,8 +24,6 @@ from steptrace.report.draw.chart import (
     tip,
 )
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.model import Part
-from steptrace.report.trace_model import TraceView, gpu_parts
 
 #: Of each part: its colour and its name on a page. A cause of idle time has one colour in every figure.
 _PARTS: dict[str, tuple[str, str]] = {
@@ -76,9 +70,15 @@ _PARTS: dict[str, tuple[str, str]] = {
 PART_COLOURS = {part: COLOURS[colour] for part, (colour, _) in _PARTS.items()}
 PART_NAMES = {part: name for part, (_, name) in _PARTS.items()}
 
-#: More profiled steps than this are not drawn.
-MOST_STEPS = 100
 _BAR, _GAP = 16.0, 11.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a step's time."""
+
+    label: str
+    ms: float
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> Inlin
         Bar(
             label,
             fmt.duration_ms(sum(part.ms for part in parts)),
-            [(part.ms, PART_COLOURS.get(part.label, GREY), _words(part)) for part in parts],
+            [(part.ms, PART_COLOURS.get(part.label, GREY), words(part)) for part in parts],
         )
         for label, parts in rows
     ]
-    alt = " ".join(f"{label}: {', '.join(_words(part) for part in parts)}." for label, parts in rows)
-    return bars(shown, _legend(labels), alt, unit)
+    alt = " ".join(f"{label}: {', '.join(words(part) for part in parts)}." for label, parts in rows)
+    return bars(shown, legend_of(labels), alt, unit)
 
 
 def one_part(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg:
@@ -149,43 +149,11 @@ def one_part(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg
     return stacked_bars([(label, [Part("", part.ms) for part in parts]) for label, parts in rows], unit)
 
 
-def span_chart(traces: Sequence[TraceView]) -> InlineSvg | None:
-    """Where the GPU's time went from first to last work: one stacked bar a trace; None without GPU work."""
-    rows = [(view.title, gpu_parts(view.trace.gpu)) for view in traces if view.has_gpu]
-    return stacked_bars(rows, "ms, first to last GPU work") if rows else None
-
-
-def profiled_steps(steps: Sequence[StepTime]) -> InlineSvg:
-    """The profiled steps in their order, each a bar of its parts on the GPU."""
-    shown = [(step, gpu_parts(step)) for step in steps[:MOST_STEPS]]
-    labels = list(dict.fromkeys(part.label for _, parts in shown for part in parts if part.ms))
-    with style():
-        lines = legend_lines(_legend(labels))
-        height = 170.0 + legend_height(lines) + 44
-        figure = canvas(height)
-        axes = figure.add_axes((50 / WIDTH, 40 / height, 1 - 54 / WIDTH, 170 / height))
-        for side in ("right", "top"):
-            axes.spines[side].set_visible(False)
-        at = np.arange(len(shown))
-        bottom = np.zeros(len(shown))
-        for label in labels:
-            ms = np.array([sum(part.ms for part in parts if part.label == label) for _, parts in shown])
-            axes.bar(at, ms, 0.78, bottom, color=PART_COLOURS.get(label, GREY), linewidth=0)
-            bottom += ms
-        every = max(1, math.ceil(len(shown) / 12))
-        axes.set_xticks(at[::every], [str(step.index) for step, _ in shown[::every]])
-        axes.set_xlim(-0.8, max(len(shown), 3) - 0.2)
-        axes.locator_params(axis="y", nbins=4)
-        axes.yaxis.set_major_formatter(lambda value, _: fmt.duration_ms(value, 2) if value else "0")
-        axes.set_xlabel("profiled step")
-        draw_legend(figure, lines)
-        alt = "Profiled steps. " + " ".join(f"Step {step.index}: {fmt.duration_ns(step.dur_ns)}." for step, _ in shown)
-        return inline(figure, alt)
-
-
-def _words(part: Part) -> str:
+def words(part: Part) -> str:
+    """A part with its name and time: "forward 1.20 ms"."""
     return f"{PART_NAMES.get(part.label, part.label)} {fmt.duration_ms(part.ms)}".strip()
 
 
-def _legend(labels: Iterable[str]) -> list[tuple[str, str]]:
+def legend_of(labels: Iterable[str]) -> list[tuple[str, str]]:
+    """The name and colour of each of these parts."""
     return [(PART_NAMES.get(label, label), PART_COLOURS.get(label, GREY)) for label in labels]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steptrace.report import format as fmt
+from steptrace import format as fmt
 from steptrace.report.draw.chart import (
     COLOURS,
     RULE,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
+from steptrace import format as fmt
 from steptrace.documents.summary import Lane, Timeline
-from steptrace.report import format as fmt
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.

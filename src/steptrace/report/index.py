@@ -1,0 +1,105 @@
+"""The index's lines: what each study and each imported trace found, and where its page is."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptrace import format as fmt
+from steptrace.documents.base import read
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.report.page.markup import Html, render
+from steptrace.report.study import headline
+from steptrace.report.study.intro import machine
+from steptrace.report.study.load import load_study
+from steptrace.report.study.model import runs_ok, title
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """One line of the index: a study or an imported trace, what is wrong with it, and the page that tells of it."""
+
+    name: str
+    title: str
+    headline: str
+    href: str
+    scale: str | None
+    machine: str | None
+    problems: tuple[str, ...]
+    detail: str
+
+
+def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
+    """One entry per comparison.json, in their order. A study's page is `<study>.html` beside the index."""
+    return tuple(_study_entry(load_study(path)) for path in comparisons)
+
+
+def _study_entry(study: Comparison) -> IndexEntry:
+    runs = sum(len(variant.runs) for variant in study.variants)
+    ok = sum(runs_ok(variant) for variant in study.variants)
+    broken = headline.broken_gates(study)
+    return IndexEntry(
+        name=study.study,
+        title=title(study),
+        headline=headline.summary(study),
+        href=f"{study.study}.html",
+        scale=study.scale,
+        machine=machine(study),
+        problems=_problems(study),
+        detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
+        + (f", {study.partial.planned - study.partial.runs} not run yet" if study.partial else "")
+        + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
+    )
+
+
+def _problems(study: Comparison) -> tuple[str, ...]:
+    """What must not be overlooked, in a word or two each; a study is only ok where there is none of it."""
+    answers = {variant.equivalence.status for variant in study.variants}
+    whole = all(variant.status == "ok" and runs_ok(variant) == len(variant.runs) for variant in study.variants)
+    found = {
+        "partial": study.partial is not None,
+        "incomplete": not whole and study.partial is None,
+        "gates broken": headline.broken_gates(study) > 0,
+        "answer differs": "differs" in answers,
+        "answer not checked": "failed" in answers,
+    }
+    return tuple(word for word, holds in found.items() if holds)
+
+
+def load_imported(summaries: Sequence[Path | str], pages: Path | str) -> tuple[IndexEntry, ...]:
+    """One entry per summary.json of an imported trace; links to the report.html beside it start at `pages`."""
+    return tuple(_trace_entry(Path(path), Path(pages)) for path in summaries)
+
+
+def _trace_entry(path: Path, pages: Path) -> IndexEntry:
+    summary = read(path, Summary)
+    traces = summary.traces
+    first = traces[0] if traces else None
+    warnings = sum(len(trace.quality.warnings) for trace in traces)
+    syncs = fmt.count(None if first is None else first.syncs.per_step)
+    headline_ = f"GPU busy {_busy(traces)}, syncs per step {syncs}."
+    if summary.ranks is not None and summary.ranks.straggler is not None:
+        headline_ += f" Rank {summary.ranks.straggler.rank} is the straggler."
+    return IndexEntry(
+        name=path.parent.name,
+        title=path.parent.name,
+        headline=headline_,
+        href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
+        scale=None,
+        machine=None if first is None else first.device_name,
+        problems=(),
+        detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
+    )
+
+
+def _busy(traces: Sequence[TraceSummary]) -> str:
+    """The GPUs' busy share: of several ranks the least and the greatest."""
+    shares = sorted(trace.gpu_busy_pct for trace in traces if trace.gpu_busy_pct is not None)
+    texts = list(dict.fromkeys(fmt.percent(share) for share in (shares[0], shares[-1]))) if shares else []
+    return " to ".join(texts) or fmt.NOT_MEASURED
+
+
+def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry]) -> Html:
+    """All studies and imported traces with what each found, and the way to its page."""
+    return render("index", studies=studies, traces=traces)

@@ -1,0 +1,1 @@
+"""What all pages have in common: frame, style, components, the meaning of figures, findings."""

@@ -1,0 +1,50 @@
+"""Findings as every page shows them: all with their evidence, and the few to begin with."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from steptrace.documents.finding import Finding
+from steptrace.report.page import definitions as defs
+from steptrace.report.page.markup import Html, render
+
+#: How many recommendations stand at the top; the section `Findings` has all.
+MOST_FINDINGS: Final = 3
+
+_SEVERITIES = ("high", "warning", "info")
+
+
+def findings(items: Sequence[Finding]) -> Html:
+    """Findings in the order given (gravest first), with evidence; those of one rule and advice stand together."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for item in items:
+        groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
+    return render(
+        "page/findings",
+        terms=defs.definitions(defs.FINDING_TERMS),
+        groups=[
+            {
+                "rule": rule,
+                "advice": advice,
+                "counter_check": counter_check,
+                "condition": found[0].condition,
+                "basis": found[0].basis,
+                "study": found[0].study,
+                "severity": min((item.severity for item in found), key=severity_rank),
+                "findings": found,
+            }
+            for (rule, advice, counter_check), found in groups.items()
+        ],
+    )
+
+
+def severity_rank(severity: str) -> int:
+    """The place of a severity: 0 for the severest."""
+    return _SEVERITIES.index(severity)
+
+
+def recommended(findings: Sequence[Finding]) -> list[Finding]:
+    """The first findings, which matter most, one of each rule; what can save nothing only where nothing else is."""
+    by_rule: dict[str, Finding] = {}
+    for finding in [item for item in findings if item.cost_ns_per_step != 0] or findings:
+        by_rule.setdefault(finding.rule, finding)
+    return list(by_rule.values())[:MOST_FINDINGS]

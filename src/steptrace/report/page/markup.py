@@ -1,0 +1,107 @@
+"""Templates of the report as HTML, with autoescape on: whatever comes from data is escaped."""
+
+import re
+import shlex
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup, escape
+
+from steptrace import format as fmt
+from steptrace.report.page.places import place, unplaced
+
+#: Templates lie beside the modules that fill them.
+TEMPLATES = Path(__file__).parents[1]
+
+_BACKTICKS = re.compile(r"`([^`]+)`")
+_FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
+_BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
+
+
+class Html(Markup):
+    """A piece of HTML that is safe to embed as it is."""
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+def inline_code(text: str) -> Markup:
+    """Escaped text with `backticks` turned into code."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its start, unless it starts with a name: of a file, an operator, a variant."""
+    return _FIRST_WORD.sub(lambda first: first[0].upper(), text, count=1) if _FIRST_WORD.match(text) else text
+
+
+def breakable(name: str) -> Markup:
+    """A name that may break after its underscores, dots, hyphens and slashes, and nowhere else."""
+    return Markup(_BREAK_AFTER.sub(r"\1<wbr>", str(escape(name))))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        bytecode_cache=jinja2.FileSystemBytecodeCache(),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        bandwidth=fmt.bandwidth,
+        bytes=fmt.size_bytes,
+        clipped=fmt.clipped,
+        code=inline_code,
+        count=fmt.count,
+        decimal=fmt.decimal,
+        error=fmt.relative_error,
+        ms=fmt.duration_ms,
+        multiple=fmt.multiple,
+        ns=fmt.duration_ns,
+        pct=fmt.percent,
+        place=place,
+        name=breakable,
+        sentence=sentence,
+        setting=fmt.setting,
+        share=fmt.share,
+        shell=shlex.quote,
+        unplaced=unplaced,
+    )
+    environment.globals.update(page_globals())
+    environment.globals.update(fmt=fmt, not_measured=Markup('<span class="null">not measured</span>'))
+    return environment
+
+
+def page_globals() -> dict[str, Markup]:
+    """The page's own script, and the policy under which a browser runs that one and loads nothing from anywhere."""
+    script = (TEMPLATES / "page" / "page.js").read_text(encoding="utf-8")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return {"page_script": Markup(script), "page_policy": Markup(policy)}
+
+
+def render(template: str, **data: object) -> Html:
+    """A template, such as "study/variants", with its data."""
+    return Html(_environment().get_template(f"{template}.html.j2").render(**data))
+
+
+def notebook_styles() -> Html:
+    """The page's style sheet for a notebook's outputs in Jupyter, and for nothing else in its window."""
+    css = (TEMPLATES / "page" / "page.css").read_text(encoding="utf-8").replace(":root", "&")
+    return Html(f"<style>.jp-OutputArea-output {{\n{css}}}</style>")
+
+
+def page(title: str, body: str, toc: Sequence[tuple[str, str]], home: str | None = None) -> str:
+    """A whole page around `body`; `toc` holds (id, heading) of its sections, `home` the way back to the index."""
+    resources = {"title": title, "toc": toc, "home": home}
+    return _environment().get_template("page/page.html.j2").render(resources=resources, body=Markup(body))

@@ -1,0 +1,115 @@
+"""The section "Communication" of a study's page: what all-reduces should take, what they took, and what hid them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import CommunicationOfVariant, Comparison
+from steptrace.report.draw.chart import COLOURS, INK
+from steptrace.report.draw.parts import Bar, bars
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.definitions import Definition
+from steptrace.report.page.markup import Html, render
+from steptrace.report.study.model import measured
+
+_EXPOSED, _HIDDEN = COLOURS["orange"], (COLOURS["orange"], 0.35)
+
+#: From here on the measured time is far enough above the expected one to say so.
+FAR_ABOVE: Final = 1.5
+
+TERMS: Final = (
+    Definition(
+        "Expected",
+        "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth, for n ranks. The simpler formula "
+        "beside it, parameters × 4 bytes ÷ bandwidth, leaves the factor out and counts float32 whatever is sent.",
+    ),
+    Definition(
+        "Bus bandwidth",
+        "Measured at the end of every run by all-reduces alone: message size × 2(n−1)/n ÷ the median time of the "
+        "slowest rank. The expected time uses that of a message as large as all gradients.",
+    ),
+    Definition(
+        "Measured, exposed, overlap",
+        "Measured: the time of a profiled step with an all-reduce under way, each instant once, median over the ranks. "
+        "Exposed: what of it no computation hid; on a GPU no compute kernel ran, on a CPU no operator on the "
+        "training's threads. Overlap: the hidden share. Waiting for a later rank is part of both.",
+    ),
+    Definition(
+        "Waited",
+        "From a rank's arrival in an all-reduce to that of the last rank, each instant once; mean over the ranks. The "
+        "straggler causes most of it, and is the same rank in every run.",
+    ),
+    Definition(
+        "Buckets, all-reduces",
+        "PyTorch gathers gradients in buckets and reduces each as a whole: as many all-reduces a step as buckets, "
+        "unless a step takes several batches and each is reduced.",
+    ),
+    Definition(
+        "Step time of several ranks",
+        "That of the slowest rank, step by step. All ranks begin the timed block together.",
+    ),
+)
+
+
+def communication(study: Comparison) -> Html | None:
+    """Bars and a table of the variants that several ranks train; None without one."""
+    found = {v.name: v.communication for v in study.variants if v.communication is not None}
+    if not found:
+        return None
+    alone = [variant.name for variant in measured(study) if variant.name not in found]
+    bars = communication_bars(found)
+    return render(
+        "study/communication",
+        found=found,
+        first=next(iter(found.values())),
+        alone=alone,
+        sizes=sorted({tried.bytes for entry in found.values() for tried in entry.bandwidths}),
+        rates={
+            name: {tried.bytes: tried.bus_bytes_per_s for tried in entry.bandwidths} for name, entry in found.items()
+        },
+        bars=bars,
+        sentences=_sentences(found),
+        terms=TERMS,
+    )
+
+
+def _sentences(found: Mapping[str, CommunicationOfVariant]) -> list[str]:
+    """What stands out, one sentence a variant at most."""
+    told = []
+    for name, entry in found.items():
+        buckets, per_step, ratio = entry.buckets, entry.all_reduces_per_step, entry.measured_over_expected
+        if buckets and per_step and entry.accumulate > 1 and per_step > 1.5 * buckets:
+            times = fmt.count(round(per_step / buckets, 1))
+            told.append(f"`{name}` reduces its gradients {times} times a step, where once would do.")
+        elif ratio is not None and ratio >= FAR_ABOVE:
+            hidden = "" if entry.overlap is None else f", {fmt.share(entry.overlap)} of it hidden"
+            told.append(f"`{name}` has all-reduces under way for {fmt.multiple(ratio)} the expected time{hidden}.")
+    return told
+
+
+def communication_bars(found: Mapping[str, CommunicationOfVariant]) -> InlineSvg | None:
+    """A bar a variant, its hidden part pale and its exposed part full, with a mark at the expected time."""
+    rows = [
+        (name, e, e.measured_ms, e.exposed_ms)
+        for name, e in found.items()
+        if e.measured_ms is not None and e.exposed_ms is not None
+    ]
+    if not rows:
+        return None
+    legend = [("exposed", _EXPOSED), ("hidden", _HIDDEN), ("mark: expected", INK)]
+    alt = " ".join(
+        f"{name}: expected {fmt.duration_ms(e.expected_ms)}, measured {fmt.duration_ms(measured)}, exposed "
+        f"{fmt.duration_ms(exposed)}."
+        for name, e, measured, exposed in rows
+    )
+    shown = [_bar(name, measured, exposed, e.expected_ms) for name, e, measured, exposed in rows]
+    return bars(shown, legend, f"All-reduce per step. {alt}")
+
+
+def _bar(name: str, measured: float, exposed: float, expected: float | None) -> Bar:
+    hidden = measured - exposed
+    parts = [
+        (exposed, _EXPOSED, f"exposed: {fmt.duration_ms(exposed)}"),
+        (hidden, _HIDDEN, f"hidden: {fmt.duration_ms(hidden)}"),
+    ]
+    return Bar(name, fmt.duration_ms(measured), parts, expected)

@@ -1,0 +1,95 @@
+"""What several sections of a study's page make of its comparison.
+
+Times are in the unit their name ends in; what was not measured is None.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from steptrace.documents.comparison import Comparison, ProcessError, VariantResult
+
+#: More variants than this are rows of a table, never its columns, and their blocks start folded.
+MANY = 6
+
+
+@dataclass(frozen=True)
+class RunSteps:
+    """The step times of one run in milliseconds, in the order they ran.
+
+    `left_out` says per step whether it counts as warm-up; profiled steps are not among them.
+    """
+
+    variant: str
+    repeat: int
+    ms: npt.NDArray[np.float64]
+    left_out: npt.NDArray[np.bool_]
+
+    @property
+    def timed(self) -> npt.NDArray[np.float64]:
+        """The steps that the comparison rests on."""
+        return self.ms[~self.left_out]
+
+    @property
+    def warmup(self) -> npt.NDArray[np.float64]:
+        """The steps that were left out as warm-up."""
+        return self.ms[self.left_out]
+
+
+def title(study: Comparison) -> str:
+    """A study's title, or its name."""
+    return study.title or study.study
+
+
+def measured(study: Comparison) -> tuple[VariantResult, ...]:
+    """The variants that have a step time."""
+    return tuple(variant for variant in study.variants if variant.step_ms is not None)
+
+
+def repeats(study: Comparison) -> int:
+    """The largest number of runs that a variant has."""
+    return max((len(variant.runs) for variant in study.variants), default=0)
+
+
+def samples_per_step(study: Comparison) -> tuple[int, ...]:
+    """The different numbers of samples that the measured variants' steps take, ascending."""
+    return tuple(sorted({v.samples_per_step for v in measured(study) if v.samples_per_step is not None}))
+
+
+def parts_kind(study: Comparison) -> Literal["gpu", "host"] | None:
+    """Whose parts the steps' charts show: the GPU's where any was traced, else the host's."""
+    if any(variant.breakdown_ms is not None for variant in study.variants):
+        return "gpu"
+    return "host" if any(variant.sections_ms for variant in study.variants) else None
+
+
+def runs_ok(variant: VariantResult) -> int:
+    """Runs that ended well."""
+    return sum(run.status == "ok" for run in variant.runs)
+
+
+def is_baseline(variant: VariantResult) -> bool:
+    """Whether the other variants (of its cell, in a matrix) are compared with this one."""
+    return (variant.ratio is not None and variant.ratio.verdict == "baseline") or variant.baseline == variant.name
+
+
+def samples_per_s(variant: VariantResult) -> float | None:
+    """Samples per second at the median step time."""
+    if variant.step_ms is None or not variant.step_ms.median or variant.samples_per_step is None:
+        return None
+    return variant.samples_per_step / variant.step_ms.median * 1000
+
+
+def verdict_words(variant: VariantResult) -> str:
+    """The verdict as a chart says it; a variant whose answer differs never goes without that mark."""
+    words = (variant.ratio.verdict if variant.ratio is not None else None) or "no verdict"
+    return f"{words}, but differs" if variant.equivalence.status == "differs" else words
+
+
+def ending(error: ProcessError) -> str:
+    """How a process ended, in a few words: "signal 9", "exit code 1"."""
+    if error.signal is not None:
+        return f"signal {error.signal}"
+    return "" if error.exit_code is None else f"exit code {error.exit_code}"

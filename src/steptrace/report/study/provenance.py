@@ -1,0 +1,93 @@
+"""The section "Provenance" of a study's page: environment, runs, digests, and how to make it all again."""
+
+import shlex
+from pathlib import Path
+
+from msgspec.structs import asdict
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.report.page.markup import Html, render
+from steptrace.report.study.model import repeats
+
+_ENVIRONMENT_NAMES = {
+    "cpu": "CPU",
+    "cpu_count": "CPU cores",
+    "memory_bytes": "Memory",
+    "gpu": "GPU",
+    "gpu_count": "GPUs",
+    "gpu_memory_bytes": "GPU memory",
+    "cuda": "CUDA",
+    "os": "Operating system",
+    "torch": "PyTorch",
+    "git_commit": "Commit",
+    "git_dirty": "Uncommitted changes",
+}
+#: Facts that say nothing on a machine without a GPU.
+_OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
+
+
+def provenance(study: Comparison, comparison: Path | str) -> Html:
+    """Environment, runs, digests, and the exact commands that make this again."""
+    known = {} if study.environment is None else asdict(study.environment)
+    environment = [
+        (environment_name(key), _environment_value(key, value), key in study.environments_differ)
+        for key, value in known.items()
+        if known["gpu"] is not None or key not in _OF_A_GPU
+    ]
+    in_checkout = _in_checkout(Path(comparison))
+    return render(
+        "study/provenance",
+        study=study,
+        environment=environment,
+        in_checkout=in_checkout,
+        study_command=study_command(study, in_checkout=in_checkout),
+        commands={variant.name: variant_command(study, variant) for variant in study.variants},
+    )
+
+
+def _environment_value(key: str, value: object) -> str | None:
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return fmt.size_bytes(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(value)
+
+
+def study_command(study: Comparison, *, in_checkout: bool) -> str:
+    """The command that makes the study again, with as many repeats as it had.
+
+    Where results lie outside of a checkout, as with --directory, the Snakefile has to be named: by a word, since where
+    things lie on this machine is nobody's business.
+    """
+    snakefile = "" if in_checkout else " --snakefile STEPTRACE/Snakefile"
+    config = [f"'studies=[{study.study}]'", f"scale={study.scale}"]
+    if repeats(study):
+        config.append(f"repeats={repeats(study)}")
+    return f"snakemake{snakefile} --cores all --config {' '.join(config)}"
+
+
+def _in_checkout(comparison: Path) -> bool:
+    """Whether results/ lies in a checkout, as far as can be told from where the comparison was found."""
+    parents = comparison.resolve().parents
+    return len(parents) <= 2 or (parents[2] / "Snakefile").is_file()
+
+
+def variant_command(study: Comparison, variant: VariantResult) -> str:
+    """The command that trains this variant once more, from the folder that holds results/."""
+    folder = f"results/{study.study}/{variant.name}"
+    path = next((run.path for run in variant.runs), None)
+    if path is not None:
+        folder = str(Path(path).parent)
+    config, out = shlex.quote(f"{folder}/config.yaml"), shlex.quote(f"out/{variant.name}")
+    return f"python -m steptrace.train.main --config {config} --out {out} --repeat 0"
+
+
+def environment_name(key: str) -> str:
+    """A key of the environment as a page says it."""
+    return _ENVIRONMENT_NAMES.get(key, key.replace("_", " ").capitalize())
+
+
+def method(study: Comparison) -> Html:
+    """How the comparison was made."""
+    return render("study/method", study=study, method=study.method)

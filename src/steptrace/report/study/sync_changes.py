@@ -1,0 +1,51 @@
+"""The section "Syncs gained and lost": the price of each sync of the baselines, and what every variant changes."""
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, SyncChange, SyncDiff, WhatIfOfVariant
+from steptrace.report.page import definitions as defs
+from steptrace.report.page.markup import Html, render
+from steptrace.report.study.model import is_baseline
+
+#: More variants than this start folded.
+_MANY = 4
+
+
+def sync_changes(study: Comparison) -> Html:
+    """The price of each sync of the baselines, and which syncs every variant gains and loses."""
+    shown = [variant for variant in study.variants if variant.sync_diff is not None]
+    return render(
+        "study/sync_changes",
+        priced=[variant for variant in study.variants if variant.sync_prices is not None and variant.sync_sites],
+        shown=shown,
+        is_baseline=is_baseline,
+        many=len(shown) > _MANY,
+        whatif_in_words=whatif_in_words,
+        changed_of=changed,
+        terms=defs.definitions(defs.PRICE_TERMS)
+        if any(v.sync_diff is not None and v.sync_diff.basis == "measured" for v in shown)
+        else (),
+    )
+
+
+def changed(diff: SyncDiff) -> list[SyncChange]:
+    """The sites whose number of syncs per step differs."""
+    return [site for site in diff.sites if site.baseline_count_per_step != site.variant_count_per_step]
+
+
+def whatif_in_words(whatif: WhatIfOfVariant, baseline: str) -> str:
+    """ "What-if: without these 2 syncs a step of `base` would take 21.0 ms, measured 22.1 ms: -5.0 %"."""
+    syncs = "one sync" if whatif.removed_per_step == 1 else f"{fmt.count(whatif.removed_per_step)} syncs"
+    which = f"without the {syncs} a step that this variant does away with"
+    if whatif.predicted_ms is None or whatif.error is None:
+        return f"What-if: not predicted {which}: {whatif.reason or 'no trace of the baseline could be replayed'}."
+    added = ""
+    if whatif.added_per_step:
+        added = f" It also adds {fmt.count(whatif.added_per_step)} a step, which the prediction knows nothing of."
+    return (
+        f"What-if: {which}, `{baseline}` was predicted to take {fmt.duration_ms(whatif.predicted_ms)}; measured "
+        f"{fmt.duration_ms(whatif.measured_ms)}: {_signed_share(whatif.error)}.{added}"
+    )
+
+
+def _signed_share(error: float) -> str:
+    return f"{error * 100:+.1f} %".replace("-", "\N{MINUS SIGN}")

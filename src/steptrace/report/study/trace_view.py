@@ -1,0 +1,83 @@
+"""The section "Trace view" of a study's page: one step of every variant as a picture, and its excerpt for Perfetto."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptrace.documents.base import read
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.summary import Summary, Timeline, TraceExcerpt
+from steptrace.errors import RecordError
+from steptrace.report.draw.timeline import MOST_POINTED, timeline_figure
+from steptrace.report.page import definitions as defs
+from steptrace.report.page.markup import Html, render
+
+#: More pictures than this start folded, but for the first; more than `_MOST` are not drawn.
+_MANY, _MOST = 4, 40
+#: Tooltips in all pictures of a page, some 130 bytes each, and in one picture at least.
+_POINTED_IN_ALL, _POINTED_AT_LEAST = 3_000, 60
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One variant's step: the entry `timeline` of a run's summary.json, and the run's excerpt if it has one.
+
+    `excerpt` is `trace_excerpt` of summary.json, `path` its file from the folder that holds results/, and `link` the
+    same from reports/; None without one.
+    """
+
+    variant: VariantResult
+    timeline: Timeline
+    excerpt: TraceExcerpt | None
+    path: str | None
+    link: str | None
+
+
+def trace_view(study: Comparison, comparison: Path | str) -> Html | None:
+    """One picture a variant, all to the same scale of time; None if no run left one."""
+    found = [view for variant in study.variants if (view := step_view(Path(comparison), variant)) is not None]
+    if not found:
+        return None
+    found.sort(key=lambda view: view.variant.name != study.baseline)
+    shown, rest = found[:_MOST], found[_MOST:]
+    scale = max(view.timeline.span_ns for view in shown)
+    most = max(_POINTED_AT_LEAST, min(MOST_POINTED, _POINTED_IN_ALL // len(shown)))
+    return render(
+        "study/trace_view",
+        blocks=[(view, timeline_figure(view.timeline, scale, most)) for view in shown],
+        rest=[view.variant.name for view in rest],
+        many=len(shown) > _MANY,
+        has_gpu=any(lane.kind == "stream" for view in shown for lane in view.timeline.lanes),
+        terms=defs.definitions(_terms(shown)),
+    )
+
+
+def _terms(views: list[StepView]) -> tuple[str, ...]:
+    """What the pictures need explained: without a GPU neither syncs nor idle gaps."""
+    kinds = {lane.kind for view in views for lane in view.timeline.lanes}
+    of_kind = {"wait_band": "syncs", "idle_cause": "idle"}
+    return tuple(key for key in defs.TIMELINE_TERMS if key not in of_kind or of_kind[key] in kinds)
+
+
+def step_view(comparison: Path, variant: VariantResult) -> StepView | None:
+    """The picture of the first run of a variant that has one; of several ranks that of the first."""
+    for run in variant.runs:
+        folder = comparison.parent / variant.name / f"run{run.repeat}"
+        if run.status != "ok":
+            continue
+        try:
+            summary = read(folder / "summary.json", Summary)
+        except RecordError:  # a page can be made of comparison.json alone
+            continue
+        timeline = summary.traces[0].timeline if summary.traces else None
+        if timeline is not None and timeline.lanes:
+            excerpt = summary.trace_excerpt
+            path = _path(comparison, folder / excerpt.file) if excerpt else None
+            return StepView(variant, timeline, excerpt, path, f"../{path}" if path else None)
+    return None
+
+
+def _path(comparison: Path, file: Path) -> str | None:
+    """An excerpt's path from the folder that holds results/ and reports/; None if the file is not there any more."""
+    results = comparison.resolve().parents[1]
+    kept = results.name == "results" and file.is_file()
+    return file.resolve().relative_to(results.parent).as_posix() if kept else None

@@ -1,0 +1,101 @@
+"""The section "Variants": all side by side, what to read with care, gates, and the runs that failed."""
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, ProcessError, VariantResult
+from steptrace.report.page import definitions as defs
+from steptrace.report.page.markup import Html, render
+from steptrace.report.study.model import ending, is_baseline, runs_ok, samples_per_s, samples_per_step
+from steptrace.report.study.provenance import environment_name
+
+#: Above this, the trace figures describe a step that the profiler has changed.
+PROFILED_WARNING = 1.10
+
+
+def variants(study: Comparison) -> Html:
+    """All variants side by side, what to read with care, the runs that failed, and the terms."""
+    groups: dict[str, list[VariantResult]] = {}
+    for variant in study.variants:
+        groups.setdefault(variant.baseline, []).append(variant)
+    return render(
+        "study/variants",
+        study=study,
+        groups=list(groups.items()),
+        warnings=warnings(study),
+        endings_of=endings,
+        ending=ending,
+        held=held_against_reference,
+        is_baseline=is_baseline,
+        limits_of=limits,
+        runs_ok=runs_ok,
+        samples_per_s=samples_per_s,
+        samples_per_step=samples_per_step(study),
+        failures=[variant for variant in study.variants if endings(variant)],
+        terms=defs.definitions(_table_terms(study)),
+    )
+
+
+def held_against_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
+    """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
+    if found.tolerance is None:
+        return []
+    pairs = (
+        ("loss", found.loss_rel_err, found.tolerance.loss),
+        ("gradient", found.gradient_rel_err, found.tolerance.gradient),
+        ("predictions", found.predictions_rel_err, found.tolerance.predictions),
+        ("parameters", found.parameters_rel_err, found.tolerance.parameters),
+    )
+    return [
+        (name, error, tolerance, error is None or error > tolerance)
+        for name, error, tolerance in pairs
+        if tolerance is not None
+    ]
+
+
+def _table_terms(study: Comparison) -> tuple[str, ...]:
+    """The terms of the columns that are there."""
+    weighted = any(variant.sm_weighted_pct is not None for variant in study.variants)
+    return tuple(term for term in defs.TABLE_TERMS if weighted or term != "sm_weighted")
+
+
+def endings(variant: VariantResult) -> list[tuple[str, ProcessError]]:
+    """The errors of a variant's runs and of its equivalence check; runs that ended in the same way stand together."""
+    found: dict[ProcessError, list[str]] = {}
+    for run in variant.runs:
+        error = run.error
+        # A run that never started left neither an end nor a message.
+        if error is not None and (error.status != "not run" or error.error or error.log_tail):
+            found.setdefault(error, []).append(str(run.repeat))
+    named = [
+        (f"{'Run' if len(repeats) == 1 else 'Runs'} {fmt.enumeration(repeats)}", error)
+        for error, repeats in found.items()
+    ]
+    check = variant.equivalence.failure
+    return [*named, *([("Equivalence check", check)] if check is not None else [])]
+
+
+def limits(gate: GateOutcome) -> str:
+    """A gate's limits in words: "at most 0, allow a.py:1 b.py"."""
+    texts = {key: " ".join(map(str, value)) if isinstance(value, list) else value for key, value in gate.limits.items()}
+    return ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in texts.items())
+
+
+def warnings(study: Comparison) -> list[str]:
+    """What a reader should know before trusting the table: one line a variant, and what concerns them all."""
+    found = []
+    for variant in study.variants:
+        texts = list(variant.noise.warnings)
+        times = variant.profiled_over_unprofiled
+        if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in texts):
+            texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
+        if texts:
+            found.append(f"`{variant.name}`: {'; '.join(text.rstrip('.') for text in texts)}.")
+    if len(samples := samples_per_step(study)) > 1:
+        found.append(
+            "The variants' steps take different numbers of samples, "
+            f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: "
+            "ratio and verdict compare steps; samples per second stand below each step time."
+        )
+    if study.environments_differ:
+        names = [environment_name(key) for key in study.environments_differ]
+        found.append(f"The runs did not all take place in the same environment; they differ in: {', '.join(names)}.")
+    return found

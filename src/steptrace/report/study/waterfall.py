@@ -1,0 +1,157 @@
+"""The section "From the baseline to each variant": its step time taken apart, as a chart and a table."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, Difference, VariantResult, WaterfallPart
+from steptrace.report.draw.chart import (
+    COLOURS,
+    GREY,
+    INK,
+    MUTED,
+    RULE,
+    canvas,
+    inline,
+    label_height,
+    row_label,
+    rows_axes,
+    style,
+)
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page import definitions as defs
+from steptrace.report.page.markup import Html, render
+
+#: More variants than this start folded.
+_MANY = 4
+
+CATEGORY_NAMES: dict[str, str] = {
+    "compute": "compute",
+    "exposed_memory": "exposed copies",
+    "exposed_comm": "exposed communication",
+    "idle_sync": "idle: host blocked in a sync",
+    "idle_loader": "idle: waiting for the loader",
+    "idle_host": "idle: host busy launching",
+    "idle_dependency": "idle: stream or event dependency",
+    "idle_unknown": "idle: unknown",
+    "residual": "residual: what the profiler changed",
+}
+
+#: Of a step: a part's difference below it gets no number.
+_SMALLEST_SHARE = 0.01
+_BAR, _GAP = 14.0, 8.0
+
+
+def waterfall(study: Comparison) -> Html:
+    """From the baseline's step time to each variant's, part by part."""
+    shown = [(v, v.step_difference) for v in study.variants if v.waterfall and v.step_difference is not None]
+    kind = "gpu" if any(part.category == "compute" for v, _ in shown for part in v.waterfall) else "host"
+    return render(
+        "study/waterfall",
+        blocks=[_block(variant, total) for variant, total in shown],
+        kind=kind,
+        many=len(shown) > _MANY,
+        names=CATEGORY_NAMES,
+        confidence=study.method.confidence,
+        terms=defs.definitions(defs.WATERFALL_TERMS[kind]),
+    )
+
+
+def _block(variant: VariantResult, total: Difference) -> dict[str, object]:
+    parts = [part for part in variant.waterfall if part.baseline_ns or part.variant_ns]  # on either side
+    return {
+        "variant": variant,
+        "rows": [*((part.category, part) for part in parts), (None, total)],
+        "total": total,
+        "insignificant": is_insignificant,
+        "too_wide": is_too_wide,
+        "unit": fmt.unit_for_ms(_sizes([*parts, total])),
+        "chart": waterfall_figure(parts, total),
+    }
+
+
+def _sizes(parts: Sequence[Difference]) -> list[float]:
+    return [
+        abs(value)
+        for part in parts
+        for value in (part.delta_ms, part.baseline_ns / fmt.NS_PER_MS, part.variant_ns / fmt.NS_PER_MS)
+    ]
+
+
+def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> InlineSvg:
+    """One row a part: a bar from the step time reached so far to the next, green if shorter, red if longer.
+
+    The lines are the step times of the baseline and of the variant; the axis need not begin at 0.
+    """
+    before, after = total.baseline_ns / fmt.NS_PER_MS, total.variant_ns / fmt.NS_PER_MS
+    labels = [
+        (_name(part), "below 1 %" if is_insignificant(part, total) else signed_ms(part.delta_ms)) for part in parts
+    ]
+    head = label_height(labels)
+    row = head + _BAR + _GAP
+    with style():
+        figure = canvas(row * len(parts) + 50)
+        axes = rows_axes(figure, row * len(parts) + 4)
+        reached = before
+        edges = [before, after]
+        for part in parts:
+            ends = () if is_too_wide(part, total) else (part.low, part.high)
+            edges += [reached + end for end in (0.0, part.delta_ms, *ends) if end is not None]
+            reached += part.delta_ms
+        margin = 0.04 * (max(edges) - min(edges)) or 0.02 * max(edges)
+        axes.set_xlim(min(edges) - margin, max(edges) + margin)
+        axes.grid(axis="x", color=RULE, linewidth=0.8)
+        # Beside the bars alone: through the labels' lines they would run through the letters.
+        bands = [(index * row + head, (index + 1) * row) for index in range(len(parts))]
+        for at, colour in ((before, GREY), (after, INK)):
+            axes.vlines([at] * len(bands), *zip(*bands, strict=True), color=colour, linewidth=1.4)
+        axes.locator_params(axis="x", nbins=6)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("step time, ms: from the baseline (grey line) to the variant (dark line)")
+        reached = before
+        for index, part in enumerate(parts):
+            row_label(axes, index * row, head, labels[index])
+            _draw(axes, part, reached, index * row + head + _BAR / 2, interval=not is_too_wide(part, total))
+            reached += part.delta_ms
+        alt = (
+            f"Step time from {fmt.duration_ms(before)} to {fmt.duration_ms(after)}: "
+            + ", ".join(f"{left} {right}" for left, right in labels)
+            + "."
+        )
+        return inline(figure, alt)
+
+
+def is_insignificant(part: Difference, total: Difference) -> bool:
+    """Whether a part's difference is too small beside the steps to be worth a number."""
+    return abs(part.delta_ns) < _SMALLEST_SHARE * max(total.baseline_ns, total.variant_ns)
+
+
+def is_too_wide(part: Difference, total: Difference) -> bool:
+    """Whether an interval is wider than both steps together, so that it says nothing."""
+    if part.low is None or part.high is None:
+        return False
+    return (part.high - part.low) * fmt.NS_PER_MS > total.baseline_ns + total.variant_ns
+
+
+def _name(part: WaterfallPart) -> str:
+    if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
+        return part.category
+    return CATEGORY_NAMES.get(part.category, part.category)
+
+
+def _draw(axes: Axes, part: WaterfallPart, reached: float, y: float, *, interval: bool) -> None:
+    colour = COLOURS["green"] if part.delta_ms < 0 else COLOURS["vermillion"]
+    if part.category == "residual":
+        colour = GREY
+    axes.barh(y, part.delta_ms, _BAR, reached, color=colour, linewidth=0)
+    if interval and part.low is not None and part.high is not None:
+        axes.plot([reached + part.low, reached + part.high], [y, y], color=MUTED, linewidth=1.4)
+
+
+def signed_ms(value: float) -> str:
+    """A difference in the unit that suits it, with its sign: "+1.20 ms", "−310 µs", "0"."""
+    if value == 0:
+        return "0"
+    sign = "+" if value > 0 else "\N{MINUS SIGN}"
+    return sign + fmt.duration_ms(abs(value))

@@ -1,0 +1,18 @@
+"""The program's own labels over the whole trace."""
+
+from steptrace.report.page.definitions import Definition
+from steptrace.report.trace.model import Topic
+
+_TERMS = (
+    Definition(
+        "GPU time of a label",
+        "Time in which the GPU was busy with work launched inside the label, whenever it ran; what the autograd "
+        "thread launches belongs to the label then open on the step's thread too. Each instant counts once.",
+    ),
+    Definition("Own", "Without what belongs to labels further inside."),
+)
+
+#: How many labels the page lists; summary.json has more, and the table all.
+MOST = 30
+
+TOPIC = Topic("annotations", "User annotations", _TERMS, data=lambda _: {"most": MOST})

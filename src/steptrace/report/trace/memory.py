@@ -1,0 +1,47 @@
+"""What the memory was used for, and how much is left."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from steptrace.documents.summary import DeviceMemory
+from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
+from steptrace.report.page.definitions import MEMORY_TERMS, definitions
+from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.trace.view import TraceView
+
+#: A device with a smaller share of the largest peak than this is only named.
+_WORTH_SHOWING: Final = 0.01
+
+
+def _shown(view: TraceView) -> list[DeviceMemory]:
+    entries = view.trace.memory or ()
+    most = max((entry.peak_allocated_bytes for entry in entries), default=0)
+    return [entry for entry in entries if entry.peak_allocated_bytes >= _WORTH_SHOWING * most]
+
+
+def device_name(entry: DeviceMemory) -> str:
+    """A device as a page says it."""
+    return "Host" if entry.device_type == "cpu" else f"GPU {entry.device or 0}"
+
+
+def _charts(view: TraceView, _: int) -> Charts:
+    found = {}
+    for index, entry in enumerate(_shown(view)):
+        name = device_name(entry)
+        found[f"curve{index}"] = memory_curve(entry, f"Memory of {name}")
+        found[f"peak{index}"] = category_bars([(f"{name}, at the peak", entry.by_category)], "Bytes at the peak.")
+    return found
+
+
+def _data(view: TraceView) -> Mapping[str, Any]:
+    shown = _shown(view)
+    names = {name: word for name, (word, _) in CATEGORIES.items()}
+    return {
+        "devices": shown,
+        "left_out": [entry for entry in view.trace.memory or () if entry not in shown],
+        "name_of": device_name,
+        "categories": names,
+    }
+
+
+TOPIC = Topic("memory", "Memory", definitions(MEMORY_TERMS), _charts, _data)

@@ -1,0 +1,225 @@
+"""The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from markupsafe import Markup
+from msgspec.structs import replace
+
+from steptrace import format as fmt
+from steptrace.documents.finding import Finding
+from steptrace.documents.summary import Ranks, Summary
+from steptrace.report.draw import parts as draw
+from steptrace.report.draw.chart import part_of_page
+from steptrace.report.page import definitions as defs
+from steptrace.report.page.findings import findings, recommended, severity_rank
+from steptrace.report.page.markup import Html, page, render
+from steptrace.report.trace.model import RankTopic
+from steptrace.report.trace.time import span_chart
+from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
+from steptrace.report.trace.view import TraceView, build, trace_parts
+
+
+def write(summary: Summary, out: Path) -> None:
+    """Write the page of a summary.json's content.
+
+    Raises:
+        RecordError: the summary holds no traces.
+    """
+    text = page_html(build(summary), summary.ranks, summary.warnings)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(out.name + ".part")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(out)  # never half a page
+
+
+def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
+    """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
+    if len(traces) == 1:
+        view = traces[0]
+        shown, body = _topics(view, 2, "")
+        toc = [*shown, *([("findings", "Findings")] if view.trace.findings else [])]
+        return page(f"{view.title} – steptrace", _intro(traces, toc, warnings) + body, toc)
+    together = [(topic, ranks) for topic in RANK_TOPICS if ranks is not None and topic.shown(ranks)]
+    toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic, _ in together)]
+    found = () if ranks is None else ranks.findings
+    toc += [("findings", "Findings on all ranks")] if found else []
+    toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
+    chart = span_chart(traces)
+    overview = render("trace/_first", **first_of_all(traces, found))
+    overview += render("trace/_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
+    overview += Markup("").join(_rank_topic(topic, of) for topic, of in together)
+    if found:
+        heading = "Findings on all ranks together"
+        overview += render("trace/_findings", findings=findings(found), level=2, id="findings", heading=heading)
+    each = [
+        render(
+            "trace/_block",
+            title=view.title,
+            id=f"trace-{i}",
+            sentence=headline(view),
+            body=_topics(view, 3, f"trace-{i}-")[1],
+        )
+        for i, view in enumerate(traces)
+    ]
+    return page("Traces – steptrace", _intro(traces, toc, warnings) + overview + Markup("").join(each), toc)
+
+
+def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
+    """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
+    found = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
+    ranked = sorted(found, key=lambda item: (severity_rank(item.severity), -(item.cost_ns_per_step or 0)))
+    chosen = recommended(ranked)
+    places = {view.title: f"trace-{i}-findings" for i, view in enumerate(traces)}
+    anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
+    return {"items": chosen, "more": len(found) - len(chosen), "anchor": anchor}
+
+
+def headline(view: TraceView) -> str:
+    """What the trace says, in one sentence made from its data: shares of the steps, or of the GPU's span without."""
+    trace = view.trace
+    if not view.has_gpu:
+        return "No GPU activity in this trace: its GPU figures were not measured."
+    over = "the steps" if trace.steps else "the GPU's span"
+    parts = dict(trace_parts(trace.overview))
+    idle = {cause: parts.get(name, 0.0) for name, cause in _IDLE_PARTS.items()}
+    busy = sum(parts.values()) - sum(idle.values())
+    share = 100 * busy / sum(parts.values()) if any(parts.values()) else trace.gpu_busy_pct
+    clauses = [f"GPU busy {fmt.percent(share)} of {over}"]
+    if any(idle.values()):
+        cause = max(idle, key=lambda name: idle[name])
+        name = _IDLE_NAMES.get(cause, draw.PART_NAMES.get(cause, cause))
+        clauses.append(f"{fmt.share(idle[cause] / sum(idle.values()))} of its idle time: {name}")
+    if trace.syncs.per_step is not None:
+        syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
+        clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
+    elif view.sync_count is not None:
+        clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
+    return "; ".join(clauses) + "."
+
+
+#: The overview's idle parts, under the names of their charts.
+_IDLE_PARTS: Final = {
+    "input": "loader",
+    "sync": "sync",
+    "host": "host",
+    "dependency": "dependency",
+    "unknown": "unknown",
+}
+#: Not every host that launches nothing is busy launching.
+_IDLE_NAMES: Final = {"host": "the host had launched nothing"}
+
+
+def in_words(summary: Summary) -> str:
+    """The page in a few lines of plain text: the headline of one trace, and the first finding of one or all."""
+    traces = build(summary)
+    together = () if summary.ranks is None else summary.ranks.findings
+    items = traces[0].trace.findings if len(traces) == 1 else first_of_all(traces, together)["items"]
+    lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
+    if not items:
+        return "\n".join([*lines, "No rule found anything to advise."])
+    first = items[0]
+    cost = "" if first.cost_ns_per_step is None else f" (up to {fmt.duration_ns(first.cost_ns_per_step)} per step)"
+    whose = f"{first.variant}: " if first.variant else ""
+    lines.append(f"First: {whose}{first.claim}{cost}")
+    return "\n".join([*lines, f"  {first.advice}"] if first.advice else lines)
+
+
+def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str]) -> Html:
+    first, trace = traces[0], traces[0].trace
+    facts: list[tuple[str, str | None]] = [("Device", _devices(traces)), ("Traces", str(len(traces)))]
+    if len(traces) == 1:
+        # Without steps nothing can be said of one: these are left out, not "not measured".
+        of_steps = [
+            ("Profiled step, median length", fmt.duration_ms(first.step_ms)),
+            ("Operators per step", fmt.count(trace.operators_per_step)),
+            ("Kernels per step", fmt.count(trace.kernels_per_step)),
+        ]
+        facts = [
+            ("Device", trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
+            ("Rank", None if trace.rank is None else str(trace.rank)),
+            ("Steps", str(len(trace.steps))),
+            *(of_steps[:1] if trace.steps else ()),
+            ("GPU busy", fmt.percent(trace.gpu_busy_pct)),
+            ("SM-weighted", fmt.percent(trace.sm_weighted_pct)),
+            *(of_steps[1:] if trace.steps else ()),
+            ("Launch coverage", fmt.share(trace.quality.launch_coverage)),
+        ]
+    title = first.title if len(traces) == 1 else f"{len(traces)} traces"
+    sentence = headline(first) if len(traces) == 1 else None
+    # What the headline says need not be said twice.
+    said = [[text for text in v.trace.quality.warnings if v.has_gpu or not text.startswith(_NO_GPU)] for v in traces]
+    care = [(view.title, texts) for view, texts in zip(traces, said, strict=True) if texts]
+    return render(
+        "trace/_intro",
+        traces=traces,
+        title=title,
+        headline=sentence,
+        facts=facts,
+        toc=toc,
+        warnings=warnings,
+        care=care,
+    )
+
+
+_NO_GPU: Final = "no GPU activity"
+
+
+def _devices(traces: Sequence[TraceView]) -> str | None:
+    """The names of all traces' GPUs, each with its number; None where there is no GPU or no name."""
+    names = Counter(view.trace.device_name for view in traces if view.trace.device_name)
+    return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
+
+
+def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, str]], Html]:
+    """The topics of one trace under headings of this level, with the contents.
+
+    One that has nothing but the reason why it was not measured is named in a line at the end.
+    """
+    trace = view.trace
+    shown, body, missing = [], Html(""), dict[str, list[str]]()
+    for topic in TOPICS:
+        with part_of_page(prefix):
+            charts = topic.charts(view, level)
+        data = {"t": trace, "has_gpu": view.has_gpu, "level": level, "charts": charts, **topic.data(view)}
+        text = render(f"trace/{topic.id}", **data)
+        reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None
+        if reason is not None:
+            missing.setdefault(reason[1] or _UNKNOWN, []).append(topic.heading)
+            continue
+        # Where no figure is shown, none is to be explained.
+        figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
+        terms = tuple(term.of(steps=bool(trace.steps)) for term in topic.terms) if figures else ()
+        section = render(
+            "trace/_topic", id=prefix + topic.id, heading=topic.heading, level=level, terms=terms, body=text
+        )
+        shown.append((prefix + topic.id, topic.heading))
+        body += section
+    if trace.findings:
+        found = findings(trace.findings)
+        body += render("trace/_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
+    return shown, Html(body + render("trace/_missing", **_missing(missing, has_gpu=view.has_gpu)))
+
+
+def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str, Any]:
+    """The topics left out: those for want of GPU work, and the others by their reasons."""
+    of_gpu = [] if has_gpu else [reason for reason in reasons if "GPU" in reason]
+    return {
+        "without_gpu": [name for reason in of_gpu for name in reasons[reason]],
+        "others": [(Markup(reason), names) for reason, names in reasons.items() if reason not in of_gpu],
+    }
+
+
+#: A topic's body that says only why it was not measured.
+_NOT_MEASURED: Final = re.compile(
+    r'<p class="empty">(?:Not measured|GPU time was not measured)(?:: ((?:(?!</p>).)*?))?\.?</p>', re.DOTALL
+)
+_UNKNOWN: Final = "the trace holds nothing to measure it by"
+
+
+def _rank_topic(topic: RankTopic, ranks: Ranks) -> Html:
+    body = render(f"trace/{topic.id}", ranks=ranks, level=2, charts=topic.charts(ranks))
+    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, terms=topic.terms, body=body)

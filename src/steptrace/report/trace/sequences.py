@@ -1,0 +1,22 @@
+"""Sequences of GPU work that return."""
+
+from steptrace.report.page.definitions import Definition
+from steptrace.report.trace.model import Topic
+
+_TERMS = (
+    Definition(
+        "Sequence",
+        "The GPU activities that one call of an operator or label launched, in the order of their start. Calls with "
+        "the same sequence are counted together; of callers of the same work the outermost stands for all.",
+    ),
+    Definition(
+        "Gaps",
+        "From the first activity's start to the last one's end, less their lengths: what fusing them or a graph could "
+        "save at most. None where they overlap.",
+    ),
+)
+
+#: How many sequences the page lists; summary.json has more, the table has all.
+MOST = 12
+
+TOPIC = Topic("sequences", "Sequences of kernels", _TERMS, data=lambda _: {"most": MOST})

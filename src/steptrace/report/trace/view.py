@@ -1,0 +1,105 @@
+"""What a trace's page makes of the typed summary: a trace under its title, and the parts of its time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import PrecisionOfVariant
+from steptrace.documents.summary import GpuTime, Overview, Precision, StepTime, Summary, TraceSummary
+from steptrace.errors import RecordError
+from steptrace.report.draw.parts import Part
+
+
+@dataclass(frozen=True)
+class TraceView:
+    """A trace under the title that the page gives it."""
+
+    title: str
+    trace: TraceSummary
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the trace holds GPU work."""
+        return self.trace.gpu.activities > 0
+
+    @property
+    def step_ms(self) -> float | None:
+        """Median duration of the profiled steps."""
+        times = sorted(step.dur_ns / fmt.NS_PER_MS for step in self.trace.steps)
+        middle = len(times) // 2
+        return None if not times else times[middle] if len(times) % 2 else (times[middle - 1] + times[middle]) / 2
+
+    @property
+    def sync_count(self) -> int | None:
+        """Syncs of the whole trace; None where there was nothing to wait for."""
+        count = self.trace.syncs.count
+        return count if self.has_gpu or count else None
+
+
+def build(summary: Summary) -> tuple[TraceView, ...]:
+    """All traces of a summary.json with their titles, in its order.
+
+    Raises:
+        RecordError: the summary holds no traces.
+    """
+    if not summary.traces:
+        raise RecordError("summary holds no traces", expected="the content of a summary.json of `steptrace analyze`")
+    titles = _titles(summary.traces)
+    return tuple(TraceView(title, trace) for title, trace in zip(titles, summary.traces, strict=True))
+
+
+def gpu_parts(times: GpuTime | StepTime) -> tuple[Part, ...]:
+    """The parts that a GPU's span, or a step, is made of."""
+    parts = {
+        "compute": times.compute_ns,
+        "exposed_comm": times.exposed_comm_ns,
+        "exposed_memory": times.exposed_memory_ns,
+        "idle": times.idle_ns,
+    }
+    return tuple(Part(name, ns / fmt.NS_PER_MS) for name, ns in parts.items() if ns is not None)
+
+
+def _titles(traces: Sequence[TraceSummary]) -> list[str]:
+    """What each trace is called: its file's name, with as many folders as tell it from the others.
+
+    Of several traces the rank, unless two say the same: then they are no ranks of one job.
+    """
+    paths = [Path(trace.path or "trace") for trace in traces]
+    ranks = [trace.rank for trace in traces if trace.rank is not None]
+    by_rank = len(traces) > 1 and len(set(ranks)) == len(ranks)
+    longest = max(len(path.parts) for path in paths)
+    names = next(
+        (found for n in range(1, longest) if len(set(found := _last(paths, n))) == len(paths)), _last(paths, longest)
+    )
+    return [
+        f"Rank {trace.rank}" if by_rank and trace.rank is not None else name
+        for trace, name in zip(traces, names, strict=True)
+    ]
+
+
+def _last(paths: Sequence[Path], count: int) -> list[str]:
+    return ["/".join(path.parts[-count:]) for path in paths]
+
+
+def trace_parts(overview: Overview | None) -> tuple[tuple[str, float], ...]:
+    """The parts of a trace's step in ms, or without steps those of the whole trace."""
+    if overview is None:
+        return ()
+    scale = (overview.steps or 1) * fmt.NS_PER_MS
+    return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())
+
+
+def precision_shares(precision: Precision | None) -> PrecisionOfVariant | None:
+    """A trace's number formats as shares of its kernel time; None without any."""
+    total = sum(precision.kernel_ns.values()) if precision is not None else 0
+    if precision is None or not total:
+        return None
+    eligible = precision.tensor_core_eligible_ns
+    return PrecisionOfVariant(
+        kernel_share={name: ns / total for name, ns in precision.kernel_ns.items()},
+        tf32_share=precision.tf32_ns / total,
+        eligible_share=eligible / total,
+        tensor_core_share=precision.tensor_core_ns / eligible if eligible else None,
+        tensor_core_unknown_share=precision.tensor_core_unknown_ns / eligible if eligible else None,
+    )
