@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.record import read_status
+from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
 from steptrace.train.supervise import main
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
@@ -107,7 +108,7 @@ def test_nothing_of_an_earlier_attempt_remains(out):
     (out / "tables" / "trace0").mkdir(parents=True)
     status = supervise(out, "raise ValueError('no')")
     assert status.status == "failed"
-    assert sorted(path.name for path in out.iterdir()) == ["notes.txt", "status.json", "train.log"]
+    assert sorted(path.name for path in out.iterdir()) == [".lock", "notes.txt", "status.json", "train.log"]
 
 
 def test_failures_are_noted_under_their_key(out, tmp_path):
@@ -139,45 +140,107 @@ def test_what_a_child_leaves_running_is_stopped_and_not_waited_for(out, tmp_path
     wait_for(lambda: gone(grandchild))
 
 
+#: A training with a process in a session of its own, which ends by itself in a minute; their numbers go to a file.
+TRAINING = """
+import os, subprocess, sys, time
+sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+apart = subprocess.Popen(sleep, start_new_session=True)
+with open(FILE + ".new", "w") as file:
+    file.write(f"{os.getppid()} {os.getpid()} {apart.pid}")
+os.rename(FILE + ".new", FILE)
+time.sleep(60)
+"""
+
+
 @pytest.fixture
 def running(tmp_path, out):
-    """Something that starts a supervisor of a child that sleeps: its process, the supervisor's pid and the child's."""
-    code = (
-        f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getppid()}} {{os.getpid()}}')\n"
-        "time.sleep(60)"
-    )
+    """A supervised training: processes by name. `parent` is what has started the supervisor."""
+    code = TRAINING.replace("FILE", repr(str(tmp_path / "pids")))
     command = [*MODULE, "--out", str(out), "--attempt", "1", "--device", "cpu", "--", sys.executable, "-c", code]
-    starter = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(60)"
-    parent = subprocess.Popen([sys.executable, "-c", starter, *command])
-    wait_for(lambda: (tmp_path / "pid").exists() and len((tmp_path / "pid").read_text().split()) == 2)
-    supervisor, child = map(int, (tmp_path / "pid").read_text().split())
-    yield parent, supervisor, child
-    for pid in (parent.pid, supervisor, child):
+    starter = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(60)"
+    parent = subprocess.Popen([sys.executable, "-c", starter, *command], stdout=subprocess.PIPE)
+    supervisor = int(parent.stdout.readline())
+    wait_for((tmp_path / "pids").exists)
+    guard, child, apart = map(int, (tmp_path / "pids").read_text().split())
+    yield {"parent": parent.pid, "supervisor": supervisor, "guard": guard, "child": child, "apart": apart}
+    for pid in (parent.pid, supervisor, guard, child, apart):
         if not gone(pid):
             os.kill(pid, signal.SIGKILL)
-    parent.wait()
+    parent.communicate()
 
 
-def test_the_child_ends_when_the_supervisors_parent_is_gone(running, out):
-    parent, supervisor, child = running
-    parent.kill()
-    wait_for(lambda: gone(child) and gone(supervisor))
+@pytest.mark.parametrize("killed", ["parent", "supervisor"])
+def test_nothing_is_left_when_one_process_is_killed(running, out, killed):
+    os.kill(running[killed], signal.SIGKILL)
+    rest = [pid for name, pid in running.items() if name not in ("parent", killed)]
+    wait_for(lambda: all(map(gone, rest)))
     assert not (out / "status.json").exists()  # the run counts as not begun
 
 
-def test_the_child_ends_when_the_supervisor_is_killed(running, out):
-    _, supervisor, child = running
-    os.kill(supervisor, signal.SIGKILL)
-    wait_for(lambda: gone(child))
-    assert not (out / "status.json").exists()
+@pytest.mark.parametrize("killed", ["guard", "child"])
+def test_a_killed_training_has_a_status_and_leaves_nothing(running, out, killed):
+    os.kill(running[killed], signal.SIGKILL)
+    wait_for((out / "status.json").exists)
+    assert (read_status(out).status, read_status(out).signal) == ("killed", 9)
+    assert all(gone(running[name]) for name in ("guard", "child", "apart"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_child_ends_when_the_supervisor_is_told_to(running, out, number):
-    _, supervisor, child = running
-    os.kill(supervisor, number)
-    wait_for(lambda: gone(child) and gone(supervisor))
+def test_nothing_is_left_when_the_supervisor_is_told_to_end(running, out, number):
+    os.kill(running["supervisor"], number)
+    wait_for(lambda: all(gone(running[name]) for name in ("supervisor", "guard", "child", "apart")))
     assert not (out / "status.json").exists()
+
+
+def test_a_process_in_a_session_of_its_own_does_not_survive_the_time_limit(out, tmp_path):
+    status = supervise(out, TRAINING.replace("FILE", repr(str(tmp_path / "pids"))), "--timeout", "0.5")
+    assert "timeout_minutes" in status.error
+    assert all(map(gone, map(int, (tmp_path / "pids").read_text().split())))
+
+
+def test_a_supervisor_whose_parent_ended_before_it_was_ready_starts_nothing(out):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    options = ["--out", str(out), "--attempt", "1", "--parent", str(ended.pid), "--", sys.executable, "-c", ""]
+    assert subprocess.run([*MODULE, *options], check=False, timeout=60).returncode == 128 + signal.SIGTERM
+    assert not out.exists()
+
+
+def test_a_second_attempt_waits_until_the_first_has_ended(running, out):
+    log = (out / "train.log").stat().st_ino
+    command = [*MODULE, "--out", str(out), "--attempt", "2", "--", sys.executable, "-c", "print('second')"]
+    second = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert (
+        second.stderr.readline() == f"run0: waits for another attempt at this run (process {running['supervisor']})\n"
+    )
+    assert (out / "train.log").stat().st_ino == log
+    assert not gone(running["child"])
+    os.kill(running["supervisor"], signal.SIGKILL)  # what it has started may be gone a moment later
+    assert second.wait(timeout=60) == 0
+    second.stderr.close()
+    assert (read_status(out).status, read_status(out).attempt) == ("ok", 2)
+    assert all(gone(running[name]) for name in ("guard", "child", "apart"))
+
+
+def test_a_failure_shows_the_log_where_asked(out, capfd):
+    supervise(out, "print('the whole'); print('complaint'); raise SystemExit(1)", "--show-log")
+    assert "the whole\ncomplaint\n" in capfd.readouterr().err
+
+
+def test_jobs_of_an_earlier_workflow_are_ended_and_no_others(tmp_path):
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    folders = (tmp_path, tmp_path / "other")
+    ours, other = (
+        subprocess.Popen(sleep, env=os.environ | {WORKDIR_VARIABLE: str(f)}, start_new_session=True) for f in folders
+    )
+    try:
+        wait_for(lambda: end_leftovers(tmp_path) == 1)  # once it has its environment
+        assert ours.wait(timeout=20) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (ours, other):
+            process.kill()
+            process.wait()
 
 
 def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, monkeypatch):

@@ -116,8 +116,13 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, requ
     assert not (project.folder / "results/tiny/other/run0/status.json").exists()
 
     project.write("fixed", "")
+    marked = project.environment | {"STEPTRACE_WORKDIR": str(project.folder)}
+    analysis = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=marked)  # as if left over
+    request.addfinalizer(analysis.kill)
     result = project.run()
     assert result.returncode == 0, result.stdout
+    assert analysis.wait(timeout=10) == -signal.SIGKILL
+    assert "steptrace: processes left here by a killed run, now ended: 1" in result.stdout
     after = [line for line in project.ran() if line.startswith("train")]
     finished_before = [line for line in before if "/other/run0" not in line]
     assert sorted(finished_before + after) == sorted(

@@ -11,6 +11,7 @@ from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.train.devices import holder, try_lock
+from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
 from steptrace.workflow import (
     LOCK,
     Machine,
@@ -74,6 +75,8 @@ EXTENSION_DIGESTS = extension_digests(EXTENSION)
 os.environ.update(
     {
         "STEPTRACE_PYTHON": sys.executable,
+        "STEPTRACE_PARENT": str(os.getpid()),  # a training lives no longer
+        WORKDIR_VARIABLE: str(Path.cwd()),
         "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
         "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
         "STEPTRACE_EXTENSION": str(EXTENSION),
@@ -122,6 +125,8 @@ onstart:
     RUNNING = try_lock(LOCK)
     if RUNNING is None:
         stop(another_run())
+    if ended := end_leftovers(Path.cwd()):
+        say(f"processes left here by a killed run, now ended: {ended}")
     # Before anything is touched: an earlier run's results would make way for a list of failures.
     if RULES.no_gpu_for_any():
         stop(

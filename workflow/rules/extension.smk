@@ -18,9 +18,9 @@ rule extension:
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"
-        "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out results/extension --attempt {params.attempt} \
+        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
+            --out results/extension --attempt {params.attempt} --show-log \
             --log build.log --expect build.json --failures results/extension/failures/build.jsonl \
             --key {params.torch}-{params.sources} --label extension \
             -- "$STEPTRACE_PYTHON" -m steptrace_giou.build --out results/extension
-        grep -q '"status": "ok"' {output} || cat {log} >&2 # the compiler's complaint, whole
         """

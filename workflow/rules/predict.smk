@@ -24,7 +24,7 @@ rule predict:
     shell:
         """
         export OMP_NUM_THREADS={threads} # several at once must not want all cores each
-        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \
+        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
             --out results/{wildcards.study}/{wildcards.variant}/prediction --attempt 1 --timeout "$STEPTRACE_TIMEOUT_S" \
             --log predict.log --expect ../prediction.json \
             --label '{wildcards.study}/{wildcards.variant} prediction' \

@@ -34,7 +34,7 @@ for round in range(PLAN.repeats):
             launcher=lambda wildcards: launcher(RULES.ranks(wildcards)),
         shell:
             """
-            exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \
+            exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
                 --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} \
                 --attempt {params.attempt} --device {params.device} --devices {params.ranks} \
                 --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
@@ -67,7 +67,7 @@ rule equivalence:
         attempt=RULES.equivalence_attempt,
     shell:
         """
-        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise \
+        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
             --out results/{wildcards.study}/{wildcards.variant}/equivalence \
             --attempt {params.attempt} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
             --failures results/{wildcards.study}/{wildcards.variant}/failures/equivalence.jsonl \

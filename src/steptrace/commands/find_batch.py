@@ -159,6 +159,7 @@ class Finder:
             options += ["--limit-mb", str(self._limit_mb)]
         module = [sys.executable, "-m", "steptrace.train.batch_memory", "--config", str(self._config), *options]
         supervised = ["--out", str(out), "--attempt", "1", "--label", f"batch of {', '.join(map(str, sizes))}"]
+        supervised += ["--parent", str(os.getpid())]
         supervised += ["--device", "cuda"] if self._device == "cuda" else []
         command = [sys.executable, "-m", "steptrace.train.supervise", *supervised, "--", *module, "--out", str(out)]
         done = subprocess.run([*command, "--batch-size", *map(str, sizes)], env=os.environ, check=False)

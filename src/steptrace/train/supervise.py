@@ -5,19 +5,18 @@
 The child's output goes to DIR/train.log (or what `--log` names), its progress lines to stderr. When it ends, in
 whatever way, DIR/status.json says how (`steptrace.record.Status`) and the exit code is 0: what a failure means for the
 whole is decided once, after the reports are written. Only if the supervisor itself is told to stop, or whoever started
-it is gone, does it kill the child with all its processes and leave no status; the run then counts as not begun.
+it is gone, does it kill the child with all its processes and leave no status; the run then counts as not begun. One
+supervisor at a time works in a folder, whoever started it and on whatever machine.
 """
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import re
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import deque
@@ -29,8 +28,9 @@ from types import FrameType
 
 from steptrace.errors import SteptraceError
 from steptrace.record import Status, write_status
-from steptrace.train.devices import acquire
+from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills
+from steptrace.train.process_tree import Guarded, die_with
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
 _STALE = (
@@ -50,11 +50,11 @@ _STALE = (
     "equivalence.json",
     "train.log",
 )
+#: Locked as long as an attempt, or anything it started, is at work in the folder.
+LOCK_FILE = ".lock"
 _TAIL_LINES = 20
 _POLL_S = 0.2
-_GRACE_S = 2.0
 _PROGRESS = re.compile(r"\S.* \d+/\d+\s*\Z")
-_PR_SET_PDEATHSIG = 1
 
 
 class _StopError(Exception):
@@ -80,14 +80,15 @@ class Order:
     key: str = ""
     label: str = ""
     log: str = "train.log"
+    show_log: bool = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0 whenever a status was written."""
-    order = _parse(arguments)
-    parent = os.getppid()
+    order, parent = _parse(arguments)
     try:
         with _stopping_on_signals():
+            die_with(parent, signal.SIGTERM)
             supervise(order, parent=parent)
     except _StopError as stopped:
         return stopped.exit_code
@@ -102,6 +103,7 @@ def supervise(order: Order, *, parent: int) -> Ending:
         parent: the process to live no longer than.
     """
     order.out.mkdir(parents=True, exist_ok=True)
+    lock = _only_one_at(order, parent)
     for pattern in _STALE:
         for path in order.out.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -112,7 +114,7 @@ def supervise(order: Order, *, parent: int) -> Ending:
     kills = kernel_oom_kills()
     exit_code, problem = None, None
     try:
-        start, exit_code, problem = _run(order, log, parent)
+        start, exit_code, problem = _run(order, log, parent, lock)
     except (SteptraceError, OSError) as error:
         problem = str(error)
         log.write(f"{problem}\n".encode())
@@ -123,81 +125,65 @@ def supervise(order: Order, *, parent: int) -> Ending:
     ending = classify(exit_code, log.lines, problem=problem, missing=missing, kernel_killed=kernel_oom_kills() > kills)
     _record(order, ending, log.tail, started_at, wall_s)
     log.say(f"{ending.status} after {wall_s:.1f} s{f': {ending.error}' if ending.error else ''}")
+    if order.show_log and ending.status != "ok":
+        sys.stderr.write((order.out / order.log).read_text(encoding="utf-8", errors="replace"))
+    for descriptor in lock:
+        os.close(descriptor)
     return ending
 
 
-def _run(order: Order, log: "_Log", parent: int) -> tuple[float, int, str | None]:
+def _only_one_at(order: Order, parent: int) -> list[int]:
+    """Wait until no other supervisor nor what it left behind works in the folder; return the open lock."""
+    path = order.out / LOCK_FILE
+    waiting = _Waiting(order.label, parent)
+    try:
+        while (lock := try_lock(path)) is None:
+            waiting(f"another attempt at this run (process {holder(path)})")
+            time.sleep(_POLL_S)
+    except OSError:  # a file system without locks
+        return []
+    return [lock]
+
+
+def _run(order: Order, log: "_Log", parent: int, keep: Sequence[int]) -> tuple[float, int, str | None]:
     """Start the child and follow it; return its start (monotonic seconds), its exit code and why it was stopped."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     lease = None
     if order.device:
-        lease = acquire(order.device, waiting=_Waiting(log, parent), count=order.devices)
+        lease = acquire(order.device, waiting=_Waiting(order.label, parent), count=order.devices)
         environment.update(lease.environment)
     start = time.monotonic()
-    child = subprocess.Popen(
-        order.command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        pass_fds=lease.descriptors if lease else (),
-    )
+    child = Guarded(order.command, environment, keep=(*keep, *(lease.descriptors if lease else ())))
     if lease:
         lease.close()
     deadline = None if order.timeout_s is None else start + order.timeout_s
     try:
         problem = _follow(child, log, parent, deadline)
     finally:
-        _kill_group(child)
-        if child.stdout:
-            child.stdout.close()
-    return start, child.returncode, problem
+        child.end()
+    return start, child.result(), problem
 
 
-def _follow(child: "subprocess.Popen[bytes]", log: "_Log", parent: int, deadline: float | None) -> str | None:
+def _follow(child: Guarded, log: "_Log", parent: int, deadline: float | None) -> str | None:
     """Copy the child's output until it ends; return why it was stopped, None if it ended by itself."""
-    assert child.stdout is not None
-    pipe = child.stdout.fileno()
-    os.set_blocking(pipe, False)
     ended = False
     while True:
         if os.getppid() != parent:
             raise _StopError(1)
-        ready, _, _ = select.select([pipe], [], [], 0 if ended else _POLL_S)
+        ready, _, _ = select.select([child.output], [], [], 0 if ended else _POLL_S)
         if ready:
-            content = os.read(pipe, 65536)
+            content = os.read(child.output, 65536)
             log.write(content)
             if content:
                 continue
             # End of file: nobody can write any more, but the child may take a moment to be gone.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_POLL_S)
-        elif ended:
-            return None  # a grandchild may hold the pipe open for ever; what the child wrote has been read
-        if child.poll() is not None:
-            if ready:
-                return None
+            child.wait(_POLL_S)
+        if ended:
+            return None
+        if child.poll():
             ended = True
         elif deadline is not None and time.monotonic() > deadline:
             return "stopped: it took longer than timeout_minutes allows"
-
-
-def _kill_group(child: "subprocess.Popen[bytes]") -> None:
-    """End the child and everything it started: first a request, then by force."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(_GRACE_S)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def _die_with_parent() -> None:
-    """In the child, before its program: be killed should the supervisor be killed without a chance to do it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -234,16 +220,16 @@ def _record(order: Order, ending: Ending, tail: Sequence[str], started_at: str, 
 
 
 class _Waiting:
-    """Says once that the device is taken, and gives up when the parent is gone."""
+    """Says once what is waited for, and gives up when the parent is gone."""
 
-    def __init__(self, log: "_Log", parent: int) -> None:
-        self._log, self._parent, self._said = log, parent, False
+    def __init__(self, label: str, parent: int) -> None:
+        self._label, self._parent, self._said = label, parent, False
 
     def __call__(self, holders: str) -> None:
         if os.getppid() != self._parent:
             raise _StopError(1)
         if not self._said:
-            self._log.say(f"waits for {holders}")
+            _say(self._label, f"waits for {holders}")
             self._said = True
 
 
@@ -280,8 +266,7 @@ class _Log:
 
     def say(self, text: str) -> None:
         """One line of progress for whoever watches."""
-        sys.stderr.write(f"{self._label}: {text}\n")
-        sys.stderr.flush()
+        _say(self._label, text)
 
     def _line(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
@@ -291,7 +276,12 @@ class _Log:
             self.say(text.strip())
 
 
-def _parse(arguments: Sequence[str] | None) -> Order:
+def _say(label: str, text: str) -> None:
+    sys.stderr.write(f"{label}: {text}\n")
+    sys.stderr.flush()
+
+
+def _parse(arguments: Sequence[str] | None) -> tuple[Order, int]:
     parser = argparse.ArgumentParser(
         prog="python -m steptrace.train.supervise", description=(__doc__ or "").split("\n")[0]
     )
@@ -305,9 +295,13 @@ def _parse(arguments: Sequence[str] | None) -> Order:
     parser.add_argument("--key", default="", help="what the failure is noted under")
     parser.add_argument("--label", default="", help="what to call the run in progress lines")
     parser.add_argument("--log", default="train.log", help="file in the folder that gets the child's output")
+    parser.add_argument("--show-log", action="store_true", help="if it fails, all of its output to stderr")
+    parser.add_argument(
+        "--parent", type=int, default=os.getppid(), help="process to live no longer than; without it the one found now"
+    )
     parser.add_argument("command", nargs="+", help="the training, after --")
     options = parser.parse_args(arguments)
-    return Order(
+    order = Order(
         out=options.out,
         attempt=options.attempt,
         command=tuple(options.command),
@@ -319,7 +313,9 @@ def _parse(arguments: Sequence[str] | None) -> Order:
         key=options.key,
         label=options.label or options.out.name,
         log=options.log,
+        show_log=options.show_log,
     )
+    return order, options.parent
 
 
 if __name__ == "__main__":
