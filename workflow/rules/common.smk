@@ -12,6 +12,7 @@ from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.train.devices import holder, try_lock
 from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
+from steptrace.unreadable import set_aside_unreadable
 from steptrace.workflow import (
     LOCK,
     Machine,
@@ -52,6 +53,8 @@ def write_snapshots():
     """Not under a run that is at work: its trainings to come would read another configuration than it planned."""
     free = try_lock(LOCK)
     if free is not None:
+        for sentence in set_aside_unreadable(Path.cwd()):
+            say(sentence)
         os.close(free)
     elif PLAN.changes_snapshots():
         stop(f"{another_run()}\n  it was started under another configuration")

@@ -86,7 +86,7 @@ class Plan:
         A failed run's attempt thereby differs from the one recorded for its output, which makes Snakemake repeat it.
         """
         try:
-            lines = self.failures_file(study, variant, name).read_text(encoding="utf-8").splitlines()
+            lines = self.failures_file(study, variant, name).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return 1
         key = failure_key(digests)
@@ -130,7 +130,7 @@ class Plan:
 
     def changes_snapshots(self) -> bool:
         """Whether writing the snapshots would change any file."""
-        return not all(path.is_file() and path.read_text(encoding="utf-8") == t for path, t in self.snapshots.items())
+        return not all(path.is_file() and path.read_bytes() == t.encode() for path, t in self.snapshots.items())
 
     def _digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
         names = sorted({str(target) for part in composed for _, target in targets(part.config)})

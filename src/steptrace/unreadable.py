@@ -1,0 +1,143 @@
+"""Result files that cannot be read count as not there: they are set aside as `NAME.corrupt`, and so made again.
+
+Asked once, before a workflow is planned. What makes a file again is the output of a rule beside it: where
+`steps.parquet` cannot be read, the run's status.json is set aside, too, and Snakemake repeats the run.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from steptrace.config.cache import write_if_changed
+from steptrace.errors import RecordError
+from steptrace.record import STATUS_FILE, read_status
+from steptrace.standing import PARTIAL, STUDY, WHOLE
+
+SUFFIX: Final = ".corrupt"
+_SUMMARY: Final = "summary.json"
+_TABLES: Final = "tables"
+#: Not results: caches mend themselves, and a failure's line that cannot be read is one failure less.
+_NOT_RESULTS: Final = (".cache", "failures", ".snakemake")
+_GZIP: Final = b"\x1f\x8b"
+
+
+def set_aside_unreadable(workdir: Path) -> list[str]:
+    """Rename every file below results/ that cannot be read, and what has to go for it to be made again.
+
+    A file whose size and time of change are those of the last look is not read again.
+
+    Returns:
+        One sentence for each file that cannot be read.
+    """
+    results, said = workdir / "results", []
+    cache = results / ".cache" / "readable.json"
+    known = _remembered(cache)
+    readable = {}
+    for path, stamp in _files(results):
+        name = str(path.relative_to(results))
+        reason = None if known.get(name) == stamp else _problem(path)
+        if reason is None:
+            readable[name] = stamp
+            continue
+        for gone in (*_made_from(path), path):  # the file last: killed in between, it is found again
+            if gone.exists():
+                gone.replace(gone.with_name(gone.name + SUFFIX))
+                readable.pop(str(gone.relative_to(results)), None)
+        said.append(f"results/{name} cannot be read ({reason}): set aside as {path.name}{SUFFIX}, to be made again")
+    if readable or known:
+        write_if_changed(cache, json.dumps(readable))
+    return said
+
+
+def _files(results: Path) -> Iterator[tuple[Path, str]]:
+    """Every file that is checked, with what changes when it does."""
+    for folder, below, names in os.walk(results):
+        below[:] = sorted(name for name in below if name not in _NOT_RESULTS)
+        for name in sorted(names):
+            if name.endswith((".json", ".parquet", ".json.gz")) and not name.startswith("."):
+                path = Path(folder, name)
+                with contextlib.suppress(OSError):  # a link to nowhere is not there
+                    found = path.stat()
+                    yield path, f"{found.st_mtime_ns}-{found.st_size}"
+
+
+def _problem(path: Path) -> str | None:
+    """Why a file cannot be read, None if it can."""
+    read = next((read for end, read in _READERS.items() if path.name.endswith(end)), _read_json)
+    try:
+        if not path.is_file():
+            return "no regular file"
+        read(path)
+    except RecordError as error:
+        return error.what
+    except (OSError, ValueError) as error:  # msgspec's and pyarrow's errors are ValueErrors
+        return " ".join(str(error).split())[:200]
+    return None
+
+
+def _read_json(path: Path) -> None:
+    msgspec.json.decode(path.read_bytes().decode(), type=msgspec.Raw)
+
+
+def _read_parquet(path: Path) -> None:
+    from pyarrow.parquet import ParquetFile  # not where there is nothing new
+
+    with ParquetFile(path) as file:
+        for _ in file.iter_batches():
+            pass
+
+
+def _read_gzip(path: Path) -> None:
+    # Not whole: a trace that ends too early is a warning of the run's summary.
+    with path.open("rb") as file:
+        if file.read(2) != _GZIP:
+            raise ValueError("no gzip file")
+
+
+def _read_comparison(path: Path) -> None:
+    from steptrace.documents.base import read
+    from steptrace.documents.comparison import Comparison
+
+    read(path, Comparison)
+
+
+def _read_verdict(path: Path) -> None:
+    from steptrace.documents.base import read
+    from steptrace.documents.verdict import Verdict
+
+    read(path, Verdict)
+
+
+#: By the end of the name; all other JSON has to be JSON.
+_READERS: Final[dict[str, Callable[[Path], object]]] = {
+    STATUS_FILE: lambda path: read_status(path.parent),
+    WHOLE: _read_comparison,
+    PARTIAL: _read_comparison,
+    "verdict.json": _read_verdict,
+    ".parquet": _read_parquet,
+    ".json.gz": _read_gzip,
+}
+
+
+def _made_from(path: Path) -> list[Path]:
+    """The outputs of rules that have to be gone for the file to be made again."""
+    if _TABLES in path.parts:
+        run = next(folder for folder in path.parents if folder.name == _TABLES).parent
+        return [run / _SUMMARY]
+    if path.name in (STATUS_FILE, _SUMMARY, STUDY, WHOLE, PARTIAL):
+        return []
+    if path.name == "prediction.json":
+        return [path.parent / "prediction" / STATUS_FILE]
+    return [path.parent / STATUS_FILE]
+
+
+def _remembered(cache: Path) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(cache.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.DecodeError):
+        return {}

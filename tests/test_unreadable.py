@@ -1,0 +1,118 @@
+"""Result files that cannot be read: set aside, said, and what makes them again is called for."""
+
+import gzip
+import json
+import os
+
+import pandas as pd
+import pytest
+
+from documents import fill, plain
+from steptrace.documents.comparison import Comparison
+from steptrace.record import Status, write_status
+from steptrace.unreadable import set_aside_unreadable
+
+GARBAGE = b"\x00\xff garbage"
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A study's results, all of which can be read."""
+    study = tmp_path / "results" / "tiny"
+    run = study / "plain" / "run0"
+    (run / "tables" / "trace0").mkdir(parents=True)
+    status = Status("ok", 0, None, None, (), "2026-01-01T00:00:00+00:00", 1.0, 1)
+    for folder in (run, study / "plain" / "equivalence", study / "plain" / "prediction"):
+        write_status(folder, status)
+    for file in (run / "steps.parquet", run / "tables" / "trace0" / "kernels.parquet"):
+        pd.DataFrame({"step": range(9000)}).to_parquet(file)
+    (run / "trace.json.gz").write_bytes(gzip.compress(b"{}"))
+    for name in ("run0/run.json", "run0/summary.json", "equivalence/equivalence.json", "prediction.json"):
+        (study / "plain" / name).write_text("{}")
+    (study / "study.json").write_text("{}")
+    comparison = plain(fill(Comparison, {"study": "tiny", "scale": "cpu", "variants": []}))
+    (study / "comparison.json").write_text(json.dumps(comparison))
+    return tmp_path / "results"
+
+
+def files(results):
+    return {
+        str(path.relative_to(results)) for path in results.rglob("*") if path.is_file() and ".cache" not in str(path)
+    }
+
+
+def test_what_can_be_read_stays(results):
+    before = files(results)
+    assert set_aside_unreadable(results.parent) == []
+    assert files(results) == before
+
+
+def test_no_results_are_no_problem(tmp_path):
+    assert set_aside_unreadable(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "also"),
+    [
+        ("plain/run0/status.json", []),
+        ("plain/run0/run.json", ["plain/run0/status.json"]),
+        ("plain/run0/steps.parquet", ["plain/run0/status.json"]),
+        ("plain/run0/trace.json.gz", ["plain/run0/status.json"]),
+        ("plain/run0/summary.json", []),
+        ("plain/run0/tables/trace0/kernels.parquet", ["plain/run0/summary.json"]),
+        ("plain/equivalence/equivalence.json", ["plain/equivalence/status.json"]),
+        ("plain/prediction.json", ["plain/prediction/status.json"]),
+        ("study.json", []),
+        ("comparison.json", []),
+    ],
+)
+@pytest.mark.parametrize("damage", ["garbage", "empty", "truncated"])
+def test_what_cannot_be_read_is_set_aside_with_what_makes_it_again(results, name, also, damage):
+    before = files(results)
+    assert set_aside_unreadable(results.parent) == []  # it could be read at the last look
+    file = results / "tiny" / name
+    whole = file.read_bytes()
+    # The end of a trace may be missing: a warning of the run's summary.
+    half = whole[: 1 if name.endswith(".gz") else len(whole) // 2]
+    damaged = {"garbage": GARBAGE, "empty": b"", "truncated": half}[damage]
+    file.write_bytes(damaged)
+    (sentence,) = set_aside_unreadable(results.parent)
+    assert sentence.startswith(f"results/tiny/{name} cannot be read (")
+    assert sentence.endswith(f"set aside as {file.name}.corrupt, to be made again")
+    gone = {f"tiny/{gone}" for gone in (name, *also)}
+    assert files(results) == before - gone | {f"{path}.corrupt" for path in gone}
+    assert file.with_name(f"{file.name}.corrupt").read_bytes() == damaged
+    assert set_aside_unreadable(results.parent) == []
+
+
+def test_a_page_of_a_table_that_is_damaged_is_found(results):
+    file = results / "tiny/plain/run0/steps.parquet"
+    content = bytearray(file.read_bytes())
+    content[40:3000] = os.urandom(2960)
+    file.write_bytes(content)
+    assert len(set_aside_unreadable(results.parent)) == 1
+
+
+@pytest.mark.parametrize("text", ["{}", '{"status": 3}', "[]"])
+def test_json_that_is_no_status_cannot_be_read(results, text):
+    (results / "tiny/plain/run0/status.json").write_text(text)
+    assert len(set_aside_unreadable(results.parent)) == 1
+
+
+def test_a_fifo_is_not_opened(results):
+    file = results / "tiny/plain/run0/summary.json"
+    file.unlink()
+    os.mkfifo(file)
+    (sentence,) = set_aside_unreadable(results.parent)
+    assert "no regular file" in sentence
+    assert not file.exists()
+
+
+def test_a_cache_that_cannot_be_read_is_made_again(results):
+    set_aside_unreadable(results.parent)
+    cache = results / ".cache/readable.json"
+    known = cache.read_bytes()
+    cache.write_bytes(GARBAGE)
+    assert set_aside_unreadable(results.parent) == []
+    assert cache.read_bytes() == known
