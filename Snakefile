@@ -1,7 +1,7 @@
 # What is where. `snakemake --cores all` runs everything that config/workflow.yaml asks for.
 from snakemake.utils import min_version
 
-min_version("9.10")
+min_version("9.20")  # a module's onstart can be called by the Snakefile that uses it
 
 
 include: "workflow/rules/common.smk"  # the plan: studies, variants, digests, resources

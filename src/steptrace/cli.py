@@ -1,4 +1,4 @@
-"""The command line: `steptrace analyze`, `diff`, `excerpt`, `predict`, `baseline`, `find-batch` and `capture`.
+"""The command line of steptrace.
 
 Each command is a module of `steptrace.commands`, imported when it is called: the list of commands is shown at once.
 Any error addressed to a person becomes one message on stderr and exit code 2.
@@ -20,6 +20,7 @@ EXIT_ERROR = 2
 
 #: Every command with its line in the list of commands; `find-batch` is `steptrace.commands.find_batch`.
 _COMMANDS: Final = {
+    "init": "a folder for studies of your own, which `snakemake --cores all` runs",
     "analyze": "figures and a page from any PyTorch (Kineto) traces",
     "diff": "what changed from one trace, or set of ranks, to another",
     "excerpt": "one step of a trace, or a few milliseconds, as a small trace for Perfetto",

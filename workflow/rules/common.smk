@@ -25,12 +25,12 @@ from steptrace.workflow import (
 )
 
 # What is used of Snakemake's `workflow` object beyond its documentation, and why:
-#   basedir              where the scripts are: paths relative to the working directory break under --directory
+#   current_basedir      where this file is: Snakefiles of other folders use this workflow as a module
 #   is_main_process      the processes of its jobs read this file, too, and must not write the snapshots again
 #   global_resources, register_resource, resource_settings.cores
 #                        no limit on a resource means no limit at all: one-GPU trainings would share a GPU. "_nodes" of
 #                        the former is None where jobs run here; `workflow.cores` cannot be read under --unlock
-ROOT = Path(workflow.basedir)
+ROOT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1]
 STARTED = time.time()
 
 

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any
 from steptrace.errors import ConfigError
 
 if TYPE_CHECKING:
+    from steptrace.config.settings import Project
     from steptrace.config.study import Study
 
 
+def project_here() -> "Project":
+    """The project of the current folder: a checkout's own workflow, else the one that belongs to this steptrace."""
+    from steptrace.config.settings import Project
+    from steptrace.root import ROOT
+
+    here = Path.cwd()
+    return Project(root=here if (here / "workflow" / "rules").is_dir() else ROOT, workdir=here)
+
+
 def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str, Any] | None = None) -> "Study":
-    """The study of this project, or else of this checkout, with every variant resolved.
+    """The study of this project, or else of those that come with steptrace, with every variant resolved.
 
     Args:
         name: the study's.
@@ -23,12 +33,11 @@ def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str,
         ConfigError: there is no such study, or it cannot be resolved.
     """
     from steptrace.config.cache import ComposeCache
-    from steptrace.config.settings import Project, read_settings
+    from steptrace.config.settings import read_settings
     from steptrace.config.study import load_study
     from steptrace.names import near
 
-    here, checkout = Path.cwd(), Path(__file__).resolve().parents[3]
-    project = Project(root=here if (here / "Snakefile").is_file() else checkout, workdir=here)
+    project = project_here()
     if name not in project.study_files:
         raise ConfigError(
             f"there is no study '{name}'",

@@ -21,6 +21,7 @@ from steptrace.report.cells import CellError, run_cells
 from steptrace.report.page.markup import TEMPLATES, page_globals
 from steptrace.report.study.load import load_study
 from steptrace.report.study.model import title
+from steptrace.root import ROOT
 
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
@@ -68,17 +69,16 @@ def _relative(path: Path, out: Path) -> str:
 
 
 def find_notebook(name: str) -> Path:
-    """`reports/notebooks/<name>.ipynb` of the working folder, else of the checkout that steptrace is installed from.
+    """`reports/notebooks/<name>.ipynb` of the working folder, else the one that belongs to this steptrace.
 
     Raises:
         ReportError: there is none.
     """
     relative = Path("reports") / "notebooks" / f"{name}.ipynb"
-    checkout = Path(__file__).resolve().parents[3]
-    for root in (Path.cwd(), checkout):
+    for root in (Path.cwd(), ROOT):
         if (root / relative).is_file():
             return root / relative
-    raise ReportError("notebook of the report is missing", where=relative, next_step="run this in a steptrace checkout")
+    raise ReportError("notebook of the report is missing", where=relative, next_step="install steptrace again")
 
 
 def _execute(path: Path, parameters: Mapping[str, object], folder: Path) -> NotebookNode:

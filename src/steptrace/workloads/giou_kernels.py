@@ -1,23 +1,22 @@
 """The GIoU losses that are operators of the extension in `ext/giou`: the article's kernels, and one fused operator.
 
 They compute what `giou_losses.py` defines, on padded boxes. The extension's Python package `steptrace_giou` is imported
-when a loss is made: as installed or from a folder in `python_path`, else from the checkout that this package stands in.
+when a loss is made: as installed or from a folder in `python_path`, else the one that belongs to this steptrace.
 """
 
 import importlib
 import importlib.util
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-import steptrace
 from steptrace.errors import TrainError
+from steptrace.root import ROOT
 
-#: The extension's Python side in a checkout.
-EXTENSION: Final = Path(steptrace.__file__).resolve().parents[2] / "ext" / "giou" / "python"
+#: The extension's Python side.
+EXTENSION: Final = ROOT / "ext" / "giou" / "python"
 
 _OPERATORS: Final = ("giou_loss", "giou_loss_backward", "box_giou", "box_giou_backward")
 

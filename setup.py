@@ -1,0 +1,33 @@
+"""Builds the package with what the checkout holds besides `src/`: the workflow, the studies, the extension's sources.
+
+An installed steptrace then runs studies without a checkout. `steptrace.root` says where these files are.
+"""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+CARRIED = ("Snakefile", "workflow", "config", "profiles", "reports/notebooks", "ext/giou")
+
+
+class BuildWithWorkflow(build_py):
+    """Copies `CARRIED` to `steptrace/project`, except into an editable install, which uses the checkout's own."""
+
+    def run(self) -> None:
+        """Build the package, then add what it carries."""
+        super().run()
+        if self.editable_mode:
+            return
+        project = Path(self.build_lib, "steptrace", "project")
+        shutil.rmtree(project, ignore_errors=True)  # of an earlier build
+        for name in CARRIED:
+            if Path(name).is_dir():
+                shutil.copytree(name, project / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.so"))
+            else:
+                project.mkdir(exist_ok=True)
+                shutil.copy(name, project)
+
+
+setup(cmdclass={"build_py": BuildWithWorkflow})

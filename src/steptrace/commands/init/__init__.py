@@ -1,0 +1,58 @@
+"""`steptrace init`: a folder that studies code of one's own with the installed steptrace."""
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import Final
+
+from steptrace.errors import ConfigError
+from steptrace.root import ROOT
+
+_FILES: Final = Path(__file__).parent / "files"
+_PROFILE: Final = Path("profiles", "default", "config.yaml")
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's argument."""
+    command.description = (
+        "Write a Snakefile, a configuration with one small study, and the code that it is about. Then "
+        "`snakemake --cores all` in that folder trains its variants and writes the pages; no checkout of steptrace is "
+        "needed. Nothing that is already there is changed."
+    )
+    command.add_argument(
+        "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="made if missing; default: ."
+    )
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the files and say what to do next."""
+    folder: Path = arguments.folder
+    sources = {file.relative_to(_FILES): file for file in sorted(_FILES.rglob("*")) if _is_ours(file)}
+    sources[_PROFILE] = ROOT / _PROFILE
+    targets = {folder / _in_place(name): source for name, source in sources.items()}
+    if present := [str(target) for target in targets if target.exists()]:
+        raise ConfigError(
+            f"{', '.join(present)} exist{'s' if len(present) == 1 else ''} already",
+            where=folder,
+            expected="a folder without these files",
+            next_step="name another folder: steptrace init DIR",
+        )
+    try:
+        for target, source in targets.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    except OSError as error:
+        raise ConfigError(f"cannot be written ({error.strerror or error})", where=folder) from error
+    print("\n".join(map(str, targets)))  # noqa: T201
+    print(f"next: {'' if folder == Path() else f'cd {folder} && '}snakemake --cores all")  # noqa: T201
+    return 0
+
+
+def _is_ours(file: Path) -> bool:
+    return file.is_file() and "__pycache__" not in file.parts
+
+
+def _in_place(name: Path) -> Path:
+    """The name in the folder: one with a leading dot would apply to our own sources."""
+    return Path(".gitignore") if name == Path("gitignore") else name

@@ -1,0 +1,115 @@
+"""Studies without a checkout: the wheel in an environment of its own, `steptrace init`, and Snakemake there."""
+
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from steptrace.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel of this checkout; all else comes from the tests' environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    with mock.patch("setuptools.setup"):
+        carried = runpy.run_path(str(ROOT / "setup.py"))["CARRIED"]
+    no_builds = shutil.ignore_patterns("__pycache__", "build", "*.so", "*.egg-info")
+    for name in (*carried, "src", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        target = folder / "source" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=no_builds)
+        else:
+            shutil.copy(ROOT / name, target)
+    _run("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, folder / "source")
+    shutil.rmtree(folder / "source")
+    _run("-m", "venv", "--without-pip", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    (site,) = folder.glob("venv/lib/python*/site-packages")
+    # A folder named in a .pth file is searched, but its own .pth files, such as our editable install's, are not read.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (folder / "venv" / "share").symlink_to(Path(sys.prefix) / "share")  # nbconvert's templates
+    (wheel,) = folder.glob("*.whl")
+    _run("-m", "pip", "--quiet", "--python", python, "install", "--no-deps", "--no-index", wheel)
+    return python
+
+
+def _run(*arguments: str | Path, python: Path = Path(sys.executable), cwd: Path | None = None, code: int = 0) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if cwd is not None:
+        environment["STEPTRACE_LOCKS"] = str(cwd / "locks")
+    done = subprocess.run(
+        [python, *arguments],
+        cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+def test_the_wheel_carries_the_workflow_as_it_is_in_the_checkout(installed: Path) -> None:
+    print_root = "from steptrace.root import ROOT; print(ROOT)"
+    root = Path(_run("-c", print_root, python=installed).strip())
+    assert installed.parents[1] in root.parents
+    for name in ("Snakefile", "workflow", "config", "profiles", "reports/notebooks", "ext/giou"):
+        ours = ROOT / name
+        files = [ours] if ours.is_file() else [file for file in ours.rglob("*") if _is_source(file)]
+        assert files
+        for file in files:
+            assert (root / file.relative_to(ROOT)).read_bytes() == file.read_bytes()
+
+
+def _is_source(file: Path) -> bool:
+    return file.is_file() and not {"__pycache__", "build"} & set(file.parts) and file.suffix != ".so"
+
+
+@pytest.mark.workflow
+def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    told = _run("-m", "steptrace.cli", "init", "mine", python=installed, cwd=tmp_path)
+    assert told.endswith("next: cd mine && snakemake --cores all\n")
+    short = (
+        "[scale.warmup_steps=1, scale.timed_steps=4, profile.active=2, data.num_workers=0, data.prefetch_factor=null, "
+    )
+    study = folder / "config" / "study" / "masks.yaml"
+    text = study.read_text()
+    assert "cpu: [" in text
+    study.write_text(text.replace("cpu: [", f"cpu: {short}data.persistent_workers=false, "))
+    ran = _run(
+        "-m", "snakemake", "--cores", "2", "--config", "repeats=1", "scale=cpu", python=installed, cwd=folder
+    )  # fmt: skip
+    assert f"steptrace: report: {folder}/reports/index.html" in ran
+    comparison = json.loads((folder / "results" / "masks" / "comparison.json").read_text())
+    variants = {variant["name"]: variant for variant in comparison["variants"]}
+    assert {name: variant["equivalence"]["status"] for name, variant in variants.items()} == {
+        "mask": "same",
+        "product": "same",
+    }
+    assert variants["mask"]["syncs"]["predicted_per_step"] > variants["product"]["syncs"]["predicted_per_step"] == 0
+    assert (folder / "reports" / "masks.html").is_file()
+    # The lock was taken, by the module's `onstart`, which Snakemake leaves to the Snakefile that uses it.
+    assert (folder / "results" / ".cache" / "running.lock").is_file()
+    # The studies that come with steptrace can be chosen here, too.
+    dry = _run(
+        "-m", "snakemake", "-n", "--cores", "2", "--config", "studies=[masked_loss]", python=installed, cwd=folder
+    )
+    assert "train_round0" in dry
+
+
+def test_init_changes_nothing_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "config" / "workflow.yaml"
+    mine.parent.mkdir()
+    mine.write_text("studies: []\n")
+    assert main(["init", str(tmp_path)]) == 2
+    assert f"{mine} exists already" in capsys.readouterr().err
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [mine]
+    assert mine.read_text() == "studies: []\n"
