@@ -1,6 +1,7 @@
 """The waterfall and the syncs gained and lost, from comparison.json to the page."""
 
 import re
+import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
@@ -115,13 +116,12 @@ def test_the_lines_of_a_waterfall_keep_out_of_the_labels() -> None:
     at = [fill(WaterfallPart, entry(*part, half=None)) for part in (("data", 10.0, 9.0), ("loss", 3.0, 2.0))]
     svg = waterfall_figure(at, fill(Difference, entry(None, 13.0, 11.0, half=None)))
     lines = [
-        (float(y1), float(y2))
-        for x1, y1, x2, y2 in re.findall(r'd="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', svg)
-        if x1 == x2
+        (float(line.attrib["y1"]), float(line.attrib["y2"]))
+        for line in ET.fromstring(svg).iter("line")
+        if line.attrib["x1"] == line.attrib["x2"] and line.attrib["stroke"] in ("var(--grey)", "var(--ink)")
     ]
-    assert len(lines) >= 4  # two lines, each beside two bars
-    shortest = sorted(abs(y1 - y2) for y1, y2 in lines)[:4]
-    assert max(shortest) < 30
+    assert len(lines) == 4  # two lines, each beside two bars
+    assert all(abs(y1 - y2) < 30 for y1, y2 in lines)
 
 
 def test_the_price_of_each_site_stands_on_the_page(study_builder: Any) -> None:

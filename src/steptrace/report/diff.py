@@ -7,8 +7,8 @@ from typing import Any
 
 from steptrace import format as fmt
 from steptrace.diff.words import nothing_differs, unknown
-from steptrace.report.draw import parts as draw
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import page, render

@@ -6,21 +6,8 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
 from steptrace.documents.summary import DeviceMemory
-from steptrace.report.draw.chart import (
-    BAND,
-    COLOURS,
-    RULE,
-    WIDTH,
-    canvas,
-    inline,
-    plain_axes,
-    small,
-    step_line,
-    style,
-    tip,
-    write,
-)
-from steptrace.report.draw.parts import Bar, bars
+from steptrace.report.draw.bars import Bar, Piece, bars
+from steptrace.report.draw.drawing import WIDTH, Drawing
 from steptrace.report.draw.svg import InlineSvg
 
 #: Category -> its name on a page and its colour, in the order of a bar.
@@ -57,23 +44,21 @@ def memory_curve(entry: DeviceMemory | MemoryOfVariant, title: str) -> InlineSvg
     note = f"peak {fmt.size_bytes(peak)}"
     reserved = [at(ts, size) for ts, _, size in points if size is not None]
     before = entry.before_bytes or 0
-    with style():
-        figure = canvas(floor + _FOOT)
-        axes = plain_axes(figure)
-        if reserved:
-            step_line(axes, reserved, floor, color=BAND)
-        step_line(axes, [at(ts, size) for ts, size, _ in points], floor, color=COLOURS["sky"], alpha=0.6)
-        if before:
-            axes.hlines(at(start, before)[1], 0, WIDTH, color=COLOURS["blue"], linewidth=1, linestyles=(0, (4, 4)))
-        axes.hlines(floor, 0, WIDTH, color=RULE, linewidth=1)
-        axes.vlines(peak_x, _TOP - 8, floor, color=COLOURS["vermillion"], linewidth=1)
-        axes.plot([peak_x], [peak_y], "o", color=COLOURS["vermillion"], markersize=7)
-        left = peak_x > WIDTH / 2
-        beside = (peak_x + (-6 if left else 6)) / WIDTH
-        write(axes, (beside, _TOP - 15), note, ha="right" if left else "left", fontweight="bold", fontsize=12)
-        small(axes, (0, floor + 12), fmt.duration_ns(start))
-        small(axes, (1, floor + 12), fmt.duration_ns(end), ha="right")
-        return inline(figure, f"{title}: {note} at {fmt.duration_ns(peak_ts)}.")
+    drawing = Drawing(floor + _FOOT)
+    if reserved:
+        drawing.area(reserved, floor, "band")
+    drawing.area([at(ts, size) for ts, size, _ in points], floor, "sky", opacity=0.6)
+    if before:
+        y = at(start, before)[1]
+        drawing.line((0, y), (WIDTH, y), "blue", dash="4 4")
+    drawing.line((0, floor), (WIDTH, floor))
+    drawing.line((peak_x, _TOP - 8), (peak_x, floor), "vermillion")
+    drawing.dot((peak_x, peak_y), "vermillion")
+    left = peak_x > WIDTH / 2
+    drawing.text((peak_x + (-6 if left else 6), _TOP - 15), note, "name", anchor="end" if left else "start")
+    drawing.text((0, floor + 12), fmt.duration_ns(start))
+    drawing.text((WIDTH, floor + 12), fmt.duration_ns(end), anchor="end")
+    return drawing.svg(f"{title}: {note} at {fmt.duration_ns(peak_ts)}.")
 
 
 def category_bars(rows: Sequence[tuple[str, Mapping[str, float]]], alt: str) -> InlineSvg | None:
@@ -81,17 +66,16 @@ def category_bars(rows: Sequence[tuple[str, Mapping[str, float]]], alt: str) -> 
     used = [name for name in CATEGORIES if any(sizes.get(name) for _, sizes in rows)]
     if not used:
         return None
-    legend = [(CATEGORIES[name][0], COLOURS[CATEGORIES[name][1]]) for name in used]
     shown, told = [], [alt]
     for label, sizes in rows:
-        parts = [
-            (sizes[name], colour, f"{word} {fmt.size_bytes(sizes[name])}")
-            for name, (word, colour) in zip(used, legend, strict=True)
+        pieces = [
+            Piece(sizes[name], colour, f"{word} {fmt.size_bytes(sizes[name])}")
+            for name, (word, colour) in CATEGORIES.items()
             if sizes.get(name)
         ]
-        shown.append(Bar(label, fmt.size_bytes(sum(sizes.values())), parts))
-        told.append(f"{label}: {', '.join(words for *_, words in parts) or 'nothing known'}.")
-    return bars(shown, legend, " ".join(told))
+        shown.append(Bar(label, fmt.size_bytes(sum(sizes.values())), pieces))
+        told.append(f"{label}: {', '.join(piece.tip for piece in pieces) or 'nothing known'}.")
+    return bars(shown, [(*CATEGORIES[name], 1.0) for name in used], " ".join(told))
 
 
 def fit_chart(fit: MemoryFit) -> InlineSvg:
@@ -106,24 +90,21 @@ def fit_chart(fit: MemoryFit) -> InlineSvg:
     def at(size: float, peak: float) -> tuple[float, float]:
         return WIDTH * size / right, floor - _FIT_PLOT * max(peak, 0) / top
 
-    with style():
-        figure = canvas(floor + _FOOT)
-        axes = plain_axes(figure)
-        axes.hlines(floor, 0, WIDTH, color=RULE, linewidth=1)
-        ends = (at(0, fixed), at(right, fixed + slope * right))
-        axes.plot(*zip(*ends, strict=True), color=COLOURS["blue"], linewidth=1.5)
-        if near and capacity:
-            x, y = at(largest, capacity)
-            axes.hlines(y, 0, WIDTH, color=COLOURS["vermillion"], linewidth=1, linestyles=(0, (5, 4)))
-            axes.vlines(x, y, floor, color=COLOURS["vermillion"], linewidth=1, linestyles=(0, (2, 3)))
-            small(axes, (0, y - 10), f"capacity {fmt.size_bytes(capacity)}")
-            small(axes, (x / WIDTH, floor + 12), f"{largest} should fit", ha="right")
-        for index, (size, peak) in enumerate(peaks):
-            (x, y), word = at(size, peak), fmt.size_bytes(peak)
-            axes.plot([x], [y], "o", color=COLOURS["blue"], markersize=8, gid=tip(f"{size}: {word}"))
-            # The largest has its label; of the others those that leave room for the next.
-            if index == len(peaks) - 1 or at(peaks[index + 1][0], 0)[0] - x >= _LABEL:
-                small(axes, (max(x, _LABEL / 2) / WIDTH, y - 13), word, ha="center", bbox=None)
-                small(axes, (x / WIDTH, floor + 12), str(size), ha="center", bbox=None)
-        told = ", ".join(f"{fmt.size_bytes(peak)} at {size}" for size, peak in peaks)
-        return inline(figure, f"Peak against batch size: {told}.")
+    drawing = Drawing(floor + _FOOT)
+    drawing.line((0, floor), (WIDTH, floor))
+    drawing.line(at(0, fixed), at(right, fixed + slope * right), "blue", width=1.5)
+    if near and capacity:
+        x, y = at(largest, capacity)
+        drawing.line((0, y), (WIDTH, y), "vermillion", dash="5 4")
+        drawing.line((x, y), (x, floor), "vermillion", dash="2 3")
+        drawing.text((0, y - 10), f"capacity {fmt.size_bytes(capacity)}")
+        drawing.text((x, floor + 12), f"{largest} should fit", anchor="end")
+    for index, (size, peak) in enumerate(peaks):
+        (x, y), word = at(size, peak), fmt.size_bytes(peak)
+        drawing.dot((x, y), "blue", radius=4, tip=f"{size}: {word}")
+        # The largest has its label; of the others those that leave room for the next.
+        if index == len(peaks) - 1 or at(peaks[index + 1][0], 0)[0] - x >= _LABEL:
+            drawing.text((max(x, _LABEL / 2), y - 13), word, anchor="middle")
+            drawing.text((x, floor + 12), str(size), anchor="middle")
+    told = ", ".join(f"{fmt.size_bytes(peak)} at {size}" for size, peak in peaks)
+    return drawing.svg(f"Peak against batch size: {told}.")

@@ -4,18 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptrace import format as fmt
-from steptrace.report.draw.chart import (
-    COLOURS,
-    RULE,
-    WIDTH,
-    canvas,
-    inline,
-    plain_axes,
-    row_label,
-    small,
-    step_line,
-    style,
-)
+from steptrace.report.draw.drawing import WIDTH, Drawing
 from steptrace.report.draw.svg import InlineSvg
 
 _LABEL, _PLOT, _GAP, _FOOT = 21.0, 34.0, 8.0, 22.0
@@ -38,18 +27,16 @@ def strips(rows: Sequence[Strip], span_ns: tuple[int, int], alt: str) -> InlineS
     """
     row = _LABEL + _PLOT + _GAP
     height = row * len(rows) + _FOOT
-    with style():
-        figure = canvas(height)
-        axes = plain_axes(figure)
-        for index, strip in enumerate(rows):
-            floor = index * row + _LABEL + _PLOT
-            scale = max(strip.highest, default=0.0) or 1.0
-            row_label(axes, index * row, _LABEL, (strip.name, strip.note))
-            for values, colour, alpha in ((strip.highest, "sky", 0.45), (strip.mean, "blue", 1.0)):
-                if values:
-                    places = [(WIDTH * at / len(values), floor - _PLOT * v / scale) for at, v in enumerate(values)]
-                    step_line(axes, [*places, (WIDTH, places[-1][1])], floor, color=COLOURS[colour], alpha=alpha)
-            axes.plot([0, WIDTH], [floor, floor], color=RULE)
-        small(axes, (0, height - 10), fmt.duration_ns(span_ns[0]))
-        small(axes, (1, height - 10), fmt.duration_ns(span_ns[1]), ha="right")
-        return inline(figure, alt)
+    drawing = Drawing(height)
+    for index, strip in enumerate(rows):
+        floor = index * row + _LABEL + _PLOT
+        scale = max(strip.highest, default=0.0) or 1.0
+        drawing.row_label(index * row, _LABEL, (strip.name, strip.note))
+        for values, colour, opacity in ((strip.highest, "sky", 0.45), (strip.mean, "blue", 1.0)):
+            if values:
+                places = [(WIDTH * at / len(values), floor - _PLOT * v / scale) for at, v in enumerate(values)]
+                drawing.area([*places, (WIDTH, places[-1][1])], floor, colour, opacity=opacity)
+        drawing.line((0, floor), (WIDTH, floor))
+    drawing.text((0, height - 10), fmt.duration_ns(span_ns[0]))
+    drawing.text((WIDTH, height - 10), fmt.duration_ns(span_ns[1]), anchor="end")
+    return drawing.svg(alt)

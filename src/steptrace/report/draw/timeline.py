@@ -5,7 +5,6 @@ to be pointed at are one path a lane and colour; the others carry their name and
 written inside, too.
 """
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from markupsafe import escape
 
 from steptrace import format as fmt
 from steptrace.documents.summary import Lane, Timeline
+from steptrace.report.draw.drawing import round_step
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.
@@ -202,8 +202,7 @@ def _grid(scale: int, height: int) -> str:
 
 def tick_ns(scale: int) -> int:
     """The distance of the axis' lines: 1, 2 or 5 times a power of ten of ns, at most eight of them to the width."""
-    power = int(10 ** math.floor(math.log10(max(scale / 8, 1))))
-    return next((power * factor for factor in (1, 2, 5) if power * factor * 8 >= scale), power * 10)
+    return int(round_step(max(scale / 8, 1)))
 
 
 def _behind(timeline: Timeline, lanes: list[tuple[Lane, list[_Box]]], scale: int, height: int) -> str:

@@ -5,8 +5,8 @@ from typing import Final
 
 from steptrace.documents import summary
 from steptrace.documents.comparison import PlacementOfVariant, PrecisionOfVariant
-from steptrace.report.draw import parts as draw
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
 
 #: The number formats in the order of a table, and their names there.

@@ -5,14 +5,11 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import CommunicationOfVariant, Comparison
-from steptrace.report.draw.chart import COLOURS, INK
-from steptrace.report.draw.parts import Bar, bars
+from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import measured
-
-_EXPOSED, _HIDDEN = COLOURS["orange"], (COLOURS["orange"], 0.35)
 
 #: From here on the measured time is far enough above the expected one to say so.
 FAR_ABOVE: Final = 1.5
@@ -96,7 +93,7 @@ def communication_bars(found: Mapping[str, CommunicationOfVariant]) -> InlineSvg
     ]
     if not rows:
         return None
-    legend = [("exposed", _EXPOSED), ("hidden", _HIDDEN), ("mark: expected", INK)]
+    legend = [("exposed", "orange", 1.0), ("hidden", "orange", 0.35), ("mark: expected", "ink", 1.0)]
     alt = " ".join(
         f"{name}: expected {fmt.duration_ms(e.expected_ms)}, measured {fmt.duration_ms(measured)}, exposed "
         f"{fmt.duration_ms(exposed)}."
@@ -108,8 +105,8 @@ def communication_bars(found: Mapping[str, CommunicationOfVariant]) -> InlineSvg
 
 def _bar(name: str, measured: float, exposed: float, expected: float | None) -> Bar:
     hidden = measured - exposed
-    parts = [
-        (exposed, _EXPOSED, f"exposed: {fmt.duration_ms(exposed)}"),
-        (hidden, _HIDDEN, f"hidden: {fmt.duration_ms(hidden)}"),
+    pieces = [
+        Piece(exposed, "orange", f"exposed: {fmt.duration_ms(exposed)}"),
+        Piece(hidden, "orange", f"hidden: {fmt.duration_ms(hidden)}", 0.35),
     ]
-    return Bar(name, fmt.duration_ms(measured), parts, expected)
+    return Bar(name, fmt.duration_ms(measured), pieces, expected)

@@ -4,7 +4,7 @@ from msgspec.structs import asdict
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.report.draw.parts import PART_NAMES, Part, stacked_bars
+from steptrace.report.draw.bars import PART_NAMES, Part, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render

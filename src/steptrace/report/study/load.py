@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, RunResult, VariantResult
 from steptrace.errors import RecordError
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw.bars import Part
 from steptrace.report.study.model import RunSteps
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.

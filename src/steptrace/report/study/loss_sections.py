@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw.bars import Part
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.load import loss_sections as sections_of_loss
 from steptrace.report.study.model import MANY

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.rows import TopOperator
-from steptrace.report.draw import parts as draw
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.findings import MOST_FINDINGS, recommended

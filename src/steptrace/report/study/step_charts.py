@@ -15,21 +15,18 @@ from matplotlib.patches import Rectangle
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
-from steptrace.report.draw.chart import (
+from steptrace.report.draw.drawing import ONE_LINE, WIDTH, label_height, shorten
+from steptrace.report.draw.plot import (
     BAND,
     COLOURS,
     GREY,
     INK,
     MUTED,
-    ONE_LINE,
     RULE,
-    WIDTH,
     canvas,
     inline,
-    label_height,
     row_label,
     rows_axes,
-    shorten,
     style,
 )
 from steptrace.report.draw.svg import InlineSvg

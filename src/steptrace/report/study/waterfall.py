@@ -2,23 +2,9 @@
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Difference, VariantResult, WaterfallPart
-from steptrace.report.draw.chart import (
-    COLOURS,
-    GREY,
-    INK,
-    MUTED,
-    RULE,
-    canvas,
-    inline,
-    label_height,
-    row_label,
-    rows_axes,
-    style,
-)
+from steptrace.report.draw.drawing import WIDTH, Drawing, label_height
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
@@ -90,36 +76,36 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
     ]
     head = label_height(labels)
     row = head + _BAR + _GAP
-    with style():
-        figure = canvas(row * len(parts) + 50)
-        axes = rows_axes(figure, row * len(parts) + 4)
-        reached = before
-        edges = [before, after]
-        for part in parts:
-            ends = () if is_too_wide(part, total) else (part.low, part.high)
-            edges += [reached + end for end in (0.0, part.delta_ms, *ends) if end is not None]
-            reached += part.delta_ms
-        margin = 0.04 * (max(edges) - min(edges)) or 0.02 * max(edges)
-        axes.set_xlim(min(edges) - margin, max(edges) + margin)
-        axes.grid(axis="x", color=RULE, linewidth=0.8)
+    reached, ends = before, [before, after]
+    for part in parts:
+        shown = (0.0, part.delta_ms) if is_too_wide(part, total) else (0.0, part.delta_ms, part.low, part.high)
+        ends += [reached + end for end in shown if end is not None]
+        reached += part.delta_ms
+    margin = 0.04 * (max(ends) - min(ends)) or 0.02 * max(ends)
+    low, high = min(ends) - margin, max(ends) + margin
+
+    def x(ms: float) -> float:
+        return WIDTH * (ms - low) / (high - low)
+
+    drawing = Drawing(row * len(parts) + 48)
+    words = "step time, ms: from the baseline (grey line) to the variant (dark line)"
+    drawing.x_axis(4, row * len(parts) + 8, (low, high), words)
+    reached = before
+    for index, part in enumerate(parts):
+        top = index * row + 4
+        drawing.row_label(top, head, labels[index])
         # Beside the bars alone: through the labels' lines they would run through the letters.
-        bands = [(index * row + head, (index + 1) * row) for index in range(len(parts))]
-        for at, colour in ((before, GREY), (after, INK)):
-            axes.vlines([at] * len(bands), *zip(*bands, strict=True), color=colour, linewidth=1.4)
-        axes.locator_params(axis="x", nbins=6)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("step time, ms: from the baseline (grey line) to the variant (dark line)")
-        reached = before
-        for index, part in enumerate(parts):
-            row_label(axes, index * row, head, labels[index])
-            _draw(axes, part, reached, index * row + head + _BAR / 2, interval=not is_too_wide(part, total))
-            reached += part.delta_ms
-        alt = (
-            f"Step time from {fmt.duration_ms(before)} to {fmt.duration_ms(after)}: "
-            + ", ".join(f"{left} {right}" for left, right in labels)
-            + "."
-        )
-        return inline(figure, alt)
+        drawing.line((x(before), top + head), (x(before), top + row), "grey", width=1.4)
+        drawing.line((x(after), top + head), (x(after), top + row), "ink", width=1.4)
+        ends = sorted((reached, reached + part.delta_ms))
+        colour = "grey" if part.category == "residual" else "green" if part.delta_ms < 0 else "vermillion"
+        drawing.rect((x(ends[0]), top + head), (x(ends[1]) - x(ends[0]), _BAR), colour)
+        if not is_too_wide(part, total) and part.low is not None and part.high is not None:
+            y = top + head + _BAR / 2
+            drawing.line((x(reached + part.low), y), (x(reached + part.high), y), "muted", width=1.4)
+        reached += part.delta_ms
+    changes = ", ".join(f"{left} {right}" for left, right in labels)
+    return drawing.svg(f"Step time from {fmt.duration_ms(before)} to {fmt.duration_ms(after)}: {changes}.")
 
 
 def is_insignificant(part: Difference, total: Difference) -> bool:
@@ -138,15 +124,6 @@ def _name(part: WaterfallPart) -> str:
     if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
         return part.category
     return CATEGORY_NAMES.get(part.category, part.category)
-
-
-def _draw(axes: Axes, part: WaterfallPart, reached: float, y: float, *, interval: bool) -> None:
-    colour = COLOURS["green"] if part.delta_ms < 0 else COLOURS["vermillion"]
-    if part.category == "residual":
-        colour = GREY
-    axes.barh(y, part.delta_ms, _BAR, reached, color=colour, linewidth=0)
-    if interval and part.low is not None and part.high is not None:
-        axes.plot([reached + part.low, reached + part.high], [y, y], color=MUTED, linewidth=1.4)
 
 
 def signed_ms(value: float) -> str:

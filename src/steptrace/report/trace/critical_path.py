@@ -1,8 +1,8 @@
 """What the steps' time was spent on, one thing after the other."""
 
 from steptrace import format as fmt
-from steptrace.report.draw import parts as draw
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import Part
 from steptrace.report.page.definitions import Definition
 from steptrace.report.trace.model import Charts, Topic
 from steptrace.report.trace.view import TraceView

@@ -1,8 +1,8 @@
 """Why the GPU idled."""
 
 from steptrace import format as fmt
-from steptrace.report.draw import parts as draw
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import Part
 from steptrace.report.page.definitions import IDLE_TERMS, definitions
 from steptrace.report.trace.model import Charts, Topic
 from steptrace.report.trace.view import TraceView

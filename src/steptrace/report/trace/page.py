@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Ranks, Summary
-from steptrace.report.draw import parts as draw
-from steptrace.report.draw.chart import part_of_page
+from steptrace.report.draw import bars as draw
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.findings import findings, recommended, severity_rank
 from steptrace.report.page.markup import Html, page, render
@@ -182,8 +181,7 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
     trace = view.trace
     shown, body, missing = [], Html(""), dict[str, list[str]]()
     for topic in TOPICS:
-        with part_of_page(prefix):
-            charts = topic.charts(view, level)
+        charts = topic.charts(view, level)
         data = {"t": trace, "has_gpu": view.has_gpu, "level": level, "charts": charts, **topic.data(view)}
         text = render(f"trace/{topic.id}", **data)
         reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None

@@ -3,12 +3,10 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from steptrace import format as fmt
 from steptrace.documents.summary import StepTime
-from steptrace.report.draw.chart import GREY, WIDTH, canvas, draw_legend, inline, legend_height, legend_lines, style
-from steptrace.report.draw.parts import PART_COLOURS, PART_NAMES, legend_of, stacked_bars
+from steptrace.report.draw.bars import PART_COLOURS, PART_NAMES, legend_of, stacked_bars, words
+from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.definitions import TRACE_TERMS, definitions
 from steptrace.report.trace.model import Charts, Topic
@@ -18,6 +16,7 @@ from steptrace.report.trace.view import TraceView, gpu_parts
 MOST_STEPS = 60
 #: More profiled steps than this are not drawn.
 MOST_DRAWN = 100
+_PLOT, _LEFT = 170.0, 50.0
 
 
 def span_chart(traces: Sequence[TraceView]) -> InlineSvg | None:
@@ -30,28 +29,30 @@ def profiled_steps(steps: Sequence[StepTime]) -> InlineSvg:
     """The profiled steps in their order, each a bar of its parts on the GPU."""
     shown = [(step, gpu_parts(step)) for step in steps[:MOST_DRAWN]]
     labels = list(dict.fromkeys(part.label for _, parts in shown for part in parts if part.ms))
-    with style():
-        lines = legend_lines(legend_of(labels))
-        height = 170.0 + legend_height(lines) + 44
-        figure = canvas(height)
-        axes = figure.add_axes((50 / WIDTH, 40 / height, 1 - 54 / WIDTH, 170 / height))
-        for side in ("right", "top"):
-            axes.spines[side].set_visible(False)
-        at = np.arange(len(shown))
-        bottom = np.zeros(len(shown))
-        for label in labels:
-            ms = np.array([sum(part.ms for part in parts if part.label == label) for _, parts in shown])
-            axes.bar(at, ms, 0.78, bottom, color=PART_COLOURS.get(label, GREY), linewidth=0)
-            bottom += ms
-        every = max(1, math.ceil(len(shown) / 12))
-        axes.set_xticks(at[::every], [str(step.index) for step, _ in shown[::every]])
-        axes.set_xlim(-0.8, max(len(shown), 3) - 0.2)
-        axes.locator_params(axis="y", nbins=4)
-        axes.yaxis.set_major_formatter(lambda value, _: fmt.duration_ms(value, 2) if value else "0")
-        axes.set_xlabel("profiled step")
-        draw_legend(figure, lines)
-        alt = "Profiled steps. " + " ".join(f"Step {step.index}: {fmt.duration_ns(step.dur_ns)}." for step, _ in shown)
-        return inline(figure, alt)
+    lines = legend_lines(legend_of(labels))
+    floor = legend_height(lines) + _PLOT
+    highest = max((sum(part.ms for part in parts) for _, parts in shown), default=0.0) or 1.0
+    pitch = (WIDTH - _LEFT) / max(len(shown), 4)
+    drawing = Drawing(floor + 38)
+    for ms in ticks(0, highest, 4):
+        y = floor - _PLOT * ms / highest
+        drawing.line((_LEFT, y), (WIDTH, y))
+        drawing.text((_LEFT - 5, y), fmt.duration_ms(ms, 2) if ms else "0", anchor="end")
+    every = max(1, math.ceil(len(shown) / 12))
+    for index, (step, parts) in enumerate(shown):
+        x, y = _LEFT + pitch * (index + 0.1), floor
+        for part in parts:
+            height = _PLOT * part.ms / highest
+            y -= height
+            if height:
+                drawing.rect((x, y), (0.8 * pitch, height), PART_COLOURS.get(part.label, "grey"), tip=words(part))
+        if index % every == 0:
+            drawing.text((x + 0.4 * pitch, floor + 11), str(step.index), anchor="middle")
+    drawing.text(((_LEFT + WIDTH) / 2, floor + 28), "profiled step", anchor="middle")
+    drawing.legend(lines)
+    return drawing.svg(
+        "Profiled steps. " + " ".join(f"Step {step.index}: {fmt.duration_ns(step.dur_ns)}." for step, _ in shown)
+    )
 
 
 def _charts(view: TraceView, _: int) -> Charts:

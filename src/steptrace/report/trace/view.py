@@ -8,7 +8,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.documents.summary import GpuTime, Overview, Precision, StepTime, Summary, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw.bars import Part
 
 
 @dataclass(frozen=True)

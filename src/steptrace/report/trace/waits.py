@@ -2,8 +2,8 @@
 
 from steptrace import format as fmt
 from steptrace.documents.summary import Ranks
-from steptrace.report.draw import parts as draw
-from steptrace.report.draw.parts import Part
+from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import Part
 from steptrace.report.page.definitions import Definition
 from steptrace.report.trace.model import Charts, RankTopic
 

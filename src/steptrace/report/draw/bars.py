@@ -2,27 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from matplotlib.patches import Rectangle
 
 from steptrace import format as fmt
-from steptrace.report.draw.chart import (
-    COLOURS,
-    GREY,
-    INK,
-    RULE,
-    canvas,
-    draw_legend,
-    inline,
-    label_height,
-    legend_height,
-    legend_lines,
-    row_label,
-    rows_axes,
-    style,
-    tip,
-)
+from steptrace.report.draw.drawing import WIDTH, Drawing, label_height, legend_height, legend_lines
 from steptrace.report.draw.svg import InlineSvg
 
 #: Of each part: its colour and its name on a page. A cause of idle time has one colour in every figure.
@@ -67,7 +49,7 @@ _PARTS: dict[str, tuple[str, str]] = {
     "path_comm": ("orange", "communication"),
     "path_memory": ("purple", "memory"),
 }
-PART_COLOURS = {part: COLOURS[colour] for part, (colour, _) in _PARTS.items()}
+PART_COLOURS = {part: colour for part, (colour, _) in _PARTS.items()}
 PART_NAMES = {part: name for part, (_, name) in _PARTS.items()}
 
 _BAR, _GAP = 16.0, 11.0
@@ -82,51 +64,55 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """One piece of a bar: its length, colour and tooltip, and how opaque it is."""
+
+    length: float
+    colour: str
+    tip: str
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True)
 class Bar:
     """One stacked bar.
 
     Attributes:
         name: what stands above it.
         note: what stands at the right of the name.
-        parts: length, colour and tooltip of each part.
+        pieces: what it is made of, from the left.
         mark: where a dark mark stands, if anywhere.
     """
 
     name: str
     note: str
-    parts: Sequence[tuple[float, Any, str]]
+    pieces: Sequence[Piece]
     mark: float | None = None
 
 
-def bars(rows: Sequence[Bar], legend: Iterable[tuple[str, Any]], alt: str, unit: str | None = None) -> InlineSvg:
+def bars(rows: Sequence[Bar], legend: Iterable[tuple[str, str, float]], alt: str, unit: str | None = None) -> InlineSvg:
     """Stacked horizontal bars on a common scale under a legend of words and colours; with a unit an axis, too."""
     head = label_height((bar.name, bar.note) for bar in rows)
     row = head + _BAR + _GAP
-    longest = max((max(sum(length for length, *_ in bar.parts), bar.mark or 0) for bar in rows), default=0.0) or 1.0
-    with style():
-        lines = legend_lines(legend)
-        top = legend_height(lines)
-        figure = canvas(row * len(rows) + top + (40 if unit else 0))
-        axes = rows_axes(figure, row * len(rows), top=top, margin=4 if unit else 0)
-        axes.set_xlim(0, longest)
-        if unit:
-            axes.grid(axis="x", color=RULE, linewidth=0.8)
-            axes.set_xlabel(unit)
-        else:
-            axes.set_axis_off()
-        for index, bar in enumerate(rows):
-            y, left = index * row, 0.0
-            row_label(axes, y, head, (bar.name, bar.note))
-            for length, colour, words in bar.parts:
-                if length:
-                    place, size = (left, y + head), (length, _BAR)
-                    axes.add_patch(Rectangle(place, *size, facecolor=colour, linewidth=0, gid=tip(words)))
-                left += length
-            if bar.mark is not None:
-                ends = [y + head - 3, y + head + _BAR + 3]
-                axes.plot([bar.mark] * 2, ends, color=INK, linewidth=2, clip_on=False)
-        draw_legend(figure, lines)
-        return inline(figure, alt)
+    longest = max((max(sum(p.length for p in bar.pieces), bar.mark or 0) for bar in rows), default=0.0) or 1.0
+    lines = legend_lines(legend)
+    top, floor = legend_height(lines), legend_height(lines) + row * len(rows)
+    drawing = Drawing(floor + (38 if unit else 0))
+    if unit:
+        drawing.x_axis(top, floor, (0, longest), unit)
+    for index, bar in enumerate(rows):
+        y, left = top + index * row, 0.0
+        drawing.row_label(y, head, (bar.name, bar.note))
+        for piece in bar.pieces:
+            width = WIDTH * piece.length / longest
+            if width:
+                drawing.rect((left, y + head), (width, _BAR), piece.colour, opacity=piece.opacity, tip=piece.tip)
+            left += width
+        if bar.mark is not None:
+            x = WIDTH * bar.mark / longest
+            drawing.line((x, y + head - 3), (x, y + head + _BAR + 3), "ink", width=2)
+    drawing.legend(lines)
+    return drawing.svg(alt)
 
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg:
@@ -136,7 +122,7 @@ def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> Inlin
         Bar(
             label,
             fmt.duration_ms(sum(part.ms for part in parts)),
-            [(part.ms, PART_COLOURS.get(part.label, GREY), words(part)) for part in parts],
+            [Piece(part.ms, PART_COLOURS.get(part.label, "grey"), words(part)) for part in parts],
         )
         for label, parts in rows
     ]
@@ -154,6 +140,6 @@ def words(part: Part) -> str:
     return f"{PART_NAMES.get(part.label, part.label)} {fmt.duration_ms(part.ms)}".strip()
 
 
-def legend_of(labels: Iterable[str]) -> list[tuple[str, str]]:
+def legend_of(labels: Iterable[str]) -> list[tuple[str, str, float]]:
     """The name and colour of each of these parts."""
-    return [(PART_NAMES.get(label, label), PART_COLOURS.get(label, GREY)) for label in labels]
+    return [(PART_NAMES.get(label, label), PART_COLOURS.get(label, "grey"), 1.0) for label in labels]

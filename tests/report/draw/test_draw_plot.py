@@ -1,9 +1,9 @@
-"""Figures as they stand in a page: whole, apart from each other, and with no more letters than they need."""
+"""Matplotlib's figures as they stand in a page: whole, apart from each other, with no more letters than they need."""
 
 import re
 import xml.etree.ElementTree as ET
 
-from steptrace.report.draw.chart import BAND, COLOURS, canvas, inline, legend_height, legend_lines, style, tip
+from steptrace.report.draw.plot import BAND, COLOURS, canvas, inline, style
 
 
 def drawn(label: str) -> str:
@@ -13,7 +13,7 @@ def drawn(label: str) -> str:
         axes.plot([0, 1, 2, 3], [1.23456789, 2, 1, 3], marker="o", color=COLOURS["blue"])
         axes.plot([0, 1, 2, 3], [3, 1, 2, 1], marker="o", color=COLOURS["blue"])
         axes.axvspan(0.5, 1.5, color=BAND)
-        axes.text(1, 2, "a < b & 0.123456 > c", gid=tip(f"{label} & <b>"))
+        axes.text(1, 2, f"a < b & 0.123456 > c{label}")
         return str(inline(figure, 'so and "so"'))
 
 
@@ -45,13 +45,3 @@ def test_coordinates_are_short_and_words_are_left_alone() -> None:
     assert "rotate(" not in text
     assert text.startswith('<svg role="img" aria-label="so and &#34;so&#34;"')
     assert not re.search(r">\s+<", text)
-
-
-def test_an_artist_with_a_tip_has_it_as_a_tooltip() -> None:
-    assert "<title>one &amp; &lt;b&gt;</title>" in drawn("one")
-
-
-def test_a_legend_wraps_at_the_width() -> None:
-    lines = legend_lines([("a" * 30, "blue"), ("b" * 30, "blue"), ("c", "blue")])
-    assert [[word[0] for _, word, _ in line] for line in lines] == [["a"], ["b", "c"]]
-    assert legend_height(lines) > legend_height(legend_lines([])) > 0

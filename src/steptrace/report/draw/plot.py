@@ -7,9 +7,8 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, cast
 
 import matplotlib as mpl
@@ -18,10 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from steptrace.report.draw.drawing import ONE_LINE, WIDTH, shorten
 from steptrace.report.draw.svg import InlineSvg
-
-#: Natural width of a figure in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
-WIDTH = 440.0
 
 #: Colours by role (Okabe and Ito's palette, told apart by colour-blind readers too). page.css holds the same names
 #: as custom properties, with other values for a dark screen.
@@ -64,11 +61,6 @@ _STYLE: dict[str, Any] = {
     "savefig.facecolor": "none",
 }
 
-#: Height of a one-line label, and the width of a letter of a name and of a note, in pixels.
-ONE_LINE = 21.0
-LEGEND_LINE = 19.0
-_BOLD_LETTER, _LETTER = 8.2, 6.6
-
 _NOT_INLINE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _NAMESPACES = re.compile(r'\s+xmlns(?::\w+)?="[^"]*"')
 _TAG = re.compile(r"<[^>]*>")
@@ -85,21 +77,7 @@ _STYLE_OF = re.compile(r' style="([^"]+)"')
 _NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
 _FRACTION = re.compile(r"-?\b\d+\.\d{3,}\b")
 _ROOT = re.compile(r'<svg\s[^>]*?viewBox="([^"]+)"[^>]*>')
-_TIP = re.compile(r'<g id="tip ([^"]*)">')
 _ID = re.compile(r'(\bid="|"#|url\(#)')
-
-
-_part = ContextVar("part", default="")
-
-
-@contextmanager
-def part_of_page(name: str) -> Iterator[None]:
-    """Keeps the ids of figures drawn in it apart from those of equal figures in other parts of a page."""
-    token = _part.set(name)
-    try:
-        yield
-    finally:
-        _part.reset(token)
 
 
 @contextmanager
@@ -131,27 +109,6 @@ def rows_axes(figure: Figure, rows_height: float, *, top: float = 4, margin: flo
     return axes
 
 
-def plain_axes(figure: Figure) -> Axes:
-    """Axes over the whole figure without lines and ticks; x and y are pixels, y downwards."""
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set_xlim(0, WIDTH)
-    axes.set_ylim(figure.get_figheight() * 72, 0)
-    return axes
-
-
-def step_line(axes: Axes, points: Sequence[tuple[float, float]], floor: float, **look: Any) -> None:
-    """A filled line of steps, each value held until the next, over `floor`."""
-    x, y = zip(*points, strict=True)
-    axes.fill_between(x, y, floor, step="post", linewidth=0, **look)
-
-
-def label_height(labels: Iterable[tuple[str, str]]) -> float:
-    """Height of the rows' labels: one line, or two if a name and its note do not fit beside each other."""
-    fits = all(len(shorten(left)) * _BOLD_LETTER + len(right) * _LETTER + 12 < WIDTH for left, right in labels)
-    return ONE_LINE if fits else ONE_LINE + 15
-
-
 def row_label(axes: Axes, top: float, height: float, label: tuple[str, str]) -> None:
     """A row's name, bold, and the note on it: at the right edge of its line, or below it where `height` has room."""
     name, note = label
@@ -174,56 +131,13 @@ def write(axes: Axes, where: tuple[float, float], text: str, **style: Any) -> No
     axes.text(*where, text, transform=transform, va="center_baseline", parse_math=False, **style)
 
 
-def tip(words: str) -> str:
-    """The `gid` of an artist that shows these words when it is pointed at."""
-    return f"tip {words}"
-
-
-def shorten(name: str) -> str:
-    """A name that fits a figure's width: the middle of a longer one is left out."""
-    most = int(WIDTH / _BOLD_LETTER) - 1
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
-
-
-Legend = Sequence[Sequence[tuple[float, str, Any]]]
-
-
-def legend_lines(entries: Iterable[tuple[str, Any]]) -> Legend:
-    """A legend's words and colours in lines that fit the width: of each its left edge, word and colour."""
-    lines: list[list[tuple[float, str, Any]]] = [[]]
-    x = 4.0
-    for word, colour in entries:
-        width = 15 + 6.8 * len(word) + 12
-        if x + width > WIDTH and lines[-1]:
-            lines.append([])
-            x = 4.0
-        lines[-1].append((x, word, colour))
-        x += width
-    return lines
-
-
-def legend_height(lines: Legend) -> float:
-    """The height of a legend above a chart, in pixels; 6 without one."""
-    return 6 + LEGEND_LINE * len([line for line in lines if line])
-
-
-def draw_legend(figure: Figure, lines: Legend) -> None:
-    """The legend at the top of a figure."""
-    for line, entries in enumerate(lines):
-        y = 1 - (9 + LEGEND_LINE * line) / (figure.get_figheight() * 72)
-        for x, word, colour in entries:
-            figure.text(x / WIDTH, y, "■", color=colour, va="center_baseline", fontsize=13)
-            figure.text((x + 15) / WIDTH, y, word, va="center_baseline", fontsize=11.5)
-
-
 def inline(figure: Figure, alt: str) -> InlineSvg:
     """The figure as an SVG element, its ids apart from those of other figures of the page."""
     buffer = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", metadata=metadata)
     text = _NAMESPACES.sub("", _NOT_INLINE.sub("", buffer.getvalue())).replace("xlink:href", "href")
-    text = _TIP.sub(r"<g><title>\1</title>", text)
-    name = f"f{zlib.crc32((_part.get() + text + alt).encode()):x}"
+    name = f"f{zlib.crc32((text + alt).encode()):x}"
     text = _ID.sub(lambda match: f"{match.group(1)}{name}-", text)
     for role, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{role})")

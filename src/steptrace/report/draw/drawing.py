@@ -1,0 +1,152 @@
+"""Charts as SVG: bars, lines and words at places in CSS pixels, in colours of the page's theme.
+
+A drawing is `WIDTH` pixels wide and scaled to its column by the page. Colours are names of page.css's custom
+properties. A chart whose axes and scales are the work is drawn by Matplotlib (`plot.py`) instead.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from markupsafe import escape
+
+from steptrace.report.draw.svg import InlineSvg, title
+
+#: Natural width of a chart in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
+WIDTH = 440.0
+#: Height of a row's label in one line, and of a line of a legend.
+ONE_LINE, LEGEND_LINE = 21.0, 19.0
+_BOLD_LETTER, _LETTER = 8.2, 6.6
+
+Point = tuple[float, float]
+
+
+class Drawing:
+    """A chart to draw on; x and y in pixels, y downwards."""
+
+    def __init__(self, height: float) -> None:
+        self.height = height
+        self._parts: list[str] = []
+
+    def rect(self, corner: Point, size: Point, colour: str, *, opacity: float = 1.0, tip: str = "") -> None:
+        """A box with its upper left corner at a place, and a tooltip if `tip` says something."""
+        (x, y), (width, height) = corner, size
+        place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
+        self._add("rect", f'{place} fill="{_colour(colour)}"{_opacity(opacity)}', tip)
+
+    def line(self, start: Point, end: Point, colour: str = "rule", *, width: float = 1.0, dash: str = "") -> None:
+        """A straight line; `dash` as SVG's stroke-dasharray has it."""
+        ends = f'x1="{_n(start[0])}" y1="{_n(start[1])}" x2="{_n(end[0])}" y2="{_n(end[1])}"'
+        look = f'stroke="{_colour(colour)}" stroke-width="{_n(width)}"'
+        self._add("line", f"{ends} {look}" + (f' stroke-dasharray="{dash}"' if dash else ""))
+
+    def dot(self, centre: Point, colour: str, *, radius: float = 3.5, tip: str = "") -> None:
+        """A filled circle."""
+        self._add("circle", f'cx="{_n(centre[0])}" cy="{_n(centre[1])}" r="{_n(radius)}" fill="{_colour(colour)}"', tip)
+
+    def area(self, points: Sequence[Point], floor: float, colour: str, *, opacity: float = 1.0) -> None:
+        """The area between `floor` and steps that each hold their value until the next point."""
+        places = [f"M{_n(points[0][0])} {_n(floor)}V{_n(points[0][1])}"]
+        places += [f"H{_n(x)}V{_n(y)}" for x, y in points[1:]]
+        self._add("path", f'd="{"".join(places)}V{_n(floor)}z" fill="{_colour(colour)}"{_opacity(opacity)}')
+
+    def text(self, place: Point, words: str, kind: str = "note", *, anchor: str = "start") -> None:
+        """Words on a line whose middle is at a height; `kind` is "note", small and pale, or "name", bold."""
+        look = f'class="{kind}"' + (f' text-anchor="{anchor}"' if anchor != "start" else "")
+        self._parts.append(f'<text x="{_n(place[0])}" y="{_n(place[1] + 4)}" {look}>{escape(words)}</text>')
+
+    def row_label(self, top: float, height: float, label: tuple[str, str]) -> None:
+        """A row's name and the note on it: at the right end of its line, or below it where `height` has room."""
+        name, note = label
+        self.text((0, top + ONE_LINE / 2), shorten(name), "name")
+        if height > ONE_LINE:
+            self.text((0, top + ONE_LINE / 2 + 15), note)
+        elif note:
+            self.text((WIDTH, top + ONE_LINE / 2), note, anchor="end")
+
+    def legend(self, lines: "Legend") -> None:
+        """A legend at the top."""
+        for number, entries in enumerate(lines):
+            y = 9 + LEGEND_LINE * number
+            for x, word, colour, opacity in entries:
+                self.rect((x, y - 4.5), (9, 9), colour, opacity=opacity)
+                self.text((x + 15, y), word, "key")
+
+    def x_axis(self, top: float, floor: float, limits: tuple[float, float], words: str) -> None:
+        """Lines at round values between two heights, their values below `floor`, and below these what they are."""
+        low, high = limits
+        for value in ticks(low, high, 6):
+            x = WIDTH * (value - low) / (high - low)
+            self.line((x, top), (x, floor))
+            anchor = "start" if x < 8 else "end" if x > WIDTH - 8 else "middle"
+            self.text((x, floor + 11), f"{value:g}", anchor=anchor)
+        self.text((WIDTH / 2, floor + 28), words, anchor="middle")
+
+    def svg(self, alt: str) -> InlineSvg:
+        """The drawing, with what it shows in words."""
+        box = f"0 0 {_n(WIDTH)} {_n(self.height)}"
+        head = f'<svg role="img" aria-label="{escape(alt)}" viewBox="{box}" class="chart drawn">'
+        return InlineSvg(f"{head}{''.join(self._parts)}</svg>")
+
+    def _add(self, element: str, attributes: str, tip: str = "") -> None:
+        self._parts.append(f"<{element} {attributes}>{title(tip)}</{element}>" if tip else f"<{element} {attributes}/>")
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round values from `low` to `high`, at most so many and one more: multiples of 1, 2 or 5 times a power of ten."""
+    step = round_step((high - low) / most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def round_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def label_height(labels: Iterable[tuple[str, str]]) -> float:
+    """Height of the rows' labels: one line, or two if a name and its note do not fit beside each other."""
+    fits = all(len(shorten(left)) * _BOLD_LETTER + len(right) * _LETTER + 12 < WIDTH for left, right in labels)
+    return ONE_LINE if fits else ONE_LINE + 15
+
+
+def shorten(name: str) -> str:
+    """A name that fits a chart's width: the middle of a longer one is left out."""
+    most = int(WIDTH / _BOLD_LETTER) - 1
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
+
+
+#: Lines of a legend: of each entry its left edge, its word, its colour and how opaque that is.
+Legend = Sequence[Sequence[tuple[float, str, str, float]]]
+
+
+def legend_lines(entries: Iterable[tuple[str, str, float]]) -> Legend:
+    """A legend's words, colours and opacities in lines that fit the width."""
+    lines: list[list[tuple[float, str, str, float]]] = [[]]
+    x = 4.0
+    for word, colour, opacity in entries:
+        width = 15 + 6.8 * len(word) + 12
+        if x + width > WIDTH and lines[-1]:
+            lines.append([])
+            x = 4.0
+        lines[-1].append((x, word, colour, opacity))
+        x += width
+    return lines
+
+
+def legend_height(lines: Legend) -> float:
+    """The height of a legend above a chart, in pixels; 6 without one."""
+    return 6 + LEGEND_LINE * len([line for line in lines if line])
+
+
+def _colour(name: str) -> str:
+    return f"var(--{name})"
+
+
+def _opacity(value: float) -> str:
+    return "" if value == 1.0 else f' fill-opacity="{value:g}"'
+
+
+def _n(value: float) -> str:
+    """A coordinate to hundredths of a pixel."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
