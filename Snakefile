@@ -34,4 +34,6 @@ rule all:
         "reports/index.html",
         expand("results/traces/{trace}/summary.json", trace=TRACES),
         "results/verdict.json",
+        "results/summary.md",
+        "results/junit.xml",
         "results/.cache/passed",

@@ -11,6 +11,7 @@ from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, Environment, VariantResult
 from steptrace.errors import RecordError
 from steptrace.files import read_json
+from steptrace.markdown import table
 
 #: What a benchmark wrote.
 Bench = Mapping[str, Any]
@@ -165,7 +166,4 @@ def _count(value: float | None) -> str | None:
 
 
 def _table(head: str, rows: Iterable[Sequence[object]]) -> str:
-    names = head.split("|") if "|" in head else head.split()
-    lines = [[fmt.NOT_MEASURED if c is None else str(c).replace("|", "/") for c in row] for row in rows]
-    body = [names, ["---"] * len(names), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in body) if lines else "Nothing.\n"
+    return table(head.split("|") if "|" in head else head.split(), rows)

@@ -89,7 +89,9 @@ rule verdict:
         traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
         baselines=BASELINES,
     output:
-        "results/verdict.json",
+        verdict="results/verdict.json",
+        summary="results/summary.md",  # for a pull request's comment
+        junit="results/junit.xml",
     log:
         "results/verdict.log",
     resources:
@@ -100,7 +102,7 @@ rule verdict:
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" write {input.comparisons} \
-            --gates {params.gates:q} --out {output} 2>&1 | tee {log}
+            --gates {params.gates:q} --out {output.verdict} --summary {output.summary} --junit {output.junit} 2>&1 | tee {log}
         """
 
 

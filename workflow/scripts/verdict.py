@@ -1,10 +1,11 @@
-"""verdict.py write COMPARISON... --gates JSON --out FILE | verdict.py enforce FILE"""
+"""verdict.py write COMPARISON... --gates JSON --out FILE [--summary MD --junit XML] | verdict.py enforce FILE"""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
+from steptrace import ci
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Verdict
@@ -16,11 +17,19 @@ parser.add_argument("what", choices=("write", "enforce"))
 parser.add_argument("files", nargs="*", type=Path)
 parser.add_argument("--gates", type=json.loads, default={})
 parser.add_argument("--out", type=Path)
+parser.add_argument("--summary", type=Path)
+parser.add_argument("--junit", type=Path)
 options = parser.parse_args()
 
 try:
     if options.what == "write":
-        write(options.out, judge([read(path, Comparison) for path in options.files], options.gates))
+        comparisons = [read(path, Comparison) for path in options.files]
+        verdict = judge(comparisons, options.gates)
+        write(options.out, verdict)
+        if options.summary:
+            options.summary.write_text(ci.summary(comparisons, verdict), encoding="utf-8")
+        if options.junit:
+            options.junit.write_text(ci.junit(comparisons, verdict), encoding="utf-8")
     else:
         verdict = read(options.files[0], Verdict)
         print(explain(verdict))

@@ -1,0 +1,130 @@
+"""What a workflow found, for a pull request (results/summary.md) and for a CI system (results/junit.xml)."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, Environment, GateOutcome, VariantResult
+from steptrace.documents.finding import Finding
+from steptrace.documents.verdict import Verdict
+from steptrace.markdown import clean, table
+from steptrace.report.page.findings import recommended
+from steptrace.report.study.headline import summary as sentences
+from steptrace.report.study.model import is_baseline, title
+from steptrace.verdict import explain
+
+#: Rows of a study's table; a comment on GitHub holds 65,536 characters.
+MOST_ROWS: Final = 25
+_MOST_LINES: Final = 20
+_MOST_LETTERS: Final = 400
+#: Characters that XML 1.0 cannot hold, as a training's last words may.
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
+    """Markdown of a few dozen lines: whether all is well, then one table and at most three findings a study."""
+    head = "all gates hold" if verdict.gates else "all runs ended well"
+    lines = [f"## steptrace: {head if verdict.status == 'pass' else 'not passed'}", ""]
+    if verdict.status == "fail":
+        told = explain(verdict).splitlines()
+        lines += ["```", *(fmt.clipped(line, _MOST_LETTERS) for line in told[:_MOST_LINES])]
+        lines += [f"... {len(told) - _MOST_LINES} more lines in results/verdict.json"] * (len(told) > _MOST_LINES)
+        lines += ["```", ""]
+    for study in comparisons:
+        lines += _study(study)
+    return "\n".join(lines)
+
+
+def _study(study: Comparison) -> Iterator[str]:
+    traced = any(v.syncs.measured_per_step is not None for v in study.variants)
+    source = "measured" if traced else "predicted"
+    yield from (f"### {clean(title(study))}", "", sentences(study), "")
+    head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
+    yield table(head, [_row(variant, traced=traced) for variant in study.variants[:MOST_ROWS]])
+    if (more := len(study.variants) - MOST_ROWS) > 0:
+        yield f"{fmt.plural(more, 'more variant')} in `reports/{study.study}.html`.\n"
+    for finding in recommended(study.findings):
+        yield _finding(finding)
+    yield from ("", f"_{_where(study.environment, study.scale)}_", "") if study.environment else ("",)
+
+
+def _row(variant: VariantResult, *, traced: bool) -> list[str | None]:
+    step, ratio, syncs = variant.step_ms, variant.ratio, variant.syncs
+    ends = (None, None) if ratio is None else (ratio.low, ratio.high)
+    compared = ratio is not None and not is_baseline(variant)
+    return [
+        f"`{variant.name}`",
+        None if step is None else fmt.step_time(step.median, step.low, step.high)[0],
+        fmt.ratio(ratio.value, *ends) if ratio is not None and compared else "-",
+        fmt.ratio_interval(*ends) if compared else "-",
+        variant.status if variant.status != "ok" else (None if ratio is None else ratio.verdict) or "no verdict",
+        fmt.count(syncs.measured_per_step if traced else syncs.predicted_per_step),
+        variant.equivalence.status,
+    ]
+
+
+def _finding(finding: Finding) -> str:
+    source = finding.source
+    place = f" (`{source.file}:{source.line}`)" if source is not None and source.file is not None else ""
+    of = f"`{finding.variant}`: " if finding.variant is not None else ""
+    return f"- **{finding.severity}** {of}{clean(finding.claim)}{place}. {clean(finding.advice)}"
+
+
+def _where(environment: Environment, scale: str) -> str:
+    versions = f"PyTorch {environment.torch}, Python {environment.python}"
+    return clean(f"Scale {scale}, {environment.gpu or environment.cpu}, {versions}.")
+
+
+def junit(comparisons: Iterable[Comparison], verdict: Verdict) -> str:
+    """JUnit's XML: a test suite a study, with a test case for every run, check of the answer and gate."""
+    root = ET.Element("testsuites", name="steptrace")
+    for study in comparisons:
+        suite = ET.SubElement(root, "testsuite", name=study.study)
+        for variant in study.variants:
+            _runs(suite, study.study, variant)
+        _gates(suite, [gate for gate in verdict.gates if gate.study == study.study])
+    named = {suite.get("name") for suite in root}
+    for name in dict.fromkeys(gate.study for gate in verdict.gates if gate.study not in named):
+        _gates(ET.SubElement(root, "testsuite", name=name), [gate for gate in verdict.gates if gate.study == name])
+    for element in (*root, root):
+        for key, tag in (("tests", "testcase"), ("errors", "error"), ("failures", "failure"), ("skipped", "skipped")):
+            element.set(key, str(sum(1 for _ in element.iter(tag))))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _runs(suite: ET.Element, study: str, variant: VariantResult) -> None:
+    for run in variant.runs:
+        case = _case(suite, f"{study}.{variant.name}", f"run{run.repeat}")
+        if run.status != "ok":
+            text = "" if run.error is None else "\n".join(run.error.log_tail)
+            _outcome(case, "error", (run.error.error if run.error else None) or run.status, text)
+    answer = variant.equivalence
+    case = _case(suite, f"{study}.{variant.name}", "same answer")
+    if answer.status == "failed":
+        failure = answer.failure
+        text = "" if failure is None else "\n".join(failure.log_tail)
+        _outcome(case, "error", (failure.error if failure else None) or "the check failed", text)
+    elif answer.status == "not measured":
+        _outcome(case, "skipped", "not measured")
+    elif answer.status == "differs":  # marked on the page, but no failure unless a gate demands `same`
+        ET.SubElement(case, "system-out").text = f"differs: relative error {fmt.relative_error(answer.max_rel_err)}"
+
+
+def _gates(suite: ET.Element, gates: Iterable[GateOutcome]) -> None:
+    for gate in gates:
+        case = _case(suite, f"{gate.study}.{gate.variant}", f"gate {gate.key}")
+        if gate.outcome != "held":
+            _outcome(case, "failure" if gate.outcome == "broken" else "skipped", gate.text)
+
+
+def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=classname, name=name)
+
+
+def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
+    element = ET.SubElement(case, tag, message=_NOT_XML.sub("�", message))
+    if text:
+        element.text = _NOT_XML.sub("�", text)

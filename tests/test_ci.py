@@ -1,0 +1,134 @@
+"""results/summary.md and results/junit.xml: what a reader of a pull request and a CI system are told."""
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from documents import fill
+from steptrace import ci
+from steptrace.documents.comparison import Comparison
+from steptrace.verdict import judge
+
+ENVIRONMENT = {"cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7"}
+
+
+def variant(name: str, **changes: Any) -> dict[str, Any]:
+    entry = {
+        "name": name,
+        "status": "ok",
+        "baseline": "plain",
+        "runs": [{"repeat": 0, "status": "ok"}],
+        "step_ms": {"median": 2.0, "low": 1.9, "high": 2.1, "runs": 3},
+        "ratio": {"value": 2.0, "low": 1.8, "high": 2.2, "verdict": "faster"},
+        "syncs": {"predicted_per_step": 0},
+        "equivalence": {"status": "same"},
+    }
+    return {**entry, **changes}
+
+
+def study(*variants: dict[str, Any], **changes: Any) -> Comparison:
+    baseline = variant("plain", ratio={"value": 1.0, "verdict": "baseline"}, syncs={"predicted_per_step": 3})
+    whole = {"study": "s", "title": "A study", "scale": "cpu", "baseline": "plain", "environment": ENVIRONMENT}
+    return fill(Comparison, {**whole, "variants": [baseline, *variants], **changes})
+
+
+def failed(error: str = "ValueError: no", log: tuple[str, ...] = ("Traceback", "ValueError: no")) -> dict[str, Any]:
+    ended = {"status": "failed", "exit_code": 1, "error": error, "log_tail": log}
+    return variant("bad", status="failed", step_ms=None, runs=[{"repeat": 0, "status": "failed", "error": ended}])
+
+
+def finding(number: int, **changes: Any) -> dict[str, Any]:
+    text = {"rule": f"r{number}", "claim": f"claim {number}", "advice": f"advice {number}.", "severity": "warning"}
+    return {**text, "variant": "quick", **changes}
+
+
+def test_a_table_and_three_findings() -> None:
+    source = {"file": "losses.py", "line": 14}
+    whole = study(variant("quick"), findings=[finding(k, source=source if k == 1 else None) for k in range(1, 6)])
+    text = ci.summary([whole], judge([whole], {}))
+    lines = text.splitlines()
+    assert lines[0] == "## steptrace: all runs ended well"
+    assert "| `plain` | 2.00 ms | - | - | baseline | 3 | same |" in lines
+    assert "| `quick` | 2.00 ms | 2.00× | 1.80 to 2.20 | faster | 0 | same |" in lines
+    assert [line for line in lines if line.startswith("- ")] == [
+        "- **warning** `quick`: claim 1 (`losses.py:14`). advice 1.",
+        "- **warning** `quick`: claim 2. advice 2.",
+        "- **warning** `quick`: claim 3. advice 3.",
+    ]
+    assert "_Scale cpu, A CPU, PyTorch 2.13.0, Python 3.11.7._" in lines
+
+
+def test_a_broken_gate_leads() -> None:
+    whole = study(variant("quick"))
+    verdict = judge([whole], {"s": {"plain": {"syncs.per_step": {"at_most": 1}}}})
+    lines = ci.summary([whole], verdict).splitlines()
+    assert lines[0] == "## steptrace: not passed"
+    assert lines[3].startswith("gate broken: s/plain syncs.per_step (predicted) is 3, expected at most 1")
+
+
+def test_what_was_not_measured_says_so() -> None:
+    whole = study(failed())
+    row = next(line for line in ci.summary([whole], judge([whole], {})).splitlines() if line.startswith("| `bad`"))
+    assert row.startswith("| `bad` | not measured |")
+    assert "| failed |" in row
+
+
+def test_many_variants_fit_into_a_comment() -> None:
+    whole = study(*(variant(f"v{k}") for k in range(200)), findings=[finding(k) for k in range(200)])
+    text = ci.summary([whole], judge([whole], {}))
+    assert len(text) < 10_000
+    assert "176 more variants in `reports/s.html`." in text
+
+
+def test_no_text_of_others_makes_a_table_row_or_html() -> None:
+    whole = study(title="A | <b>study</b>", findings=[finding(1, claim="a\n| b | <img> and `x<y`")])
+    text = ci.summary([whole], judge([whole], {}))
+    assert "claim" not in text
+    assert "- **warning** `quick`: a | b | &lt;img> and `x<y`. advice 1." in text.splitlines()
+    assert "### A | &lt;b>study&lt;/b>" in text
+
+
+def junit(whole: Comparison, gates: dict[str, Any]) -> ET.Element:
+    return ET.fromstring(ci.junit([whole], judge([whole], gates)))
+
+
+def test_every_run_check_and_gate_is_a_test_case() -> None:
+    gates = {"s": {"quick": {"syncs.per_step": {"at_most": 0}}, "plain": {"syncs.per_step": {"at_most": 1}}}}
+    root = junit(study(variant("quick"), failed()), {**gates, "other": {"*": {"syncs.per_step": {"at_most": 0}}}})
+    ended = {
+        f"{case.get('classname')} {case.get('name')}": [child.tag for child in case] for case in root.iter("testcase")
+    }
+    assert ended == {
+        "s.plain run0": [],
+        "s.plain same answer": [],
+        "s.quick run0": [],
+        "s.quick same answer": [],
+        "s.bad run0": ["error"],
+        "s.bad same answer": [],
+        "s.quick gate syncs.per_step": [],
+        "s.plain gate syncs.per_step": ["failure"],
+        "other.* gate syncs.per_step": ["skipped"],
+    }
+    (error,) = root.iter("error")
+    assert error.get("message") == "ValueError: no"
+    assert error.text == "Traceback\nValueError: no"
+    for element in (root, *root):
+        for key, tag in (("tests", "testcase"), ("errors", "error"), ("failures", "failure"), ("skipped", "skipped")):
+            assert element.get(key) == str(len(list(element.iter(tag))))
+
+
+@pytest.mark.parametrize("status", ["differs", "not measured", "failed"])
+def test_an_answer_that_is_not_the_same(status: str) -> None:
+    answer = {"status": status, "max_rel_err": 0.5}
+    root = junit(study(variant("quick", equivalence=answer)), {})
+    case = next(case for case in root.iter("testcase") if case.get("classname") == "s.quick" and len(case))
+    expected = {"differs": "system-out", "not measured": "skipped", "failed": "error"}[status]
+    assert [child.tag for child in case] == [expected]
+
+
+def test_what_xml_cannot_hold_is_replaced() -> None:
+    root = junit(study(failed(error="\x1b[31mred\x00", log=("a\x08b",))), {})
+    (error,) = root.iter("error")
+    assert error.get("message") == "\ufffd[31mred\ufffd"
+    assert error.text == "a\ufffdb"
