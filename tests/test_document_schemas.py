@@ -34,7 +34,7 @@ DTYPES = {inspect.IntType: "int64", inspect.FloatType: "float64", inspect.StrTyp
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_committed_schema_is_the_one_that_is_made(name: str) -> None:
     committed = json.loads((FOLDER / f"{name}.schema.json").read_text(encoding="utf-8"))
-    assert committed == json.loads(json.dumps(schema_of(name))), "python -m steptrace.document_schemas docs/schemas"
+    assert committed == json.loads(json.dumps(schema_of(name))), "python -m steptrace.document_schemas docs"
 
 
 @pytest.mark.parametrize("kind", PARTS)

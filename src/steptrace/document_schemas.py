@@ -1,6 +1,7 @@
-"""The JSON Schemas of the documents: `python -m steptrace.document_schemas docs/schemas`.
+"""What of the docs is made from the types of the documents: `python -m steptrace.document_schemas docs`.
 
-Made from the types in `documents`, `record` and `memory_record`; what a row of a table means, the table says.
+The JSON Schemas in `schemas/`, from `documents`, `record` and `memory_record` (what a row of a table means, the table
+says), and the table of the figures of a step in `metrics.md`.
 """
 
 import json
@@ -19,6 +20,7 @@ from steptrace.documents import rows
 from steptrace.documents.base import Document
 from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary
 from steptrace.documents.verdict import Verdict
 from steptrace.memory_record import RunMemory
@@ -72,12 +74,33 @@ def schema_of(name: str) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def write_schemas(folder: Path) -> None:
-    """Write every schema to `folder`."""
+def figure_table() -> str:
+    """The figures of a step as a table for docs/metrics.md."""
+    rows = [
+        f"| {one.name} | `{one.key}` | {one.unit or 'count'} | {one.better or '–'} "
+        f"| {'yes' if one.needs_gpu else 'no'} | {one.definition} |"
+        for one in STEP_FIGURES
+    ]
+    head = ["| Figure | Key | Unit | Better | Needs a GPU | Definition |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *rows])
+
+
+def with_figure_table(text: str) -> str:
+    """The text of docs/metrics.md with its table of figures made anew."""
+    before, begin, rest = text.partition("<!-- figures of a step: made by steptrace.document_schemas -->\n")
+    _, end, after = rest.partition("\n<!-- end -->")
+    return before + begin + figure_table() + end + after
+
+
+def write(docs: Path) -> None:
+    """Write every schema, and the table of figures."""
+    folder = docs / "schemas"
     folder.mkdir(parents=True, exist_ok=True)
     for name in DOCUMENTS:
         (folder / f"{name}.schema.json").write_text(json.dumps(schema_of(name), indent=1) + "\n", encoding="utf-8")
+    metrics = docs / "metrics.md"
+    metrics.write_text(with_figure_table(metrics.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write_schemas(Path(sys.argv[1]))
+    write(Path(sys.argv[1]))

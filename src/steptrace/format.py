@@ -178,6 +178,11 @@ def count(value: float | None) -> str:
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.2f}"
 
 
+def with_unit(value: float | None, unit: str | None) -> str:
+    """A figure by the unit that its declaration names: "%", "ns", "B", or none for a count."""
+    return {"%": percent, "ns": duration_ns, "B": size_bytes, None: count}[unit](value)
+
+
 def multiple(value: float | None) -> str:
     """A plain multiple such as profiled/unprofiled, "1.04×"."""
     if value is None or math.isnan(value):

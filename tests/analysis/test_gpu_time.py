@@ -8,8 +8,9 @@ from builders import AUTOGRAD, D2D, TraceBuilder, training_step
 from steptrace.analysis.common.annotations import annotation_times
 from steptrace.analysis.common.busy import activity, busy_share, gpu_time, sm_weighted_share
 from steptrace.analysis.common.kernel_names import short_name, short_names
-from steptrace.analysis.common.steps import kernels_per_step, operators_per_step, step_times
+from steptrace.analysis.common.steps import step_times
 from steptrace.analysis.kernels.measure import kernel_table
+from steptrace.analysis.overview.step_figures import in_each_step
 from steptrace.analysis.program.sections import section_medians, section_times
 from steptrace.analysis.quality.measure import quality_checks
 from steptrace.trace.names import kernel_kind
@@ -104,8 +105,8 @@ def test_counts_per_step() -> None:
     builder.op("aten::outside", 3_000_000, 1_000)
     trace = builder.trace()
     # aten::item holds aten::_local_scalar_dense; aten::linear holds aten::addmm; the backward node calls two.
-    assert operators_per_step(trace).tolist() == [4, 3 + 1 + 2]
-    assert kernels_per_step(trace, 0).tolist() == [4, 4]  # the copy of .item() is no kernel
+    assert in_each_step("operators_per_step", trace, 0).tolist() == [4, 3 + 1 + 2]
+    assert in_each_step("kernels_per_step", trace, 0).tolist() == [4, 4]  # the copy of .item() is no kernel
 
 
 def test_kernel_table() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from documents import compare
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.files import write_json
 from steptrace.record import Status, write_status
 
@@ -67,6 +68,13 @@ def test_gpu_figures(study: Any, trace_of: Callable[..., dict[str, Any]]) -> Non
     assert base["syncs"]["measured_per_step"] == 6
     assert base["peak_allocated_bytes"] == 1000
     assert base["noise"]["warnings"] == []
+
+
+@pytest.mark.parametrize("key", [figure.key for figure in STEP_FIGURES])
+def test_each_figure_of_a_step_is_the_median_of_the_runs(study: Any, trace_of: Callable[..., Any], key: str) -> None:
+    for repeat, value in enumerate((1.0, 4.0, 9.0)):
+        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(**{key: value}))
+    assert only_variant(study)[key] == 4
 
 
 def test_a_trace_without_gpu_work_measures_no_syncs(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from builders import D2D, TraceBuilder, training_step
 from steptrace.analysis import analyze_trace, records
 from steptrace.analysis.common import busy, steps
 from steptrace.analysis.idle import measure as idle
+from steptrace.analysis.overview.step_figures import in_each_step
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
@@ -49,7 +50,7 @@ def _figures(trace: Trace) -> dict[str, Any]:
     }
     figures["gpu"] = busy.gpu_time(trace, device)
     figures["by_cause"] = idle.idle_by_cause(trace, device)
-    figures["operators"] = steps.operators_per_step(trace).tolist()
+    figures["operators"] = in_each_step("operators_per_step", trace, None).tolist()
     return figures
 
 

@@ -21,10 +21,11 @@ def test_counts_and_bytes_stand_side_by_side(study_builder):
     study_builder.add("loop", [20.0, 20.1], operators_per_step=8685, batch_bytes={"inputs": 262144, "targets": 500})
     study_builder.add("fused", [12.0, 12.1], operators_per_step=108, kernels_per_step=19, peak_allocated_bytes=2**20)
     study = load_study(study_builder.write())
-    head, loop, fused = rows(launches(study), 0)
-    assert head[1:] == ["Operators", "GPU kernels", "Inputs copied", "Targets copied", "Peak GPU memory"]
-    assert loop == ["loop", "8,685", "not measured", "256 KiB", "500 B", "not measured"]
-    assert fused == ["fused", "108", "19", "not measured", "not measured", "1.00 MiB"]
+    head, *cells = rows(launches(study), 0)
+    loop, fused = (dict(zip(head, row, strict=True)) for row in cells)
+    wanted = ["Operators per step", "Kernels per step", "Inputs copied", "Targets copied", "Peak GPU memory"]
+    assert [loop[name] for name in wanted] == ["8,685", "not measured", "256 KiB", "500 B", "not measured"]
+    assert [fused[name] for name in wanted] == ["108", "19", "not measured", "not measured", "1.00 MiB"]
     assert "The overview counts those that do the work" in launches(study)  # other numbers, so it says why
 
 

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_step
-from steptrace.analysis.common.steps import kernels_per_step, operators_per_step, step_times
+from steptrace.analysis.common.steps import step_times
+from steptrace.analysis.overview.step_figures import in_each_step
 from steptrace.analysis.syncs.measure import sync_costs
 from steptrace.cli import main
 from steptrace.errors import ConfigError, TraceError
@@ -56,8 +57,10 @@ def _figures(trace: Trace, step: int) -> dict[str, Any]:
     memory = trace.memory[(trace.memory["ts"] >= start) & (trace.memory["ts"] < start + trace.steps["host_dur"][row])]
     return {
         "times": step_times(trace, device).drop(columns="start_ns").iloc[row].to_dict(),
-        "kernels": int(kernels_per_step(trace, device).iloc[row]) if device is not None else None,
-        "operators": int(operators_per_step(trace).iloc[row]),
+        **{
+            key: sum(in_each_step(key, trace, device)[row : row + 1])
+            for key in ("kernels_per_step", "operators_per_step")
+        },
         "syncs": costs.assign(ts=costs["ts"] - start)[["ts", *columns]].astype(object).to_dict("records"),
         "memory": memory["bytes"].tolist(),
     }

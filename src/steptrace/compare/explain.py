@@ -5,6 +5,7 @@ rank 0's trace; None where no run measured it. A trace without GPU work measures
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -22,6 +23,7 @@ from steptrace.documents.comparison import (
     SyncSiteOfVariant,
     UnknownPlace,
 )
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Section, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.files import read_json
@@ -52,9 +54,11 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
     traces = _traces(runs)
     gpu_traces = [trace for trace in traces if _has_gpu_work(trace)]
     return {
-        "gpu_busy_pct": median_of(gpu_traces, lambda trace: trace.gpu_busy_pct),
+        **{
+            figure.key: median_of(gpu_traces if figure.needs_gpu else traces, attrgetter(figure.key))
+            for figure in STEP_FIGURES
+        },
         "nvml_util_pct": median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
-        "sm_weighted_pct": median_of(gpu_traces, lambda trace: trace.sm_weighted_pct),
         "profiled_over_unprofiled": median_of(runs, _profiled_over_unprofiled),
         "sections_ms": _sections(traces, lambda section: section.host_ns_per_step),
         "sections_device_ms": _sections(gpu_traces, lambda section: section.device_ns_per_step),
@@ -69,8 +73,6 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
             default=None,
         ),
         "batch_bytes": next((run.record.batch_bytes for run in runs if run.record.batch_bytes is not None), None),
-        "operators_per_step": median_of(traces, lambda trace: trace.operators_per_step),
-        "kernels_per_step": median_of(gpu_traces, lambda trace: trace.kernels_per_step),
     }
 
 

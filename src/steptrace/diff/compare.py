@@ -18,6 +18,7 @@ from steptrace.diff.captures import capture_notes, unprofiled_ns
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
 from steptrace.diff.notes import not_measured, notes
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
+from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 
 SCHEMA_VERSION = 1
 
@@ -40,6 +41,7 @@ _LEVELS: dict[str, tuple[Callable[[Key], Key], ...]] = {
 }
 
 Values = NDArray[np.int64]
+Measured = NDArray[np.int64] | NDArray[np.float64]
 
 
 def diff(a: Side, b: Side) -> dict[str, Any]:
@@ -50,8 +52,9 @@ def diff(a: Side, b: Side) -> dict[str, Any]:
     Rows stand by the size of their change, the largest first. The diff of a side with itself has no rows.
 
     A topic that a side could not show has no rows, and stands in `not_measured` with those sides; a measure that one
-    could not show is None in every row. `unprofiled_step_ns` is the `measure` of the steps just before two captures,
-    None for other traces. `notes` say what to be careful about.
+    could not show is None in every row. `figures` are those of a step that docs/metrics.md lists, each with a `status`.
+    `unprofiled_step_ns` is the `measure` of the steps just before two captures, None for other traces. `notes` say
+    what to be careful about.
     """
     unknown = not_measured(a, b)
     topics = {topic: [] if topic in unknown else _changes(a, b, topic) for topic in _TIMES}
@@ -65,6 +68,7 @@ def diff(a: Side, b: Side) -> dict[str, Any]:
         "a": _describe(a),
         "b": _describe(b),
         "totals": {name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
+        "figures": {figure.key: _figure(figure, a, b) for figure in STEP_FIGURES},
         "sync_totals": {"a": a.sync_total, "b": b.sync_total},
         "not_measured": unknown,
         "unprofiled_step_ns": measure(unprofiled_ns(a), unprofiled_ns(b)),
@@ -78,7 +82,7 @@ def is_empty(found: dict[str, Any]) -> bool:
     return not any(found[topic] for topic in _TIMES)
 
 
-def measure(a: Values | None, b: Values | None) -> dict[str, Any] | None:
+def measure(a: Measured | None, b: Measured | None) -> dict[str, Any] | None:
     """One measure per unit on both sides: medians `a` and `b`, their quartiles, `delta` and `ratio` (b over a).
 
     `changed` says whether the difference stands out of the spread. None where a side has no such measure.
@@ -96,6 +100,16 @@ def measure(a: Values | None, b: Values | None) -> dict[str, Any] | None:
         "ratio": mid_b / mid_a if mid_a else None,
         "changed": bool(apart),
     }
+
+
+def _figure(figure: StepFigure, a: Side, b: Side) -> dict[str, Any] | None:
+    """The `measure` of a figure; `status` is `better` or `worse` if it changed and one direction is better."""
+    found = measure(a.figures[figure.key], b.figures[figure.key])
+    if found is None:
+        return None
+    better = None if figure.better is None else (found["delta"] < 0) == (figure.better == "lower")
+    status = None if better is None or not found["changed"] else "better" if better else "worse"
+    return {**found, "status": status}
 
 
 def _describe(side: Side) -> dict[str, Any]:

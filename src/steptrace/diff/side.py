@@ -1,6 +1,6 @@
 """One side of a diff: its traces' operators, kernels, syncs and lines, counted per step."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common import busy
+from steptrace.analysis.overview.step_figures import Values, in_each_step, over_all_steps
 from steptrace.analysis.syncs import measure as syncs
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.trace.columns import Ints, row_numbers
 from steptrace.trace.find import find_traces
 from steptrace.trace.frames import parse_frame, site_frames
@@ -55,7 +57,8 @@ class Side:
     `tables` holds for each topic of `KEYS` its keys, `unit` (from 0) and measures, one row per key and unit where the
     key occurs. `totals` has one row per unit; GPU columns are null for a trace without GPU work, and those of syncs for
     one without a call into a GPU's runtime. `gpu`, `runtime` and `stacks` say whether every trace has such work, such
-    calls, and Python frames; `devices` names the GPUs, as far as the traces do.
+    calls, and Python frames; `devices` names the GPUs, as far as the traces do. `figures` holds each
+    figure of a step, one value a unit; none if a trace cannot tell it.
 
     Where GPU work of a step runs on into the next one's time (`overlapping`), a step here ends where the next begins,
     so that no time counts twice.
@@ -67,6 +70,7 @@ class Side:
     whole_traces: bool
     tables: dict[str, pd.DataFrame]
     totals: pd.DataFrame
+    figures: Mapping[str, Values]
     gpu: bool
     runtime: bool
     stacks: bool
@@ -116,12 +120,30 @@ def _side(traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Side:
         whole_traces=whole,
         tables={topic: pd.concat(found, ignore_index=True) for topic, found in parts.items()},
         totals=pd.concat(totals, ignore_index=True),
+        figures={figure.key: _figure(figure.key, traces, whole=whole) for figure in STEP_FIGURES},
         gpu=all(trace.devices for _, trace in traces),
         runtime=all(len(trace.launches) > 0 for _, trace in traces),
         stacks=all(len(trace.frames) > 0 for _, trace in traces),
         overlapping=not whole and any(_overlap(trace) for _, trace in traces),
         devices=_device_names(trace for _, trace in traces),
     )
+
+
+def _figure(key: str, traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Values:
+    """A figure of a step in every unit; empty if a trace cannot tell it."""
+    found = []
+    for _, trace in traces:
+        device = _device(trace)
+        if whole:
+            value = over_all_steps(key, trace, device)
+            found.append(np.array([] if value is None else [value]))
+        else:
+            found.append(in_each_step(key, trace, device))
+    return np.concatenate(found) if all(len(values) for values in found) else np.empty(0)
+
+
+def _device(trace: Trace) -> int | None:
+    return trace.devices[0] if trace.devices else None
 
 
 def _device_names(traces: Iterable[Trace]) -> tuple[str, ...]:
@@ -142,7 +164,7 @@ def _spans(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def _of_trace(path: Path, trace: Trace, *, whole: bool) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
-    device = trace.devices[0] if trace.devices else None
+    device = _device(trace)
     owner = _operator_of_kernels(trace)
     costs = syncs.sync_costs(trace, device, load_source_lines(path))
     costs = costs[costs["counted"].to_numpy()]

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from steptrace.diff.compare import is_empty
+from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 
 #: How many rows of each topic are named; diff.json has all.
 MOST_ROWS = 8
@@ -38,6 +39,9 @@ def in_words(found: dict[str, Any]) -> str:
         f"  {words:24} {_change(total['a'], total['b'])}"
         for name, words in _TOTALS.items()
         if (total := found["totals"][name]) is not None
+    ]
+    lines += [
+        _figure(figure, changed) for figure in STEP_FIGURES if (changed := found["figures"][figure.key]) is not None
     ]
     a, b = (found["sync_totals"][side] for side in ("a", "b"))
     if a is not None and b is not None:
@@ -87,6 +91,13 @@ def _row(row: dict[str, Any], topic: str, times: tuple[str, ...]) -> str:
     calls = f"{count['a']:g} -> {count['b']:g} calls" if count["a"] != count["b"] else f"{count['a']:g} calls"
     note = ", renamed" if row.get("renamed_from") else ""
     return f"  {row['status']:8} {_signed(value['delta']):>10}  {name}  ({', '.join([calls, *where])}{note})"
+
+
+def _figure(figure: StepFigure, found: dict[str, Any]) -> str:
+    """A figure of a step on both sides."""
+    unit = f" {figure.unit}" if figure.unit else ""
+    status = f", {found['status']}" if found["status"] else ""
+    return f"  {figure.name:24} {found['a']:.4g}{unit} -> {found['b']:.4g}{unit}{status}"
 
 
 def _change(a: float, b: float) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from steptrace.documents.base import Document, field
 from steptrace.documents.finding import Finding
 from steptrace.documents.rows import TopOperator
+from steptrace.documents.step_figures import StepFigures
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Status = Literal["ok", "failed", "oom", "killed", "not run"]
@@ -395,7 +396,7 @@ class WhatIfOfVariant(Document, frozen=True):
     reason: Annotated[str | None, field("Why there is none.")]
 
 
-class VariantResult(Document, frozen=True):
+class VariantResult(StepFigures, frozen=True):
     """One variant of a study."""
 
     name: Annotated[str, field("Its name.")]
@@ -415,9 +416,7 @@ class VariantResult(Document, frozen=True):
     predicted_unknown: tuple[UnknownPlace, ...]
     sync_agreement: tuple[SyncAgreement, ...]
     sync_prices: SyncPrices | None
-    gpu_busy_pct: Annotated[float | None, field("Busy share of the profiled steps.", "%")]
     nvml_util_pct: Annotated[float | None, field("NVML's sampled utilisation of the unprofiled steps.", "%")]
-    sm_weighted_pct: Annotated[float | None, field("Busy share weighted by blocks per SM.", "%")]
     profiled_over_unprofiled: Annotated[float | None, field("How much slower profiled steps are.")]
     sections_ms: Annotated[dict[str, float], field("Host time by label, a profiled step.", "ms")]
     sections_device_ms: Annotated[dict[str, float], field("GPU time by label, a profiled step.", "ms")]
@@ -429,8 +428,6 @@ class VariantResult(Document, frozen=True):
     loader_wait_pct: Annotated[float | None, field("The same as a share of the step time.", "%")]
     peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.", "B")]
     batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.", "B")]
-    operators_per_step: Annotated[float | None, field("Operators called.")]
-    kernels_per_step: Annotated[float | None, field("GPU activities launched.")]
     input: InputOfVariant | None
     overview: OverviewOfVariant | None
     placement: PlacementOfVariant | None

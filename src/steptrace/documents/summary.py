@@ -26,6 +26,7 @@ from steptrace.documents.rows import (
     TemporalRow,
     TopOperator,
 )
+from steptrace.documents.step_figures import StepFigures
 
 #: Of a whole that is divided: the part's name to its time in ns.
 Parts = dict[str, int]
@@ -517,7 +518,7 @@ class Timeline(Document, frozen=True):
     lanes: Annotated[tuple[Lane, ...], field("From top to bottom.")]
 
 
-class TraceSummary(Document, frozen=True):
+class TraceSummary(StepFigures, frozen=True):
     """What one trace says. `device` is the GPU with the most activity time, which figures of one GPU are about."""
 
     path: Annotated[str, field("The trace file.")]
@@ -532,12 +533,8 @@ class TraceSummary(Document, frozen=True):
     gpu: GpuTime
     devices: tuple[DeviceTime, ...]
     temporal: tuple[TemporalRow, ...]
-    gpu_busy_pct: Annotated[float | None, field("Busy share of the steps (of the span without steps).", "%")]
-    sm_weighted_pct: Annotated[float | None, field("The same, weighted by blocks per SM, capped at 1.", "%")]
     steps: tuple[StepTime, ...]
     sections: tuple[Section, ...]
-    operators_per_step: Annotated[float | None, field("Operators called, median over the steps.")]
-    kernels_per_step: Annotated[float | None, field("GPU activities launched, median over the steps.")]
     idle: Idle
     host_gaps: HostGaps | None
     input: Input

@@ -7,10 +7,11 @@ from typing import Any
 
 from steptrace import format as fmt
 from steptrace.diff.words import nothing_differs, unknown
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition
+from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.markup import page, render
 
 #: How many rows of a topic the page lists; diff.json has all.
@@ -76,13 +77,14 @@ def page_html(found: dict[str, Any]) -> str:
         diff=found,
         toc=toc,
         topics=[(topic, heading, _shown(found[topic], times)) for topic, heading, times in TOPICS],
-        totals=[(words, name, found["totals"][name]) for name, words in _TOTALS],
+        totals=[(words, "ns" if name.endswith("_ns") else None, found["totals"][name]) for name, words in _TOTALS]
+        + [(figure.name, figure.unit, found["figures"][figure.key]) for figure in STEP_FIGURES],
         counts={topic: Counter(row["status"] for row in found[topic]) for topic, *_ in TOPICS},
         chart=_chart(found),
         headline=headline(found),
         most_rows=MOST_ROWS,
         unknown={topic: unknown(found, topic) for topic in found["not_measured"]},
-        terms=_TERMS,
+        terms=[*_TERMS, *definitions(tuple(figure.key for figure in STEP_FIGURES))],
     )
     return page("Diff – steptrace", body, toc)
 

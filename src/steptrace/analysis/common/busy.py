@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.intervals import Ints, Spans
@@ -124,20 +125,40 @@ def busy_share(gpu: Activity, starts: Ints, ends: Ints) -> float | None:
 def sm_weighted_share(trace: Trace, device: int, starts: Ints, ends: Ints) -> float | None:
     """Share of the windows' time in which the GPU's multiprocessors had a block to run, 0 to 1.
 
-    At each instant the blocks per multiprocessor of all running kernels are added and capped at 1; copies and sets
-    run on none. The windows are united first. None without windows, or if the blocks of some kernel are unknown.
+    The windows are united first. None without windows, or if the blocks of some kernel are unknown.
     """
     windows = intervals.union(intervals.spans(starts, ends))
-    span = intervals.measure(windows)
+    span, found = intervals.measure(windows), _blocks_in_time(trace, device)
+    if span == 0 or found is None:
+        return None
+    edges, load = found
+    weighted = load * intervals.measure_within(windows, edges[:-1], edges[1:])
+    return float(weighted.sum() / span)
+
+
+def sm_weighted_ns(trace: Trace, device: int, starts: Ints, ends: Ints) -> NDArray[np.float64] | None:
+    """The same of each window by itself, as ns of its time; windows may overlap."""
+    found = _blocks_in_time(trace, device)
+    if found is None:
+        return None
+    edges, load = found
+    until = np.append(0.0, np.cumsum(load * np.diff(edges)))
+    within: NDArray[np.float64] = np.interp(ends, edges, until) - np.interp(starts, edges, until)
+    return within
+
+
+def _blocks_in_time(trace: Trace, device: int) -> tuple[Ints, NDArray[np.float64]] | None:
+    """Blocks per multiprocessor of all running kernels, capped at 1, between each two neighbouring instants.
+
+    Copies and sets run on none. None without kernels, or if the blocks of one are unknown.
+    """
     kernels = trace.kernels[((trace.kernels["device"] == device) & (trace.kernels["category"] == "kernel")).to_numpy()]
     blocks = kernels["blocks_per_sm"].to_numpy(dtype=np.float64)
-    if span == 0 or len(kernels) == 0 or np.isnan(blocks).any():
+    if len(kernels) == 0 or np.isnan(blocks).any():
         return None
     ts, dur = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
     times = np.concatenate([ts, ts + dur])
     change = np.concatenate([blocks, -blocks])
     edges, place = np.unique(times, return_inverse=True)
     # Rounded sums: what is added and taken away again must leave exactly nothing.
-    load = np.minimum(np.round(np.cumsum(np.bincount(place, weights=change)), 9), 1.0)[:-1]
-    weighted = load * intervals.measure_within(windows, edges[:-1], edges[1:])
-    return float(weighted.sum() / span)
+    return edges, np.minimum(np.round(np.cumsum(np.bincount(place, weights=change)), 9), 1.0)[:-1]

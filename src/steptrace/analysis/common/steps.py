@@ -9,7 +9,6 @@ from steptrace import intervals, schema
 from steptrace.analysis.common.busy import Activity, activity, time_within
 from steptrace.analysis.common.tables_gpu import TEMPORAL
 from steptrace.intervals import Ints
-from steptrace.trace.columns import has_ancestor, row_numbers
 from steptrace.trace.model import Trace
 
 
@@ -80,36 +79,6 @@ def _hidden_or_not(gpu: Activity, start: Ints, end: Ints) -> dict[str, Ints]:
     }
 
 
-def kernels_per_step(trace: Trace, device: int) -> "pd.Series[int]":
-    """How many kernels each step launched on the GPU (copies and sets are none); index: row of the step.
-
-    A kernel whose launch is not in the trace belongs to the step in which it starts.
-    """
-    kernels = trace.kernels
-    chosen = ((kernels["device"] == device) & (kernels["category"] == "kernel")).to_numpy()
-    return _count(row_numbers(kernels["step"])[chosen], len(trace.steps))
-
-
-def operators_per_step(trace: Trace) -> "pd.Series[int]":
-    """How many operators each step called; index: row of the step.
-
-    An operator counts if the program or a backward node called it: its name has a namespace (`aten::add`), it is not
-    the autograd engine's own wrapper, and no other such operator is around it. `aten::linear` counts once, not once
-    more for the `aten::addmm` inside.
-    """
-    ops = trace.ops
-    names = ops["name"].cat.categories
-    counts = (
-        own_operator_names(names)[ops["name"].cat.codes.to_numpy()] if len(names) else np.zeros(len(ops), dtype=bool)
-    )
-    inside = has_ancestor(row_numbers(ops["parent"]), counts)
-    return _count(row_numbers(ops["step"])[counts & ~inside], len(trace.steps))
-
-
 def own_operator_names(names: Iterable[str]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Whether each name is that of an operator itself: it has a namespace, and is no wrapper of the autograd engine."""
     return np.array(["::" in name and not name.startswith("autograd::") for name in names], dtype=bool)
-
-
-def _count(step: "np.ndarray[tuple[int], np.dtype[np.int64]]", steps: int) -> "pd.Series[int]":
-    return pd.Series(np.bincount(step[step >= 0], minlength=steps), dtype="int64")

@@ -1,11 +1,11 @@
-"""`steps`, `sections`, `operators_per_step`, `kernels_per_step`: the training steps and what they called."""
+"""`steps`, `sections` and the figures of a step: the training steps and what they called."""
 
 from typing import Any
 
 import pandas as pd
 
-from steptrace.analysis.common import steps
 from steptrace.analysis.common.analysis import Analysis, records
+from steptrace.analysis.overview.step_figures import step_figures
 from steptrace.analysis.program import sections
 
 _COLUMNS = [
@@ -21,15 +21,9 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
 
 
 def record(analysis: Analysis) -> dict[str, Any]:
-    """Each step's time, and medians over the steps of the operators called and the kernels launched."""
-    trace, device = analysis.trace, analysis.device
-    counted = len(trace.steps) > 0
-    operators = counted and len(trace.ops) > 0
+    """Each step's time, the sections' medians, and every figure of a step."""
     return {
         "steps": records(analysis.tables["step_times"][_COLUMNS]),
         "sections": records(analysis.tables["sections"]),
-        "operators_per_step": float(steps.operators_per_step(trace).median()) if operators else None,
-        "kernels_per_step": float(steps.kernels_per_step(trace, device).median())
-        if counted and device is not None
-        else None,
+        **step_figures(analysis.trace, analysis.device),
     }

@@ -5,6 +5,8 @@
 
 from dataclasses import dataclass
 
+from steptrace.documents.step_figures import STEP_FIGURES
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -23,6 +25,7 @@ class Definition:
 
 
 DEFINITIONS: dict[str, Definition] = {
+    **{figure.key: Definition(figure.name, figure.definition) for figure in STEP_FIGURES},
     "step_time": Definition(
         "Step time",
         "Median over unprofiled steps: CUDA events on a GPU, the monotonic clock on a CPU. The only source of a claim "
@@ -54,18 +57,10 @@ DEFINITIONS: dict[str, Definition] = {
             "steps: all of it counts.",
         ),
     ),
-    "gpu_busy": Definition(
-        "GPU busy",
-        "Share of the profiled step during which at least one kernel, copy or memset ran on the GPU.",
-    ),
     "nvml": Definition(
         "NVML utilisation",
         "The figure that nvidia-smi shows, sampled during the unprofiled steps: the share of sampling periods with "
         "any kernel running. High does not mean well used.",
-    ),
-    "sm_weighted": Definition(
-        "SM-weighted",
-        "GPU busy, each kernel weighted by the share of multiprocessors that its blocks can occupy.",
     ),
     "equivalence": Definition(
         "Equivalence",
@@ -130,11 +125,6 @@ DEFINITIONS: dict[str, Definition] = {
         "From a pass of its own over some batches, timed where the work is done; medians per batch. Fetch is the time "
         "in the data set without its transform, collate makes a batch of samples, pin copies it to pinned memory, copy "
         "to the device. With workers they run beside the step and beside each other: only the wait costs.",
-    ),
-    "operators": Definition(
-        "Operators per step",
-        "PyTorch operators that the program or a backward node calls in a profiled step; what an operator calls inside "
-        "counts with it. On a GPU most of them launch a kernel or several.",
     ),
     "batch_bytes": Definition(
         "Inputs and targets copied", "Bytes of the tensors of one batch, in the form in which they are copied."
@@ -283,8 +273,8 @@ TABLE_TERMS = (
     "verdict",
     "noise_floor",
     "syncs",
-    "gpu_busy",
-    "sm_weighted",
+    "gpu_busy_pct",
+    "sm_weighted_pct",
     "nvml",
     "equivalence",
     "profiled",
@@ -293,8 +283,8 @@ SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
 WATERFALL_TERMS = {"gpu": ("window", "idle_cause", "residual", "difference"), "host": ("residual", "difference")}
 PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")
 INPUT_TERMS = ("input_wait", "input_bound", "input_parts")
-LAUNCH_TERMS = ("operators", "batch_bytes", "synchronised")
-TRACE_TERMS = ("parts_gpu", "overlap", "coverage", "sm_weighted")
+LAUNCH_TERMS = (*(figure.key for figure in STEP_FIGURES if figure.needs_steps), "batch_bytes")
+TRACE_TERMS = ("parts_gpu", "overlap", "coverage")
 TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
 FINDING_TERMS = ("finding_cost",)
 IDLE_TERMS = ("idle_cause", "idle_stream")

@@ -2,13 +2,14 @@
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import measured
 
 
 def launches(study: Comparison) -> Html:
-    """Operators and kernels per step, bytes of a batch and of the peak; where measured, the synchronised sections."""
+    """The figures per step, bytes of a batch and of the peak; where measured, the synchronised sections."""
     cells = {variant.name: variant.synchronised_sections_ms or {} for variant in study.variants}
     labels = list(dict.fromkeys(label for found in cells.values() for label in found))
     times = [ms for found in cells.values() for ms in found.values()]
@@ -20,5 +21,6 @@ def launches(study: Comparison) -> Html:
         labels=labels,
         unit=fmt.unit_for_ms(times),
         cells=cells,
-        terms=defs.definitions(defs.LAUNCH_TERMS if labels else defs.LAUNCH_TERMS[:2]),
+        figures=[figure for figure in STEP_FIGURES if figure.needs_steps],  # the others stand in the table of variants
+        terms=defs.definitions((*defs.LAUNCH_TERMS, "synchronised") if labels else defs.LAUNCH_TERMS),
     )

@@ -54,7 +54,7 @@ def held_against_reference(found: Equivalence) -> list[tuple[str, float | None, 
 def _table_terms(study: Comparison) -> tuple[str, ...]:
     """The terms of the columns that are there."""
     weighted = any(variant.sm_weighted_pct is not None for variant in study.variants)
-    return tuple(term for term in defs.TABLE_TERMS if weighted or term != "sm_weighted")
+    return tuple(term for term in defs.TABLE_TERMS if weighted or term != "sm_weighted_pct")
 
 
 def endings(variant: VariantResult) -> list[tuple[str, ProcessError]]:

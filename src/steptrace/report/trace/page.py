@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.finding import Finding
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Ranks, Summary
 from steptrace.report.draw import bars as draw
 from steptrace.report.page import definitions as defs
@@ -49,7 +50,9 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
     toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
     chart = span_chart(traces)
     overview = render("trace/_first", **first_of_all(traces, found))
-    overview += render("trace/_ranks", traces=traces, chart=chart, terms=defs.definitions(defs.TRACE_TERMS))
+    overview += render(
+        "trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=chart, terms=defs.definitions(defs.TRACE_TERMS)
+    )
     overview += Markup("").join(_rank_topic(topic, of) for topic, of in together)
     if found:
         heading = "Findings on all ranks together"
@@ -129,22 +132,16 @@ def in_words(summary: Summary) -> str:
 
 def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str]) -> Html:
     first, trace = traces[0], traces[0].trace
+    # Without steps nothing can be said of one: such figures are left out, not "not measured".
+    shown = [f for f in STEP_FIGURES if not f.needs_steps or any(view.trace.steps for view in traces)]
     facts: list[tuple[str, str | None]] = [("Device", _devices(traces)), ("Traces", str(len(traces)))]
     if len(traces) == 1:
-        # Without steps nothing can be said of one: these are left out, not "not measured".
-        of_steps = [
-            ("Profiled step, median length", fmt.duration_ms(first.step_ms)),
-            ("Operators per step", fmt.count(trace.operators_per_step)),
-            ("Kernels per step", fmt.count(trace.kernels_per_step)),
-        ]
         facts = [
             ("Device", trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
             ("Rank", None if trace.rank is None else str(trace.rank)),
             ("Steps", str(len(trace.steps))),
-            *(of_steps[:1] if trace.steps else ()),
-            ("GPU busy", fmt.percent(trace.gpu_busy_pct)),
-            ("SM-weighted", fmt.percent(trace.sm_weighted_pct)),
-            *(of_steps[1:] if trace.steps else ()),
+            *([("Profiled step, median length", fmt.duration_ms(first.step_ms))] if trace.steps else ()),
+            *((f.name, fmt.with_unit(getattr(trace, f.key), f.unit)) for f in shown),
             ("Launch coverage", fmt.share(trace.quality.launch_coverage)),
         ]
     title = first.title if len(traces) == 1 else f"{len(traces)} traces"
@@ -158,6 +155,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
         title=title,
         headline=sentence,
         facts=facts,
+        terms=defs.definitions(tuple(figure.key for figure in shown)),
         toc=toc,
         warnings=warnings,
         care=care,

@@ -1,0 +1,116 @@
+"""How each figure of `documents.step_figures` comes from a trace: its value in each step, and over all steps."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptrace.analysis.common import busy
+from steptrace.analysis.common.steps import own_operator_names
+from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.intervals import Ints, measure_within
+from steptrace.trace.columns import has_ancestor, row_numbers
+from steptrace.trace.model import Trace
+
+#: One value a step, in the order of the steps.
+Values = NDArray[np.float64]
+
+
+class Measure(NamedTuple):
+    """Two functions of a trace and its analysed GPU (of any number, for a figure that needs none)."""
+
+    each: Callable[[Trace, int], Values]
+    #: None: the median of `each`.
+    over_all: Callable[[Trace, int], float | None] | None = None
+
+
+def step_figures(trace: Trace, device: int | None) -> dict[str, float | None]:
+    """Every figure of a trace by its key; None where nothing in the trace could measure it."""
+    return {figure.key: over_all_steps(figure.key, trace, device) for figure in STEP_FIGURES}
+
+
+def over_all_steps(key: str, trace: Trace, device: int | None) -> float | None:
+    """A figure over all steps of a trace."""
+    measure = MEASURES[key]
+    if device is None and key in _NEED_GPU:
+        return None
+    if measure.over_all is not None:
+        return measure.over_all(trace, device or 0)
+    values = measure.each(trace, device or 0)
+    return float(np.median(values)) if len(values) else None
+
+
+def in_each_step(key: str, trace: Trace, device: int | None) -> Values:
+    """A figure in each step of a trace; empty where nothing in the trace could measure it."""
+    if device is None and key in _NEED_GPU:
+        return np.empty(0)
+    return MEASURES[key].each(trace, device or 0)
+
+
+def operators_per_step(trace: Trace, _: int) -> Values:
+    """How many operators each step called; empty for a trace without operators.
+
+    An operator counts if the program or a backward node called it: its name has a namespace (`aten::add`), it is not
+    the autograd engine's own wrapper, and no other such operator is around it. `aten::linear` counts once, not once
+    more for the `aten::addmm` inside.
+    """
+    ops = trace.ops
+    if len(ops) == 0:
+        return np.empty(0)
+    counts = own_operator_names(ops["name"].cat.categories)[ops["name"].cat.codes.to_numpy()]
+    inside = has_ancestor(row_numbers(ops["parent"]), counts)
+    return _count(row_numbers(ops["step"])[counts & ~inside], trace)
+
+
+def kernels_per_step(trace: Trace, device: int) -> Values:
+    """How many kernels each step launched on the GPU, copies and sets left out."""
+    kernels = trace.kernels
+    chosen = ((kernels["device"] == device) & (kernels["category"] == "kernel")).to_numpy()
+    return _count(row_numbers(kernels["step"])[chosen], trace)
+
+
+def _count(step: Ints, trace: Trace) -> Values:
+    return np.bincount(step[step >= 0], minlength=len(trace.steps)).astype(np.float64)
+
+
+def _busy_pct(trace: Trace, device: int) -> Values:
+    start, end = _windows(trace, device)
+    share: Values = measure_within(busy.activity(trace, device).busy, start, end) / np.maximum(end - start, 1)
+    return 100.0 * share
+
+
+def _busy_pct_of_all(trace: Trace, device: int) -> float | None:
+    return _percent(busy.busy_share(busy.activity(trace, device), *_windows(trace, device)))
+
+
+def _sm_weighted_pct(trace: Trace, device: int) -> Values:
+    start, end = _windows(trace, device)
+    ns = busy.sm_weighted_ns(trace, device, start, end)
+    return np.empty(0) if ns is None else 100.0 * ns / np.maximum(end - start, 1)
+
+
+def _sm_weighted_pct_of_all(trace: Trace, device: int) -> float | None:
+    return _percent(busy.sm_weighted_share(trace, device, *_windows(trace, device)))
+
+
+def _windows(trace: Trace, device: int) -> tuple[Ints, Ints]:
+    """Start and end of each step; of the GPU's span, if there are none."""
+    if len(trace.steps) == 0:
+        first, last = busy.activity(trace, device).span
+        return np.array([first]), np.array([last])
+    start = trace.steps["ts"].to_numpy()
+    return start, start + trace.steps["dur"].to_numpy()
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+MEASURES: Final[Mapping[str, Measure]] = {
+    "gpu_busy_pct": Measure(_busy_pct, _busy_pct_of_all),
+    "sm_weighted_pct": Measure(_sm_weighted_pct, _sm_weighted_pct_of_all),
+    "operators_per_step": Measure(operators_per_step),
+    "kernels_per_step": Measure(kernels_per_step),
+}
+_NEED_GPU: Final = frozenset(figure.key for figure in STEP_FIGURES if figure.needs_gpu)

@@ -1,0 +1,117 @@
+"""Every figure of a step stands in every place that shows figures: one that is declared cannot be forgotten."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from builders import TraceBuilder
+from documents import fill, plain
+from steptrace import format as fmt
+from steptrace import gates
+from steptrace.analysis import analyze_trace, summarize_trace
+from steptrace.analysis.overview.step_figures import MEASURES, in_each_step
+from steptrace.diff import diff, in_words, sides
+from steptrace.document_schemas import schema_of, with_figure_table
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
+from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.report import diff as diff_page
+from steptrace.report.study.launches import launches
+from steptrace.report.study.variants import variants
+from steptrace.report.trace import page as trace_page
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+each_figure = pytest.mark.parametrize("figure", STEP_FIGURES, ids=lambda figure: figure.key)
+
+
+def steps(kernels: int) -> TraceBuilder:
+    """Three steps, each with so many kernels, every second on another stream."""
+    builder = TraceBuilder()
+    for index in range(3):
+        ts = index * 1_000_000
+        builder.step(index, ts, 900_000)
+        builder.op("aten::mm", ts + 1_000, 500_000)
+        for k in range(kernels):
+            at = ts + 2_000 + k * 10_000
+            builder.kernel(at, at + 5_000, 20_000, **{"stream": 7 + k % 2, "blocks per SM": 0.5})
+    return builder
+
+
+@pytest.fixture
+def summarized(tmp_path: Path) -> TraceSummary:
+    path = steps(3).write(tmp_path / "trace.json")
+    return summarize_trace(analyze_trace(path, steps(3).trace()))
+
+
+def shown(page: str) -> str:
+    return " ".join(re.sub("<[^>]+>", " ", page).split())
+
+
+def test_each_has_its_computation() -> None:
+    assert list(MEASURES) == [figure.key for figure in STEP_FIGURES]
+
+
+@each_figure
+def test_it_is_measured_and_stands_on_the_page_of_a_trace(figure: StepFigure, summarized: TraceSummary) -> None:
+    value = getattr(summarized, figure.key)
+    assert value is not None
+    assert plain(summarized)[figure.key] == value
+    whole = Summary(schema_version=1, warnings=(), traces=(summarized,))
+    page = trace_page.page_html(trace_page.build(whole), None)
+    assert f"<dt>{figure.name}</dt><dd>{fmt.with_unit(value, figure.unit)}</dd>" in page
+
+
+@each_figure
+def test_without_a_gpu_or_steps_it_is_not_measured(figure: StepFigure) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 100)
+    builder.op("aten::mm", 10, 50)
+    on_host = in_each_step(figure.key, builder.trace(), None)
+    assert len(on_host) == (0 if figure.needs_gpu else 1)
+    empty = TraceBuilder()
+    empty.kernel(0, 10, 10)
+    assert not (figure.needs_steps and len(in_each_step(figure.key, empty.trace(), 0)))
+
+
+@each_figure
+def test_it_stands_in_a_study(figure: StepFigure, summarized: TraceSummary) -> None:
+    value = getattr(summarized, figure.key)
+    study = fill(Comparison, {"variants": [{"name": "a", figure.key: value}]})
+    page = shown(variants(study) + launches(study))
+    assert figure.name in page
+    assert fmt.with_unit(value, figure.unit) in page
+
+
+@each_figure
+def test_it_stands_in_a_diff(figure: StepFigure) -> None:
+    a, b = ([(Path(name), steps(kernels).trace())] for name, kernels in (("a", 3), ("b", 4)))
+    found = diff(*sides(a, b))
+    entry = found["figures"][figure.key]
+    assert entry["delta"] == entry["b"] - entry["a"]
+    grew = {"lower": "worse", "higher": "better", None: None}[figure.better]
+    assert entry["status"] == (grew if entry["delta"] else None)
+    assert figure.name in in_words(found)
+    assert fmt.with_unit(entry["b"], figure.unit) in shown(diff_page.page_html(found))
+    assert f"<dt>{figure.name}</dt>" in diff_page.page_html(found)
+
+
+@each_figure
+def test_a_gate_can_hold_it(figure: StepFigure) -> None:
+    gates.check_key(figure.key)
+    study = fill(Comparison, {"study": "s", "variants": [{"name": "a", figure.key: 3.0}]})
+    (broken,) = gates.outcomes(study, {"s": {"a": {figure.key: {"at_most": 2}}}})
+    assert (broken.outcome, broken.value) == ("broken", 3.0)
+
+
+@each_figure
+def test_it_stands_in_the_schemas_and_the_docs(figure: StepFigure) -> None:
+    for document, kind in (("summary", "TraceSummary"), ("comparison", "VariantResult")):
+        entry = schema_of(document)["$defs"][kind]["properties"][figure.key]
+        assert (entry["title"], entry["description"]) == (figure.name, figure.definition)
+        assert json.dumps(entry).count('"unit"') == bool(figure.unit)
+    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    assert f"| `{figure.key}` |" in text
+    assert with_figure_table(text) == text, "python -m steptrace.document_schemas docs"
