@@ -109,6 +109,17 @@ def test_counts_per_step() -> None:
     assert in_each_step("kernels_per_step", trace, 0).tolist() == [4, 4]  # the copy of .item() is no kernel
 
 
+def test_streams_per_step_counts_each_stream_once() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 100)
+    builder.step(1, 200, 100)
+    for launch, stream in ((10, 7), (20, 7), (30, 9), (210, 7)):
+        builder.kernel(launch, launch + 10, 5, stream=stream)
+    builder.gpu(D2D, 60, 10, builder.call("cudaMemcpyAsync", 40, 1), stream=13)
+    builder.kernel(250, 260, 10, stream=20, device=1)  # another GPU
+    assert in_each_step("streams_per_step", builder.trace(), 0).tolist() == [3, 1]
+
+
 def test_kernel_table() -> None:
     builder = TraceBuilder()
     for k, dur in enumerate((10, 20, 60)):

@@ -89,6 +89,10 @@ class StepFigures(Document, frozen=True):
             needs_gpu=True,
         ),
     ]
+    streams_per_step: Annotated[
+        float | None,
+        figure("Streams per step", "GPU streams that a profiled step's work runs on.", better=None, needs_gpu=True),
+    ]
 
 
 def _declared() -> tuple[StepFigure, ...]:

@@ -70,6 +70,12 @@ def kernels_per_step(trace: Trace, device: int) -> Values:
     return _count(row_numbers(kernels["step"])[chosen], trace)
 
 
+def streams_per_step(trace: Trace, device: int) -> Values:
+    """How many distinct streams of the GPU each step's kernels, copies and sets ran on."""
+    used = trace.kernels.loc[trace.kernels["device"] == device, ["step", "stream"]].drop_duplicates()
+    return _count(row_numbers(used["step"]), trace)
+
+
 def _count(step: Ints, trace: Trace) -> Values:
     return np.bincount(step[step >= 0], minlength=len(trace.steps)).astype(np.float64)
 
@@ -112,5 +118,6 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "sm_weighted_pct": Measure(_sm_weighted_pct, _sm_weighted_pct_of_all),
     "operators_per_step": Measure(operators_per_step),
     "kernels_per_step": Measure(kernels_per_step),
+    "streams_per_step": Measure(streams_per_step),
 }
 _NEED_GPU: Final = frozenset(figure.key for figure in STEP_FIGURES if figure.needs_gpu)
