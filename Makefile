@@ -33,12 +33,12 @@ test-setup: $(VENV)/.installed-dev
 	  echo "chromium could not be installed: the browser tests will be skipped"
 
 # The GPU paths on a stand-in for a CUDA device, see tests/standin/README.md. Not part of `test`, as it downloads a CUDA
-# build of PyTorch (0.5 GB). None of NVIDIA's packages may be there: the stand-ins lie in their place.
+# build of PyTorch and Triton (0.7 GB). None of NVIDIA's packages may be there: the stand-ins lie in their place.
 VENV_STANDIN ?= .venv-standin
 .PHONY: test-standin
 test-standin: $(VENV_STANDIN)/.installed-standin
 	$(MAKE) --no-print-directory -C tests/standin install VENV=$(abspath $(VENV_STANDIN)) BUILD=$(abspath build/standin)
-	FAKECUDA_COMPUTED_SIZE=8 FAKECUDA_COMPUTED_BOOL=1 $(VENV_STANDIN)/bin/pytest -m '(gpu or standin) and not gpu_values' $(ARGS)
+	$(VENV_STANDIN)/bin/pytest -m '(gpu or standin) and not gpu_values' $(ARGS)
 
 bench: $(VENV)/.installed-dev
 	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
@@ -78,6 +78,9 @@ $(VENV_STANDIN)/.installed-standin: requirements.lock requirements-dev.lock pypr
 	$(PYTHON) -m venv $(VENV_STANDIN)
 	$(VENV_STANDIN)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  $$(sed -n 's/^torch==/torch===/p' requirements.lock)
+	$(VENV_STANDIN)/bin/python -c 'import importlib.metadata as m; \
+	  print(*(need.split(";")[0] for need in m.requires("torch") if need.startswith("triton")))' | \
+	  xargs $(VENV_STANDIN)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 	grep -hv '^torch==\|^-r' requirements.lock requirements-dev.lock | \
 	  $(VENV_STANDIN)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r /dev/stdin
 	$(VENV_STANDIN)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .

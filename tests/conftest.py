@@ -1,8 +1,13 @@
-"""Makes the builders of hand-made inputs importable: `from builders import TraceBuilder`."""
+"""Makes the builders of hand-made inputs importable (`from builders import TraceBuilder`); the stand-in's settings."""
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
+
+# What a computed value reads as on the stand-in CUDA device (tests/standin/README.md); no other device looks at these.
+os.environ.setdefault("FAKECUDA_COMPUTED_SIZE", "8")
+os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 
 for name in ("builders", "documents", "hostile", "idioms", "programs", "simulated"):
     _spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
