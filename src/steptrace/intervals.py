@@ -36,6 +36,12 @@ def union(*sets: Spans) -> Spans:
     return spans(every[first, 0], reach[last])
 
 
+def distinct(values: Ints) -> Ints:
+    """The distinct values, in order. `numpy.unique` hashes them, and takes a hundred times as long for regular times."""
+    ordered = np.sort(values, axis=None)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
 def measure(a: Spans) -> int:
     """The total length of a normal-form set, in ns."""
     return int((a[:, 1] - a[:, 0]).sum())

@@ -18,7 +18,7 @@ from steptrace.analysis.critical_path.graph import (
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import row_numbers, take
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 #: Of sources that happened at one instant the later in this list is binding: GPU work before launches before the host.
 _CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
@@ -26,6 +26,7 @@ _CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
 _ENDS, _HOST_NODE, _STARTS, _STEPS, _LAST = range(5)
 
 
+@once
 def graph_of(trace: Trace) -> Graph | None:
     """The graph of all steps of a trace, or of the whole trace if it has no steps; None without host events."""
     model = model_of(trace)
@@ -158,7 +159,7 @@ class _Builder:
         """Rows `(thread, start, end)`: when another training thread worked for the steps' own."""
         window, found = self.window, []
         own = _within(self.model.activity.get(window.thread, intervals.empty()), window.start, window.host_end)
-        edges = np.unique(own)
+        edges = intervals.distinct(own)
         for thread, spans in self.model.activity.items():
             if thread == window.thread or not self.model.training[thread]:
                 continue
@@ -197,7 +198,7 @@ class _Builder:
             (window.threads, window.begin),
             (window.threads, np.minimum(window.host_finish, self._limit(window.threads))),
         ]
-        self.host = np.unique(np.concatenate([self._key(threads, times) for threads, times in points]))
+        self.host = intervals.distinct(np.concatenate([self._key(threads, times) for threads, times in points]))
         self.host_thread, self.host_time = np.divmod(self.host, self._length)
         self.host_time += window.start
         hosts, starts, ends, steps = len(self.host), len(rows), len(self.rows), len(window.begin)
