@@ -16,7 +16,7 @@ report: $(VENV)/.installed
 
 # Linters first, so that the test runner's own closing line is the last one printed.
 test: lint test-setup
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(if $(shell command -v cc),STEPTRACE_EXPECT_COMPILED=1) $(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --quiet .
@@ -63,7 +63,7 @@ clean:
 	rm -rf results .snakemake reports/*.html reports/*.ipynb build ext/giou/build
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-$(VENV)/.installed: requirements.lock pyproject.toml
+$(VENV)/.installed: requirements.lock pyproject.toml $(wildcard ext/compiled/*.[ch])
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else "steptrace needs Python 3.11 to 3.13, found %d.%d: set PYTHON=/path/to/python3.11" % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock

@@ -68,11 +68,11 @@ def by_name(codes: NDArray[Any], names: pd.Index, judge: Any, dtype: Any = bool)
 def sort_nesting(columns: Columns, tie_break: str) -> Columns:
     """Rows by thread, then start, then the longer first: each parent stands before its children.
 
-    Events that start and end together are told apart by `tie_break`, the profiler's own numbering, so that the order
-    of events in the file means nothing.
+    Events that start and end together are told apart by `tie_break`, the profiler's own numbering, and by name, so that
+    the order of events in the file means nothing.
     """
     end = columns["ts"] + columns["dur"]
-    order = np.lexsort((columns[tie_break], -end, columns["ts"], columns["thread"]))
+    order = np.lexsort((columns["name"], columns[tie_break], -end, columns["ts"], columns["thread"]))
     return {name: values[order] for name, values in {**columns, "end": end}.items()}
 
 

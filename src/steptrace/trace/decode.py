@@ -25,7 +25,8 @@ class EventDecoder:
             self._fast: msgspec.json.Decoder(list[fast], strict=False),  # type: ignore[valid-type]
             self._exact: msgspec.json.Decoder(list[exact], strict=False),  # type: ignore[valid-type]
         }
-        self._needs_exact = False
+        #: Whether floats would lose nanoseconds, from here on.
+        self.needs_exact = False
         #: How many values were nested too deep to be read.
         self.left_out = 0
 
@@ -35,19 +36,19 @@ class EventDecoder:
         Raises:
             TraceError: it is no JSON, or holds other things than events.
         """
-        if self._needs_exact:
+        if self.needs_exact:
             return self._decoded(self._exact, chunk)
         before = self.left_out
         events = self._decoded(self._fast, chunk)
         times = np.array([event.ts for event in events])
         if (np.isfinite(times) & (times > FLOAT_LIMIT_US) & (np.trunc(times) < times)).any():
-            self._needs_exact, self.left_out = True, before
+            self.needs_exact, self.left_out = True, before
             return self._decoded(self._exact, chunk)
         return events
 
     def to_ns(self, times: Sequence[Any]) -> Ints:
         """Times of the structs that `decode` returned last, as integer ns."""
-        return exact_to_ns(times) if self._needs_exact else us_to_ns(times)
+        return exact_to_ns(times) if self.needs_exact else us_to_ns(times)
 
     def _decoded(self, decoder: Any, chunk: bytes) -> list[Any]:
         try:

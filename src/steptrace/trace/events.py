@@ -46,7 +46,6 @@ class Args(msgspec.Struct, gc=False):
     sequence: Any = msgspec.field(name="Sequence number", default=MISSING)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=MISSING)
     python_id: Any = msgspec.field(name="Python id", default=MISSING)
-    python_parent: Any = msgspec.field(name="Python parent id", default=MISSING)
     # Undecoded: every operator has them. Only labels of collectives are asked for the first; the second are few texts.
     input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
     input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NULL)
@@ -112,11 +111,12 @@ def input_bytes(args: Args) -> int:
 
 def input_types(args: Args) -> str:
     """The distinct types of an operator's inputs, joined by commas; those of lists too, empty ones aside."""
-    return _distinct_types(bytes(args.input_types))
+    return distinct_types(bytes(args.input_types))
 
 
 @lru_cache(maxsize=1 << 14)
-def _distinct_types(text: bytes) -> str:
+def distinct_types(text: bytes) -> str:
+    """The distinct types in the JSON text of a list of them, joined by commas."""
     try:
         given = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -16,8 +16,8 @@ from steptrace.trace import names as naming
 from steptrace.trace.columns import Ints, Mask
 from steptrace.trace.decode import EventDecoder, event_texts
 from steptrace.trace.events import FAR_FROM_ZERO_NS, MISSING, NO_ARGS, Event, ExactEvent, integers
+from steptrace.trace.kinds import KINDS, Names
 from steptrace.trace.names import GPU_CATEGORIES
-from steptrace.trace.read import KINDS, Names
 from steptrace.trace.stream import CHUNK, EventStream
 
 #: What an event is to an excerpt. SPAN is any span of the host that is no call and no Python frame, GPU_SPAN one that

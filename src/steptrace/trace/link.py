@@ -66,7 +66,7 @@ def link(raw: RawTrace) -> Trace:
     ops = sort_nesting(raw.columns.pop("op"), "external_id")
     frames = sort_nesting(raw.columns.pop("frame"), "python_id")
     calls = sort_nesting(raw.columns.pop("call"), "correlation")
-    gpu = _sort_gpu(raw, names)
+    gpu = _sort_gpu(raw)
 
     steps = _steps(labels, names)
     call_step = step_of(calls["ts"], steps)
@@ -156,7 +156,7 @@ def _extend_to_gpu(steps: pd.DataFrame, gpu_step: Ints, gpu_end: Ints) -> None:
     steps["dur"] = ends - steps["ts"].to_numpy()
 
 
-def _sort_gpu(raw: RawTrace, names: pd.Index) -> Columns:
+def _sort_gpu(raw: RawTrace) -> Columns:
     """GPU activities by start. Where device or stream is not given, the row's pid and tid stand for them."""
     gpu = raw.columns.pop("gpu")
     for column, part in (("device", 0), ("stream", 1)):
@@ -164,10 +164,7 @@ def _sort_gpu(raw: RawTrace, names: pd.Index) -> Columns:
         written = np.array([key[part] if isinstance(key[part], int) else 0 for key in raw.threads], dtype=np.int64)
         gpu[column] = np.where(values == MISSING, written[gpu["thread"]], values)
     gpu["end"] = gpu["ts"] + gpu["dur"]
-    alphabetical = np.argsort(np.argsort(names.to_numpy().astype(str), kind="stable"), kind="stable")
-    order = np.lexsort(
-        (alphabetical[gpu["name"]], gpu["correlation"], gpu["end"], gpu["stream"], gpu["device"], gpu["ts"])
-    )
+    order = np.lexsort((gpu["name"], gpu["correlation"], gpu["end"], gpu["stream"], gpu["device"], gpu["ts"]))
     return {name: values[order] for name, values in gpu.items()}
 
 

@@ -5,9 +5,7 @@ integer columns.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -34,25 +32,10 @@ from steptrace.trace.events import (
     input_types,
     integers,
 )
+from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, Names, columns_of
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
+from steptrace.trace.scan import chunk_scanner
 from steptrace.trace.stream import CHUNK, EventStream
-
-
-class Names:
-    """Distinct strings, numbered in order of appearance."""
-
-    def __init__(self) -> None:
-        # A missing value gets the next number: looking up and numbering are one step, without a Python call.
-        self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
-
-    def code(self, values: Iterable[Any]) -> NDArray[np.int32]:
-        """The number of each value, int32."""
-        return np.array(list(map(self._codes.__getitem__, values)), dtype=np.int32)
-
-    @property
-    def values(self) -> list[Any]:
-        """The distinct values, by number."""
-        return list(self._codes)
 
 
 @dataclass
@@ -76,32 +59,6 @@ class RawTrace:
     notes: list[str] = field(default_factory=list)
 
 
-#: The kind of event each of Kineto's categories is, old spellings included. The others are only counted.
-KINDS = {
-    "cpu_op": "op",
-    "Operator": "op",
-    "cuda_runtime": "call",
-    "cuda_driver": "call",
-    "Runtime": "call",
-    "python_function": "frame",
-    "user_annotation": "label",
-    "cpu_instant_event": "memory",
-    **dict.fromkeys(GPU_CATEGORIES, "gpu"),
-}
-
-#: The integer arguments kept of each kind.
-_INTEGER_ARGS = {
-    "op": ("external_id", "sequence", "forward_thread"),
-    "call": ("external_id", "correlation", "kind"),
-    "gpu": ("correlation", "device", "stream", "bytes"),
-    "frame": ("python_id", "python_parent"),
-    "label": ("external_id",),
-    "memory": ("device_type", "device_id", "address", "size", "allocated", "reserved"),
-}
-
-#: The phase of a kind's events, where it is not that of complete ones.
-_PHASES = {"memory": "i"}
-
 #: The kinds of events that can say which collective they belong to.
 _WITH_COLLECTIVES = ("op", "gpu")
 
@@ -116,11 +73,25 @@ class _Reader:
         self._names = Names()
         self._threads = Names()
         self._collectives = Names()
-        self._parts: dict[str, dict[str, list[NDArray[Any]]]] = {kind: defaultdict(list) for kind in _INTEGER_ARGS}
+        self._parts: dict[str, dict[str, list[NDArray[Any]]]] = {kind: defaultdict(list) for kind in INTEGER_ARGS}
         self._decoder = EventDecoder(path, Event, ExactEvent)
+        self._scanner = chunk_scanner(self._decoder, (self._names, self._threads, self._collectives))
 
     def add(self, chunk: bytes) -> None:
-        """Decode one chunk of events and append its rows."""
+        """Append the rows of one chunk of events."""
+        scanned = None if self._scanner is None else self._scanner.scan(chunk)
+        if scanned is None:
+            self._decode(chunk)
+            return
+        for (phase, category), number in scanned.counts.items():
+            self.counts[f"{phase} {category}" if category else phase] += number
+        for kind, columns in scanned.columns.items():
+            for name, values in columns.items():
+                self._parts[kind][name].append(values)
+        self._add_thread_names(scanned.named_threads)
+
+    def _decode(self, chunk: bytes) -> None:
+        """Append the rows of one chunk without compiled code."""
         groups: defaultdict[str | None, list[Any]] = defaultdict(list)
         for event in self._decoder.decode(chunk):
             groups[event.cat].append(event)
@@ -133,7 +104,7 @@ class _Reader:
                 self.counts[f"{phase} {category}" if category else phase] += number
             kind = KINDS.get(category or "")
             if kind is not None:
-                wanted = _PHASES.get(kind, "X")
+                wanted = PHASES.get(kind, "X")
                 rows = events if alike else [event for event in events if event.ph == wanted]
                 if phases[0] == wanted or not alike:
                     self._add_rows(kind, category or "", rows)
@@ -151,7 +122,7 @@ class _Reader:
         part["thread"].append(self._threads.code(map(attrgetter("pid", "tid"), rows)))
         part["name"].append(self._names.code(map(attrgetter("name"), rows)))
         args = [event.args or NO_ARGS for event in rows]
-        for name in _INTEGER_ARGS[kind]:
+        for name in INTEGER_ARGS[kind]:
             part[name].append(integers(list(map(attrgetter(name), args))))
         if kind in _WITH_COLLECTIVES:
             part["collective"].append(self._number_collectives(args))
@@ -187,7 +158,7 @@ class _Reader:
         notes: list[str] = []
         if left_out := left_out + self._decoder.left_out:
             notes.append(f"{left_out} values are nested more than {DEEPEST} deep and are left out")
-        columns = {kind: _without_lost_times(kind, self._join(kind), notes) for kind in _INTEGER_ARGS}
+        columns = {kind: _without_lost_times(kind, self._join(kind), notes) for kind in INTEGER_ARGS}
         columns = within_bounds(columns, notes, self.path)
         names = self._plain_names(columns)
         columns["label"] = without_empty_steps(columns["label"], names, notes)
@@ -229,18 +200,20 @@ class _Reader:
         )
 
     def _plain_names(self, columns: dict[str, dict[str, NDArray[Any]]]) -> list[str]:
-        """The names as `plain_text` has them; two that become one get one number."""
+        """The names that occur, as `plain_text` has them and in alphabetical order; columns then hold their places."""
+        coded = [(c, key) for c in columns.values() for key in ("name", "category", "dtypes") if key in c]
         written = self._names.values
-        plain = [plain_text(name) for name in written]
-        if plain == written:
-            return plain
-        numbers: dict[str, int] = {}
-        number = np.array([numbers.setdefault(name, len(numbers)) for name in plain], dtype=np.int32)
-        for column in (c for c in columns.values()):
-            for key in ("name", "category", "dtypes"):
-                if key in column and len(column[key]):
-                    column[key] = number[column[key]]
-        return list(numbers)
+        used = np.zeros(len(written), dtype=bool)
+        for c, key in coded:
+            used[c[key]] = True
+        plain = {code: plain_text(written[code]) for code in np.flatnonzero(used).tolist()}
+        names = sorted(set(plain.values()))
+        place = {name: number for number, name in enumerate(names)}
+        number = np.full(len(written), -1, dtype=np.int32)
+        number[used] = [place[name] for name in plain.values()]
+        for c, key in coded:
+            c[key] = number[c[key]]
+        return names
 
     def _any_known(self) -> bool:
         """Whether any complete event is of a category that PyTorch's profiler writes."""
@@ -248,17 +221,8 @@ class _Reader:
 
     def _join(self, kind: str) -> dict[str, NDArray[Any]]:
         parts = self._parts[kind]
-        names = ("ts", "dur", "thread", "name", *_INTEGER_ARGS[kind])
-        if kind in _WITH_COLLECTIVES:
-            names += ("collective",)
-        if kind == "op":
-            names += ("dtypes",)
-        if kind == "label":
-            names += ("bytes",)
-        if kind == "gpu":
-            names += ("category", "blocks_per_sm", "blocks")
         # One column at a time, so that parts and whole never both stand in memory for long.
-        return {name: _concatenate(parts.pop(name, [])) for name in names}
+        return {name: _concatenate(parts.pop(name, [])) for name in columns_of(kind)}
 
 
 #: Complete events that are known and not needed: what they say, other events say too.

@@ -23,8 +23,8 @@ from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.bounds import path_text
 from steptrace.trace.json_text import KeyFinder, decode_object, scan
 
-#: Bytes read at a time. Larger chunks are no faster and cost memory.
-CHUNK = 4 << 20
+#: Bytes read at a time. Larger chunks are slower, since they leave the processor's cache, and cost memory.
+CHUNK = 1 << 20
 #: The longest event, and the longest metadata before or after the events: what has to be in memory at once.
 LARGEST_TEXT: Final = 32 << 20
 

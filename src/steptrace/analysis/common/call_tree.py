@@ -16,6 +16,7 @@ from pandas.api.types import union_categoricals
 
 from steptrace import intervals
 from steptrace.analysis.common import tables_paths as schema
+from steptrace.compiled import compiled
 from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace.columns import Mask, nearest, pick, references, row_numbers, take, text
@@ -70,6 +71,10 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
     Returns the row of each event's parent (-1 for none) and the cut ends, int64. A subtree is a range of rows.
     """
+    if compiled is not None:
+        parent, end, open_ = np.empty(len(end), dtype=np.int64), end.copy(), np.empty(len(end), dtype=np.int64)
+        compiled.nest(np.ascontiguousarray(thread), np.ascontiguousarray(start), end, parent, open_)
+        return parent, end
     parent = intervals.nesting_parents(thread, start, end)
     crooked = (parent >= 0) & (end > end[parent])
     if not crooked.any():

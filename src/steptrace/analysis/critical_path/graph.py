@@ -26,6 +26,7 @@ import numpy as np
 from steptrace import intervals
 from steptrace.analysis.critical_path.dependencies import Dependencies, dependencies
 from steptrace.analysis.idle.measure import loader_spans
+from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, take
 from steptrace.trace.model import Trace
@@ -75,7 +76,13 @@ class Graph:
     def left_without(self, removed: Mask, *, waits: bool = False) -> int:
         """Length of all steps, ns, if these edges took no time but what is kept; with `waits` they hold up no host."""
         lasting = ~(removed & self.wait & waits)
-        weights = np.where(removed, self.kept, self.weight)[lasting].tolist()
+        weight = np.where(removed, self.kept, self.weight)
+        if compiled is not None:
+            latest = np.zeros(len(self.time), dtype=np.int64)
+            edges: list[Ints] = [self.source, self.target, weight]
+            compiled.longest_paths(*(edges if lasting.all() else [column[lasting] for column in edges]), latest)
+            return int(latest[-1])
+        weights = weight[lasting].tolist()
         sources, targets = self._nodes if lasting.all() else (e[lasting].tolist() for e in (self.source, self.target))
         reached = [0] * len(self.time)
         for source, target, ns in zip(sources, targets, weights, strict=True):

@@ -1,0 +1,45 @@
+/* A walk over JSON text that takes no more than the text and answers "not plain" to whatever it is not sure of. */
+#ifndef STEPTRACE_JSON_H
+#define STEPTRACE_JSON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* As MISSING of steptrace.trace.events. */
+#define MISSING INT64_MIN
+/* As DEEPEST of steptrace.trace.bounds. */
+#define DEEPEST 64
+
+enum { ABSENT, NULL_VALUE, BOOLEAN, NUMBER, STRING, CONTAINER };
+
+/* A number as written: sign, up to 19 digits as an integer, how many of them stand behind the point, power of ten. */
+typedef struct {
+    uint64_t digits;
+    int places;
+    int power;
+    unsigned char negative, fraction, exponent;
+    unsigned char long_; /* has more digits than fit */
+} Number;
+
+/* One value: its kind and its text, a string's without the quotation marks. */
+typedef struct {
+    int kind;
+    const char *begin, *end;
+    int odd; /* a string with escapes or bytes beyond ASCII */
+    Number number;
+} Value;
+
+typedef struct {
+    const char *at, *end;
+    int repaired; /* met a bare nan or inf, which counts as null */
+} Text;
+
+/* All return 0, or -1 for text that is not plain: the Python reader then decides. */
+int json_space(Text *text);                       /* moves past spaces; -1 at the end of the text */
+int json_string(Text *text, Value *value);        /* at the opening quotation mark */
+int json_value(Text *text, Value *value, int any); /* with `any`, numbers must be such that msgspec decodes them */
+
+int number_to_double(const Number *number, double *out);
+int number_to_int(const Number *number, int64_t *out); /* MISSING where an int64 does not hold it */
+
+#endif

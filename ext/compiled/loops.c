@@ -1,0 +1,39 @@
+#include "loops.h"
+
+void nesting_parents(size_t count, const int64_t *group, const int64_t *start, const int64_t *end, int64_t *parent)
+{
+    for (size_t row = 0; row < count; row++) {
+        int64_t above = row && group[row] == group[row - 1] ? (int64_t)row - 1 : -1;
+        while (above >= 0 && end[above] <= start[row])
+            above = parent[above];
+        parent[row] = above;
+    }
+}
+
+void nest(size_t count, const int64_t *group, const int64_t *start, int64_t *end, int64_t *parent, int64_t *open)
+{
+    size_t height = 0;
+    for (size_t row = 0; row < count; row++) {
+        if (row && group[row] != group[row - 1])
+            height = 0;
+        while (height && end[open[height - 1]] <= start[row])
+            height--;
+        parent[row] = height ? open[height - 1] : -1;
+        if (height && end[row] > end[parent[row]])
+            end[row] = end[parent[row]];
+        open[height++] = (int64_t)row;
+    }
+}
+
+int longest_paths(size_t edges, const int64_t *source, const int64_t *target, const int64_t *weight, size_t nodes,
+                  int64_t *reached)
+{
+    for (size_t edge = 0; edge < edges; edge++) {
+        if (source[edge] < 0 || target[edge] < 0 || (size_t)source[edge] >= nodes || (size_t)target[edge] >= nodes)
+            return -1;
+        int64_t at = reached[source[edge]] + weight[edge];
+        if (at > reached[target[edge]])
+            reached[target[edge]] = at;
+    }
+    return 0;
+}

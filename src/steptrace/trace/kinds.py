@@ -1,0 +1,66 @@
+"""Which of Kineto's events are read as what, and how what repeats in them is numbered."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steptrace.trace.names import GPU_CATEGORIES
+
+#: The kind of event each of Kineto's categories is, old spellings included. The others are only counted.
+KINDS = {
+    "cpu_op": "op",
+    "Operator": "op",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "Runtime": "call",
+    "python_function": "frame",
+    "user_annotation": "label",
+    "cpu_instant_event": "memory",
+    **dict.fromkeys(GPU_CATEGORIES, "gpu"),
+}
+
+#: The integer arguments kept of each kind.
+INTEGER_ARGS = {
+    "op": ("external_id", "sequence", "forward_thread"),
+    "call": ("external_id", "correlation", "kind"),
+    "gpu": ("correlation", "device", "stream", "bytes"),
+    "frame": ("python_id",),
+    "label": ("external_id",),
+    "memory": ("device_type", "device_id", "address", "size", "allocated", "reserved"),
+}
+
+#: What else is kept of some kinds.
+OTHER_COLUMNS = {
+    "op": ("collective", "dtypes"),
+    "gpu": ("collective", "category", "blocks_per_sm", "blocks"),
+    "label": ("bytes",),
+}
+
+#: The phase of a kind's events, where it is not that of complete ones.
+PHASES = {"memory": "i"}
+
+
+def columns_of(kind: str) -> tuple[str, ...]:
+    """The names of a kind's columns."""
+    return ("ts", "dur", "thread", "name", *INTEGER_ARGS[kind], *OTHER_COLUMNS.get(kind, ()))
+
+
+class Names:
+    """Distinct values, numbered in order of appearance."""
+
+    def __init__(self) -> None:
+        # A missing value gets the next number: looking up and numbering are one step, without a Python call.
+        self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
+
+    def code(self, values: Iterable[Any]) -> NDArray[np.int32]:
+        """The number of each value, int32."""
+        return np.array(list(map(self._codes.__getitem__, values)), dtype=np.int32)
+
+    @property
+    def values(self) -> list[Any]:
+        """The distinct values, by number."""
+        return list(self._codes)
