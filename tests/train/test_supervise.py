@@ -202,7 +202,7 @@ def test_a_supervisor_whose_parent_ended_before_it_was_ready_starts_nothing(out)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     options = ["--out", str(out), "--attempt", "1", "--parent", str(ended.pid), "--", sys.executable, "-c", ""]
-    assert subprocess.run([*MODULE, *options], check=False, timeout=60).returncode == 128 + signal.SIGTERM
+    assert subprocess.run([*MODULE, *options], check=False, timeout=600).returncode == 128 + signal.SIGTERM
     assert not out.exists()
 
 
@@ -216,7 +216,7 @@ def test_a_second_attempt_waits_until_the_first_has_ended(running, out):
     assert (out / "train.log").stat().st_ino == log
     assert not gone(running["child"])
     os.kill(running["supervisor"], signal.SIGKILL)  # what it has started may be gone a moment later
-    assert second.wait(timeout=60) == 0
+    assert second.wait(timeout=600) == 0
     second.stderr.close()
     assert (read_status(out).status, read_status(out).attempt) == ("ok", 2)
     assert all(gone(running[name]) for name in ("guard", "child", "apart"))
@@ -235,7 +235,7 @@ def test_jobs_of_an_earlier_workflow_are_ended_and_no_others(tmp_path):
     )
     try:
         wait_for(lambda: end_leftovers(tmp_path) == 1)  # once it has its environment
-        assert ours.wait(timeout=20) == -signal.SIGKILL
+        assert ours.wait(timeout=600) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         for process in (ours, other):

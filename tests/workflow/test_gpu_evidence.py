@@ -45,7 +45,7 @@ class Node:
 
     def run(self, *, hangs: str = "", fails: str = "", **environment: str) -> tuple[int, str]:
         process = self.start(hangs=hangs, fails=fails, **environment)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
         return process.returncode, output
 
     def calls(self) -> list[str]:
@@ -120,12 +120,12 @@ def test_after_the_limit_nothing_is_started_and_what_there_is_is_collected(node:
 def test_told_to_stop_it_ends_what_runs_and_collects(node: Node) -> None:
     process = node.start(hangs="studies=[two]")
     calls = node.folder / "calls"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while "studies=[two]" not in (calls.read_text() if calls.exists() else ""):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "stopped; what there is, is collected" in output
     assert node.calls()[-3:] == ["studies=[two]", "partial.py", "evidence.py collect"]

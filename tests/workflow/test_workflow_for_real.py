@@ -84,7 +84,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 1, result.stdout  # one variant failed, and that is all

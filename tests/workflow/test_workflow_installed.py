@@ -50,7 +50,7 @@ def _run(*arguments: str | Path, python: Path = Path(sys.executable), cwd: Path 
         environment["STEPTRACE_LOCKS"] = str(cwd / "locks")
     done = subprocess.run(
         [python, *arguments],
-        cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=250, check=False,
+        cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stdout
     return done.stdout

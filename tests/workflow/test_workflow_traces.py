@@ -24,7 +24,7 @@ def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
 

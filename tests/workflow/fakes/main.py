@@ -31,7 +31,7 @@ if mode == "oom":
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")
 if mode == "slow" or (mode == "slow after the first round" and options.repeat > 0):
     Path("pid.txt").write_text(str(os.getpid()))
-    time.sleep(60)
+    time.sleep(600)
 if mode == "half a second":
     time.sleep(0.5)
 with Path("spans.txt").open("a") as file:
