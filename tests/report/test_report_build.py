@@ -16,8 +16,8 @@ from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
 from steptrace.report.study.headline import answer, headline, summary, syncs, tone
-from steptrace.report.study.load import load_steps, load_study, loss_sections, traced_parts
-from steptrace.report.study.model import parts_kind
+from steptrace.report.study.load import load_steps, load_study, loss_sections
+from steptrace.report.study.model import parts_kind, traced_parts
 
 MakeStudy = Callable[[str], Path]
 

@@ -11,10 +11,11 @@ from documents import fill
 from steptrace.documents.comparison import Equivalence
 from steptrace.documents.finding import Finding
 from steptrace.report import study as sections
+from steptrace.report.draw.bars import stacked_bars
 from steptrace.report.page.markup import breakable, inline_code, sentence
 from steptrace.report.study import load_study, step_charts
 from steptrace.report.study.load import load_steps
-from steptrace.report.study.overview import step_parts
+from steptrace.report.study.model import step_parts
 from steptrace.report.study.variants import endings, held_against_reference, warnings
 
 MakeStudy = Callable[[str], Path]
@@ -49,7 +50,7 @@ def test_the_headline_says_so_too(study_builder: Any) -> None:
     study_builder.add("small", [20.0, 20.0], samples_per_step=8)
     slower = {"value": 0.4, "low": 0.39, "high": 0.41, "verdict": "slower"}
     study_builder.add("large", [50.0, 50.0], samples_per_step=32, ratio=slower)
-    said = text_of(sections.intro(load_study(study_builder.write())))
+    said = text_of(sections.first_screen(load_study(study_builder.write())))
     assert "2 runs, steps of 32 samples against 8)" in said
 
 
@@ -61,7 +62,7 @@ def test_steps_of_one_number_of_samples_need_no_such_note(study_builder: Any) ->
 
 def all_parts(path: Path) -> str:
     study = load_study(path)
-    of_study = ("intro", "variants", "overview", "loss_sections", "sync_sites", "method")
+    of_study = ("first_screen", "variants", "overview", "loss_sections", "sync_sites", "method")
     found = [getattr(sections, name)(study) for name in of_study]
     found += [sections.step_times(study, path), sections.provenance(study, path), sections.findings(study.findings)]
     # Plain strings, since a Markup escapes the strings that it is added to.
@@ -270,10 +271,23 @@ def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy)
 
 def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> None:
     spread, profiler = warnings(load_study(make_study("cpu")))
-    assert spread == "`where`: interquartile range is 12 % of the median."
-    assert profiler.startswith("`ignore_index`: a profiled step took 1.21× the time of an unprofiled one")
+    assert spread == "Interquartile range is 12 % of the median: `where`."
+    assert profiler == "A profiled step took 1.21× the time of an unprofiled one: `ignore_index`."
     assert warnings(load_study(make_study("gpu"))) == [
         "The runs did not all take place in the same environment; they differ in: Driver."
+    ]
+
+
+def test_a_warning_of_several_variants_is_said_once_with_the_range_of_its_numbers(study_builder: Any) -> None:
+    for name, share, count in (("a", 26, 3), ("b", 9, 12), ("c", 17, 3)):
+        warned = [
+            f"runs differ by {share}%: the machine was not the same",
+            f"{count} of 60 steps are outliers; they count.",
+        ]
+        study_builder.add(name, [20.0], noise={"warnings": warned[: 1 if name == "c" else 2]})
+    assert warnings(load_study(study_builder.write())) == [
+        "Runs differ by 9 to 26%: not the same machine: all variants.",
+        "3 to 12 of 60 steps are outliers; they count: `a` and `b`.",
     ]
 
 
@@ -330,7 +344,7 @@ def test_charts_are_the_same_bytes_for_the_same_data(make_study: MakeStudy) -> N
     steps = load_steps(study, path)
     assert step_charts.step_times(study, steps) == step_charts.step_times(study, steps)
     assert step_charts.ratios(study) == step_charts.ratios(study)
-    assert step_parts(study) == step_parts(study)
+    assert sections.first_screen(study) == sections.first_screen(study)
 
 
 def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
@@ -340,7 +354,7 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
         step_charts.step_times(study, load_steps(study, path)),
         step_charts.ratios(study),
         step_charts.steps_in_order(study, load_steps(study, path)),
-        step_parts(study),
+        stacked_bars([(v.name, step_parts(study, v)) for v in study.variants], "ms"),
     ]
     for chart in charts:
         assert chart.startswith("<svg role=")

@@ -12,8 +12,8 @@ from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.findings import recommended
+from steptrace.report.study import first_screen, overview
 from steptrace.report.study.load import load_study
-from steptrace.report.study.overview import overview
 from steptrace.report.trace import page as trace_page
 from steptrace.report.trace.view import build, precision_shares
 
@@ -77,7 +77,7 @@ def test_a_cpu_study_claims_nothing_of_number_formats(make_study: MakeStudy) -> 
 
 def test_variants_without_an_overview_show_the_parts_of_their_trace_figures(make_study: MakeStudy) -> None:
     html = overview(load_study(make_study("gpu")))
-    assert "exposed memory" in html
+    assert "Exposed memory" in html
 
 
 def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder: Any) -> None:
@@ -91,7 +91,7 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
     ]  # fmt: skip
     study = load_study(study_builder.write())
     assert [found.claim for found in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
-    html = overview(study)
+    html = first_screen(study)
     assert "advice 2" in html
     assert "up to 9.00 ms per step" in html
     assert 'href="#findings"' in html

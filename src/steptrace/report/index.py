@@ -11,7 +11,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import headline
-from steptrace.report.study.intro import machine
+from steptrace.report.study.first_screen import machine
 from steptrace.report.study.load import load_study
 from steptrace.report.study.model import runs_ok, title
 

@@ -10,13 +10,18 @@ from steptrace.report.page.markup import Html, render
 #: How many recommendations stand at the top; the section `Findings` has all.
 MOST_FINDINGS: Final = 3
 
+#: Rules about how something was measured: they stand behind what was found.
+ABOUT_THE_METHOD: Final = frozenset(
+    {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
+)
+
 _SEVERITIES = ("high", "warning", "info")
 
 
 def findings(items: Sequence[Finding]) -> Html:
-    """Findings in the order given (gravest first), with evidence; those of one rule and advice stand together."""
+    """Findings in the order given, those about the method last; those of one rule and advice stand together."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for item in items:
+    for item in method_last(items):
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
         "page/findings",
@@ -42,9 +47,15 @@ def severity_rank(severity: str) -> int:
     return _SEVERITIES.index(severity)
 
 
+def method_last(items: Sequence[Finding]) -> list[Finding]:
+    """The findings in their order, those about the method behind the others."""
+    return sorted(items, key=lambda item: item.rule in ABOUT_THE_METHOD)
+
+
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
     """The first findings, which matter most, one of each rule; what can save nothing only where nothing else is."""
     by_rule: dict[str, Finding] = {}
-    for finding in [item for item in findings if item.cost_ns_per_step != 0] or findings:
+    found = [item for item in findings if item.rule not in ABOUT_THE_METHOD] or findings
+    for finding in [item for item in found if item.cost_ns_per_step != 0] or found:
         by_rule.setdefault(finding.rule, finding)
     return list(by_rule.values())[:MOST_FINDINGS]

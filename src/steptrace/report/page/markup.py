@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
+from steptrace.documents.comparison import VariantResult
 from steptrace.report.page.places import place, unplaced
 
 #: Templates lie beside the modules that fill them.
@@ -44,6 +45,11 @@ def breakable(name: str) -> Markup:
     return Markup(_BREAK_AFTER.sub(r"\1<wbr>", str(escape(name))))
 
 
+def anchor(variant: VariantResult) -> str:
+    """The id of a variant's row in the table of all variants."""
+    return "variant-" + re.sub(r"[^A-Za-z0-9_.-]", "-", variant.name)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -55,6 +61,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        anchor=anchor,
         bandwidth=fmt.bandwidth,
         bytes=fmt.size_bytes,
         clipped=fmt.clipped,

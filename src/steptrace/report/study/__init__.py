@@ -2,8 +2,8 @@
 
 from steptrace.report.page.findings import findings
 from steptrace.report.study.communication import communication
+from steptrace.report.study.first_screen import first_screen
 from steptrace.report.study.input_pipeline import input_pipeline
-from steptrace.report.study.intro import intro
 from steptrace.report.study.launches import launches
 from steptrace.report.study.load import load_study
 from steptrace.report.study.loss_sections import loss_sections
@@ -20,8 +20,8 @@ from steptrace.report.study.waterfall import waterfall
 __all__ = [
     "communication",
     "findings",
+    "first_screen",
     "input_pipeline",
-    "intro",
     "launches",
     "load_study",
     "loss_sections",

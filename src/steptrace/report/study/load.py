@@ -6,16 +6,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec.structs import asdict
 
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, RunResult
 from steptrace.errors import RecordError
 from steptrace.report.draw.bars import Part
-from steptrace.report.study.model import RunSteps
+from steptrace.report.study.model import STEP_SECTIONS, RunSteps
 
-#: Parts of a step on the host, as the training loop labels them, in the order they run.
-STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
 #: Labels of the loop inside its first part.
 _INSIDE_DATA = ("copy data",)
 
@@ -36,14 +33,6 @@ def load_study(path: Path | str) -> Comparison:
         RecordError: the file is missing or does not hold a comparison.
     """
     return read(Path(path), Comparison)
-
-
-def traced_parts(variant: VariantResult, kind: str | None) -> tuple[Part, ...]:
-    """The parts of a variant's profiled step: the GPU's, or the sections of the training loop."""
-    if kind == "gpu":
-        return tuple(Part(*part) for part in asdict(variant.breakdown_ms).items()) if variant.breakdown_ms else ()
-    sections = variant.sections_ms
-    return tuple(Part(name, sections[name]) for name in STEP_SECTIONS if name in sections)
 
 
 def loss_sections(sections: Mapping[str, float]) -> tuple[Part, ...]:

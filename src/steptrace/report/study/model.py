@@ -8,9 +8,14 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import asdict
 
 from steptrace.documents.comparison import Comparison, ProcessError, VariantResult
+from steptrace.report.draw.bars import Part
+from steptrace.report.page.overview import labelled
 
+#: Parts of a step on the host, as the training loop labels them, in the order they run.
+STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
 #: More variants than this are rows of a table, never its columns, and their blocks start folded.
 MANY = 6
 
@@ -63,6 +68,21 @@ def parts_kind(study: Comparison) -> Literal["gpu", "host"] | None:
     if any(variant.breakdown_ms is not None for variant in study.variants):
         return "gpu"
     return "host" if any(variant.sections_ms for variant in study.variants) else None
+
+
+def step_parts(study: Comparison, variant: VariantResult) -> tuple[Part, ...]:
+    """The parts of a variant's profiled step: of its overview, else of its trace figures."""
+    if variant.overview is not None and variant.overview.parts_ms:
+        return labelled(tuple(variant.overview.parts_ms.items()))
+    return traced_parts(variant, parts_kind(study))
+
+
+def traced_parts(variant: VariantResult, kind: str | None) -> tuple[Part, ...]:
+    """The parts of a variant's profiled step: the GPU's, or the sections of the training loop."""
+    if kind == "gpu":
+        return tuple(Part(*part) for part in asdict(variant.breakdown_ms).items()) if variant.breakdown_ms else ()
+    sections = variant.sections_ms
+    return tuple(Part(name, sections[name]) for name in STEP_SECTIONS if name in sections)
 
 
 def runs_ok(variant: VariantResult) -> int:

@@ -1,12 +1,16 @@
 """The section "Variants": all side by side, what to read with care, gates, and the runs that failed."""
 
+import re
+from collections.abc import Sequence
+
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, ProcessError, VariantResult
 from steptrace.report.page import definitions as defs
-from steptrace.report.page.markup import Html, render
+from steptrace.report.page.markup import Html, render, sentence
 from steptrace.report.study.model import ending, is_baseline, runs_ok, samples_per_s, samples_per_step
 from steptrace.report.study.provenance import environment_name
 
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 #: Above this, the trace figures describe a step that the profiler has changed.
 PROFILED_WARNING = 1.10
 
@@ -80,15 +84,16 @@ def limits(gate: GateOutcome) -> str:
 
 
 def warnings(study: Comparison) -> list[str]:
-    """What a reader should know before trusting the table: one line a variant, and what concerns them all."""
-    found = []
+    """What a reader should know before trusting the table: one line a kind, with the variants that it concerns."""
+    kinds: dict[str, dict[str, str]] = {}
     for variant in study.variants:
         texts = list(variant.noise.warnings)
         times = variant.profiled_over_unprofiled
         if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in texts):
             texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
-        if texts:
-            found.append(f"`{variant.name}`: {'; '.join(text.rstrip('.') for text in texts)}.")
+        for text in texts:
+            kinds.setdefault(_NUMBER.sub("#", text), {})[variant.name] = text.rstrip(".")
+    found = [f"{sentence(_merged(list(texts.values())))}: {_who(list(texts), study)}." for texts in kinds.values()]
     if len(samples := samples_per_step(study)) > 1:
         found.append(
             "The variants' steps take different numbers of samples, "
@@ -99,3 +104,18 @@ def warnings(study: Comparison) -> list[str]:
         names = [environment_name(key) for key in study.environments_differ]
         found.append(f"The runs did not all take place in the same environment; they differ in: {', '.join(names)}.")
     return found
+
+
+def _who(names: Sequence[str], study: Comparison) -> str:
+    """The variants that a warning concerns, by name."""
+    everyone = len(names) == len(study.variants) > 1
+    return "all variants" if everyone else fmt.enumeration([f"`{name}`" for name in names])
+
+
+def _merged(texts: Sequence[str]) -> str:
+    """Texts that differ in their numbers as one, which says each number's range: "runs differ by 17 to 26%"."""
+    ranges = []
+    for column in zip(*(_NUMBER.findall(text) for text in texts), strict=True):
+        ordered = sorted(set(column), key=float)
+        ranges.append(ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}")
+    return _NUMBER.sub(lambda _: ranges.pop(0), texts[0])

@@ -1,0 +1,91 @@
+"""Pictures in the cells of a table, one a row on a scale that all rows share; they are as wide as their column."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import escape
+
+from steptrace.report.draw.bars import PART_COLOURS, Part, words
+from steptrace.report.draw.drawing import ticks
+from steptrace.report.draw.svg import InlineSvg, title
+
+#: Values that lie further apart than this need a logarithmic axis.
+LOG_FROM = 6.0
+_ROW, _AXIS, _BAR = 40, 20, 15
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis from `low` to `high`; what lies beyond is drawn at its ends."""
+
+    low: float
+    high: float
+    log: bool
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Scale":
+        """The scale that shows these positive values, logarithmic where they lie far apart."""
+        low, high = min(values), max(values)
+        if high > LOG_FROM * low:
+            margin = (high / low) ** 0.05
+            return cls(low / margin, high * margin, log=True)
+        margin = 0.06 * (high - low) or 0.1 * high
+        return cls(max(low - margin, 0.0), high + margin, log=False)
+
+    def place(self, value: float) -> str:
+        """Where a value lies, as a share of the width in percent."""
+        ends = (self.low, value, self.high)
+        low, at, high = (math.log(max(end, 1e-300)) for end in ends) if self.log else ends
+        return f"{min(max(100 * (at - low) / (high - low), 0), 100):.4g}"
+
+    def ticks(self) -> list[float]:
+        """Round values within it, some five."""
+        if not self.log:
+            return ticks(self.low, self.high, 5)
+        powers = [10.0**n for n in range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)]
+        found = [power * factor for power in powers for factor in (1, 2, 5) if self.low <= power * factor <= self.high]
+        return found if len(found) <= 6 else [tick for tick in found if math.isclose(math.log10(tick) % 1, 0)]
+
+
+def interval_cell(
+    scale: Scale, value: float, ends: tuple[float, float] | None, baseline: float | None, look: str, alt: str
+) -> InlineSvg:
+    """A value with its interval, and the baseline's value as a line; `look` names the class of the mark."""
+    middle = f"{_ROW / 2:g}"
+    drawn = ""
+    if baseline is not None:
+        at = scale.place(baseline)
+        drawn += f'<line class="baseline" x1="{at}%" x2="{at}%" y1="0" y2="{_ROW}"/>'
+    if ends is not None:
+        left, right = map(scale.place, ends)
+        drawn += f'<line class="interval" x1="{left}%" x2="{right}%" y1="{middle}" y2="{middle}"/>'
+    drawn += f'<circle class="mark" cx="{scale.place(value)}%" cy="{middle}" r="5.5"/>'
+    return InlineSvg(_svg(f"on-scale {look}", _ROW, drawn, alt))
+
+
+def axis_cell(scale: Scale, labels: Iterable[tuple[float, str]], alt: str) -> InlineSvg:
+    """The axis below the rows."""
+    drawn = ""
+    for value, label in labels:
+        at = float(scale.place(value))
+        anchor = "start" if at < 6 else "end" if at > 94 else "middle"
+        drawn += f'<text x="{at:g}%" y="14" text-anchor="{anchor}">{escape(label)}</text>'
+    return InlineSvg(_svg("on-scale axis", _AXIS, drawn, alt))
+
+
+def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:
+    """A stacked bar of parts, as wide as its share of the longest."""
+    drawn, left = "", 0.0
+    for part in parts:
+        width = 100 * part.ms / longest
+        if width:
+            look = f'x="{left:.4g}%" width="{width:.4g}%" height="{_BAR}"'
+            colour = PART_COLOURS.get(part.label, "grey")
+            drawn += f'<rect {look} fill="var(--{colour})">{title(words(part))}</rect>'
+        left += width
+    return InlineSvg(_svg("parts", _BAR, drawn, ", ".join(map(words, parts))))
+
+
+def _svg(kind: str, height: int, drawn: str, alt: str) -> str:
+    return f'<svg class="{kind}" role="img" aria-label="{escape(alt)}" width="100%" height="{height}">{drawn}</svg>'

@@ -1,0 +1,174 @@
+"""The top of a study's page: what it asks, what came out variant by variant, and what to do, on one screen."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.report.draw.bars import Part, legend_of
+from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.findings import MOST_FINDINGS, recommended
+from steptrace.report.page.markup import Html, render
+from steptrace.report.study import headline
+from steptrace.report.study.model import is_baseline, measured, runs_ok, step_parts, title, verdict_words
+
+#: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
+MOST_ROWS = 12
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant on the first screen: its step time on the scale of all, and where its profiled step goes."""
+
+    variant: VariantResult
+    time: str
+    interval: InlineSvg | None
+    parts: InlineSvg | None
+    profiled: str
+
+
+def first_screen(study: Comparison) -> Html:
+    """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
+    shown = variants_shown(study)
+    parts = {variant.name: step_parts(study, variant) for variant in shown}
+    medians = {v.name: v.step_ms.median for v in study.variants if v.step_ms is not None}
+    scale = _scale(shown, medians)
+    longest = max((sum(part.ms for part in found) for found in parts.values()), default=0.0)
+    labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
+    traced = any(variant.syncs.measured_per_step is not None for variant in study.variants)
+    return render(
+        "study/first_screen",
+        study=study,
+        title=title(study),
+        paragraphs=paragraphs(study.text),
+        headline=headline.summary(study),
+        tone=headline.tone(study),
+        facts=_facts(study),
+        rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],
+        is_baseline=is_baseline,
+        left_out=len(study.variants) - len(shown),
+        axis=None if scale is None else _axis(scale),
+        legend=legend_of(labels),
+        traced=traced,
+        items=recommended(study.findings),
+        more=max(len(study.findings) - MOST_FINDINGS, 0),
+    )
+
+
+def variants_shown(study: Comparison) -> list[VariantResult]:
+    """All variants in the study's order; of many the baselines and those whose verdict and ratio say the most."""
+    if len(study.variants) <= MOST_ROWS:
+        return list(study.variants)
+
+    def interest(variant: VariantResult) -> tuple[bool, bool, float]:
+        ratio = variant.ratio
+        decided = ratio is not None and ratio.verdict in ("faster", "slower")
+        effect = abs(math.log(ratio.value)) if ratio is not None and ratio.value > 0 else 0.0
+        return variant.name == study.baseline, decided, effect
+
+    chosen = sorted(study.variants, key=interest, reverse=True)[:MOST_ROWS]
+    return [variant for variant in study.variants if variant in chosen]
+
+
+def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:
+    """The scale of the step times shown; intervals too wide to say anything do not stretch it."""
+    values = []
+    for variant in shown:
+        times = variant.step_ms
+        if times is not None and times.median > 0:
+            ends = against_baseline(variant, medians)
+            values += [times.median, *(() if ends is None or fmt.is_too_wide(*ends) else ends)]
+    return Scale.of(values) if values else None
+
+
+def against_baseline(variant: VariantResult, medians: Mapping[str, float]) -> tuple[float, float] | None:
+    """The interval of a variant's step time by that of its ratio, in ms: it excludes the baseline where a claim holds.
+
+    The interval of the step time alone also holds what differs from run to run for all variants alike.
+    """
+    ratio, baseline = variant.ratio, medians.get(variant.baseline)
+    if is_baseline(variant) or ratio is None or baseline is None or not ratio.low or not ratio.high:
+        return None
+    return baseline / ratio.high, baseline / ratio.low
+
+
+def _axis(scale: Scale) -> InlineSvg:
+    unit, size = fmt.unit_for_ms([scale.high])
+    ticks = scale.ticks()
+    labels = [(tick, f"{tick / size:g}{f' {unit}' if tick == ticks[-1] else ''}") for tick in ticks]
+    kind = "logarithmic" if scale.log else "linear"
+    return axis_cell(scale, labels, f"Step time, {kind}, {fmt.duration_ms(scale.low)} to {fmt.duration_ms(scale.high)}")
+
+
+def _row(
+    variant: VariantResult,
+    parts: Sequence[Part],
+    longest: float,
+    scale: Scale | None,
+    medians: Mapping[str, float],
+) -> Row:
+    times, drawn, total = variant.step_ms, None, sum(part.ms for part in parts)
+    if times is not None and scale is not None:
+        look = "base" if is_baseline(variant) else (variant.ratio.verdict if variant.ratio else None) or "none"
+        said = "the baseline" if look == "base" else verdict_words(variant)
+        alt = f"{variant.name}: {fmt.duration_ms(times.median)}, {said}"
+        ends = against_baseline(variant, medians)
+        drawn = interval_cell(scale, times.median, ends, medians.get(variant.baseline), look, alt)
+    bar = parts_cell(parts, longest) if total else None
+    return Row(
+        variant,
+        fmt.duration_ms(None if times is None else times.median),
+        drawn,
+        bar,
+        fmt.duration_ms(total if parts else None),
+    )
+
+
+def _facts(study: Comparison) -> list[str]:
+    """Where and how it was measured, in a few words each."""
+    runs = [runs_ok(variant) for variant in measured(study)]
+    steps = [variant.step_ms.steps for variant in measured(study) if variant.step_ms is not None]
+    environment = study.environment
+    facts = [
+        machine(study),
+        f"scale {study.scale}",
+        f"runs per variant: {_span(runs)}" if runs else None,
+        f"timed steps per variant: {_span(steps)}" if steps else None,
+        f"PyTorch {environment.torch}" if environment is not None else None,
+        f"commit {commit(study)}" if commit(study) else None,
+    ]
+    return [fact for fact in facts if fact]
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """A text's paragraphs: blank lines part them, single line breaks do not."""
+    blocks = text.replace("\r\n", "\n").split("\n\n")
+    return tuple(" ".join(block.split()) for block in blocks if block.strip())
+
+
+def machine(study: Comparison) -> str | None:
+    """The GPU, or the CPU where there is none."""
+    environment = study.environment
+    if environment is None:
+        return None
+    if environment.gpu:
+        count = environment.gpu_count
+        return f"{count} × {environment.gpu}" if count > 1 else environment.gpu
+    return f"{environment.cpu}, no GPU"
+
+
+def commit(study: Comparison) -> str | None:
+    """The commit in short, with a word on uncommitted changes."""
+    environment = study.environment
+    if environment is None or environment.git_commit is None:
+        return None
+    return environment.git_commit[:10] + (" with uncommitted changes" if environment.git_dirty else "")
+
+
+def _span(values: Sequence[int]) -> str:
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    return fmt.count(low) if low == high else f"{fmt.count(low)} to {fmt.count(high)}"

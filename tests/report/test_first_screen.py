@@ -1,0 +1,87 @@
+"""The first screen of a study: what came out variant by variant, and what to do first."""
+
+import re
+from typing import Any
+
+import pytest
+
+from steptrace.findings import TRACE_RULES
+from steptrace.findings.trust import TRUST_RULES
+from steptrace.report.draw.cells import Scale
+from steptrace.report.page.findings import ABOUT_THE_METHOD
+from steptrace.report.study import findings, first_screen, load_study, variants
+from steptrace.report.study.first_screen import MOST_ROWS, against_baseline, variants_shown
+
+
+def ratio(value: float, low: float, high: float, verdict: str) -> dict[str, Any]:
+    return {"value": value, "low": low, "high": high, "verdict": verdict}
+
+
+def a_finding(rule: str, cost: int | None = None) -> dict[str, Any]:
+    return {"rule": rule, "severity": "warning", "claim": f"claim of {rule}", "advice": f"advice of {rule}",
+            "cost_ns_per_step": cost}  # fmt: skip
+
+
+def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(study_builder: Any) -> None:
+    study_builder.comparison["baseline"] = "base"
+    study_builder.add("base", [30.0, 60.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    study_builder.add("fast", [20.0, 40.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base")
+    study_builder.add("open", [25.0, 50.0], ratio=ratio(1.2, 0.9, 1.6, "undecided"), baseline="base")
+    study = load_study(study_builder.write())
+    medians = {v.name: v.step_ms.median for v in study.variants if v.step_ms is not None}
+    base, fast, undecided = study.variants
+    assert against_baseline(base, medians) is None
+    assert against_baseline(fast, medians) == pytest.approx((medians["base"] / 1.6, medians["base"] / 1.4))
+    low, high = against_baseline(undecided, medians) or (0, 0)
+    assert low < medians["base"] < high
+    screen = first_screen(study)
+    assert screen.count('class="interval"') == 2
+    assert 'class="on-scale faster"' in screen
+
+
+def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study: Any) -> None:
+    study = load_study(make_study("gpu"))
+    links = re.findall(r'class="variant" href="#([^"]+)"', first_screen(study))
+    assert len(links) == len(study.variants)
+    assert all(f'id="{link}"' in variants(study) for link in links)
+
+
+def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(study_builder: Any) -> None:
+    study_builder.comparison["baseline"] = "base"
+    study_builder.add("base", [30.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    for n in range(40):
+        study_builder.add(f"same{n}", [30.0], ratio=ratio(1 + n / 1e5, 0.99, 1.01, "same"), baseline="base")
+    study_builder.add("slow", [90.0], ratio=ratio(0.33, 0.3, 0.36, "slower"), baseline="base")
+    study = load_study(study_builder.write())
+    names = [variant.name for variant in variants_shown(study)]
+    assert len(names) == MOST_ROWS
+    assert names[0] == "base"
+    assert names[-1] == "slow"
+    assert f"{42 - MOST_ROWS} more in the" in first_screen(study)
+
+
+def test_what_is_about_the_method_stands_behind_what_was_found(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"})
+    study_builder.comparison["findings"] = [a_finding("noise"), a_finding("sync_bound", 5)]
+    study = load_study(study_builder.write())
+    assert "claim of noise" not in first_screen(study)
+    page = findings(study.findings)
+    assert page.index("laim of sync_bound") < page.index("laim of noise")
+    study_builder.comparison["findings"] = [a_finding("noise")]
+    assert "laim of noise" in first_screen(load_study(study_builder.write()))
+
+
+def test_the_rules_about_the_method_are_those_on_trust_that_are_no_failure() -> None:
+    trust = {rule.name for rule in TRUST_RULES if rule.priority != "first"}
+    assert set(ABOUT_THE_METHOD) == trust | {"too_few_steps", "poor_trace"}
+    assert {"too_few_steps", "poor_trace"} <= {rule.name for rule in TRACE_RULES}
+
+
+def test_a_scale_is_logarithmic_where_values_lie_far_apart_and_what_lies_beyond_is_at_its_ends() -> None:
+    far, near = Scale.of([1.0, 100.0]), Scale.of([10.0, 20.0])
+    assert far.log
+    assert not near.log
+    assert float(far.place(10.0)) == pytest.approx(50)
+    assert far.ticks() == [1, 10, 100]
+    assert near.place(1e9) == "100"
+    assert near.ticks() == [10, 15, 20]
