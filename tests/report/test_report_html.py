@@ -286,7 +286,7 @@ def test_a_warning_of_several_variants_is_said_once_with_the_range_of_its_number
         ]
         study_builder.add(name, [20.0], noise={"warnings": warned[: 1 if name == "c" else 2]})
     assert warnings(load_study(study_builder.write())) == [
-        "Runs differ by 9 to 26%: not the same machine: all variants.",
+        "Runs differ by 9 to 26%: the machine was not the same: all variants.",
         "3 to 12 of 60 steps are outliers; they count: `a` and `b`.",
     ]
 

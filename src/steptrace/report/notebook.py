@@ -38,7 +38,11 @@ def render_study(comparison: Path, out: Path) -> None:
         ReportError: a cell of the notebook failed; the message holds the whole traceback.
     """
     study = load_study(comparison)  # a clear error before a cell runs
-    notebook = _execute(find_notebook("study"), {"COMPARISON": _relative(comparison, out)}, out.parent)
+    parameters = {
+        "COMPARISON": _relative(comparison, out),
+        "REFERENCES": [_relative(path, out) for path in find_references(study.study)],
+    }
+    notebook = _execute(find_notebook("study"), parameters, out.parent)
     _write(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
     _write_page(notebook, out, title=f"{title(study)} – steptrace", home="index.html")
 
@@ -79,6 +83,12 @@ def find_notebook(name: str) -> Path:
         if (root / relative).is_file():
             return root / relative
     raise ReportError("notebook of the report is missing", where=relative, next_step="install steptrace again")
+
+
+def find_references(study: str) -> list[Path]:
+    """`reports/reference/<machine>/<study>/comparison.json` of the working folder, else of this steptrace."""
+    found = (sorted(root.glob(f"reports/reference/*/{study}/comparison.json")) for root in (Path.cwd(), ROOT))
+    return next(filter(None, found), [])
 
 
 def _execute(path: Path, parameters: Mapping[str, object], folder: Path) -> NotebookNode:

@@ -8,6 +8,7 @@ from steptrace.report.study.launches import launches
 from steptrace.report.study.load import load_study
 from steptrace.report.study.loss_sections import loss_sections
 from steptrace.report.study.memory import memory
+from steptrace.report.study.on_gpu import on_gpu
 from steptrace.report.study.overview import overview
 from steptrace.report.study.provenance import method, provenance
 from steptrace.report.study.step_times import step_times
@@ -27,6 +28,7 @@ __all__ = [
     "loss_sections",
     "memory",
     "method",
+    "on_gpu",
     "overview",
     "provenance",
     "step_times",

@@ -9,7 +9,7 @@ from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.findings import MOST_FINDINGS, recommended
+from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import headline
 from steptrace.report.study.model import is_baseline, measured, runs_ok, step_parts, title, verdict_words
@@ -35,6 +35,7 @@ def first_screen(study: Comparison) -> Html:
     parts = {variant.name: step_parts(study, variant) for variant in shown}
     medians = {v.name: v.step_ms.median for v in study.variants if v.step_ms is not None}
     scale = _scale(shown, medians)
+    items = recommended(study.findings)
     longest = max((sum(part.ms for part in found) for found in parts.values()), default=0.0)
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
     traced = any(variant.syncs.measured_per_step is not None for variant in study.variants)
@@ -52,8 +53,8 @@ def first_screen(study: Comparison) -> Html:
         axis=None if scale is None else _axis(scale),
         legend=legend_of(labels),
         traced=traced,
-        items=recommended(study.findings),
-        more=max(len(study.findings) - MOST_FINDINGS, 0),
+        items=items,
+        more=len(study.findings) - len(items),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from steptrace import format as fmt
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.findings import MOST_FINDINGS, recommended
+from steptrace.report.page.findings import recommended
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
 from steptrace.report.trace.model import Charts, Topic
 from steptrace.report.trace.view import TraceView, precision_shares, trace_parts
@@ -48,8 +48,8 @@ def _data(view: TraceView) -> Mapping[str, Any]:
         "formats": formats_shown([precision]),
         "format_names": FORMAT_NAMES,
         "kernels": trace.kernels[:MOST_KERNELS],
-        "found": recommended(trace.findings),
-        "more": max(len(trace.findings) - MOST_FINDINGS, 0),
+        "found": (found := recommended(trace.findings)),
+        "more": len(trace.findings) - len(found),
     }
 
 
