@@ -1,7 +1,8 @@
 """The command line of steptrace.
 
 Each command is a module of `steptrace.commands`, imported when it is called: the list of commands is shown at once.
-Any error addressed to a person becomes one message on stderr and exit code 2.
+Any error addressed to a person becomes one message on stderr and exit code 2. docs/reference/commands.md lists all exit
+codes.
 """
 
 import argparse
@@ -14,9 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from steptrace import __version__
+from steptrace.commands.output import coloured
 from steptrace.errors import SteptraceError
 
 EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
 
 #: Every command with its line in the list of commands; `find-batch` is `steptrace.commands.find_batch`.
 _COMMANDS: Final = {
@@ -28,6 +31,9 @@ _COMMANDS: Final = {
     "baseline": "store the step times of results/, or compare with stored ones",
     "find-batch": "the largest batch that a variant can train with, verified by training with it",
     "capture": "a trace of the next steps of a training that is already running",
+    "studies": "what can be run here, and what each study costs",
+    "doctor": "what this machine can measure, and what to do about what is missing",
+    "completion": "a script that completes commands and options in a shell",
 }
 
 
@@ -37,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
-    arguments = _parser(given).parse_args(given)
+    arguments = parser(given).parse_args(given)
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
         code = run(arguments)
@@ -45,15 +51,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except SteptraceError as error:
-        print(f"steptrace: error: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_ERROR
+        return _failed(str(error))
+    except KeyboardInterrupt:
+        _failed("interrupted")
+        return EXIT_INTERRUPTED
     except OSError as error:
         if not _concerns_stdout(error):
             raise
         # What is left in the buffer would be tried again, and fail again, at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"steptrace: error: standard output cannot be written ({error.strerror})", file=sys.stderr)  # noqa: T201
-        return EXIT_ERROR
+        return _failed(f"standard output cannot be written ({error.strerror})")
+
+
+def _failed(text: str) -> int:
+    print(f"{coloured('steptrace: error:', 'red', sys.stderr)} {text}", file=sys.stderr)  # noqa: T201
+    return EXIT_ERROR
 
 
 def _concerns_stdout(error: OSError) -> bool:
@@ -61,19 +73,19 @@ def _concerns_stdout(error: OSError) -> bool:
     return error.filename is None and error.errno in (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 
 
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of these arguments: every command, with the arguments of the one that is called."""
-    parser = argparse.ArgumentParser(
+def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of these arguments: every command, with the arguments of the one that is called; of all if None."""
+    steptrace = argparse.ArgumentParser(
         prog="steptrace", description="Training-step performance from traces: what the GPU waited for, and which line."
     )
-    parser.add_argument("--version", action="version", version=f"steptrace {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    called = next((argument for argument in given if not argument.startswith("-")), None)
+    steptrace.add_argument("--version", action="version", version=f"steptrace {__version__}")
+    commands = steptrace.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    called = None if given is None else next((argument for argument in given if not argument.startswith("-")), None)
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
-        if name == called:
+        if given is None or name == called:
             importlib.import_module(f"steptrace.commands.{name.replace('-', '_')}").add(command)
-    return parser
+    return steptrace
 
 
 if __name__ == "__main__":

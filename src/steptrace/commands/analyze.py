@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from steptrace.commands.output import add_json, progress, show, warn
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
 
@@ -32,6 +33,7 @@ def add(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write counters/: each trace with tracks of queue length and memory bandwidth, for Perfetto",
     )
+    add_json(command)
     command.set_defaults(run=run)
 
 
@@ -41,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     from steptrace.findings import with_trace_findings
 
     out: Path = arguments.out
-    summary, analyses = summarize(arguments.trace, tuple(arguments.source))
+    with progress() as line:
+        line.say(f"reading {', '.join(arguments.trace)}")
+        summary, analyses = summarize(arguments.trace, tuple(arguments.source))
     summary = with_trace_findings(summary)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -54,17 +58,22 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     for warning in summary.warnings:
-        print(f"steptrace: warning: {warning}", file=sys.stderr)  # noqa: T201
+        warn(warning)
     for entry in summary.traces:
         for warning in entry.quality.warnings:
             print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
+    said: list[str] = []
     if not arguments.no_report:
         from steptrace.report.trace import page as trace_page
 
         trace_page.write(summary, out / "report.html")
-        print(trace_page.in_words(summary))  # noqa: T201
-        print(out / "report.html")  # noqa: T201
-    print(out / "summary.json")  # noqa: T201
+        said = [trace_page.in_words(summary), str(out / "report.html")]
+    document = {
+        "summary": out / "summary.json",
+        "report": None if arguments.no_report else out / "report.html",
+        "warnings": [*summary.warnings, *(text for entry in summary.traces for text in entry.quality.warnings)],
+    }
+    show(arguments, document, "\n".join([*said, str(out / "summary.json")]))
     return 0
 
 

@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from steptrace import baseline
 from steptrace.commands.numbers import ratio
+from steptrace.commands.output import add_json, show
 from steptrace.commands.tables import columns
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
@@ -31,6 +33,7 @@ def add(command: argparse.ArgumentParser) -> None:
     for action in (save, compare):
         action.add_argument("name", nargs="?", help="name of the baseline: baselines/NAME.json")
         action.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
+        add_json(action)
     save.add_argument("--out", type=Path, metavar="FILE", help="file to write instead of baselines/NAME.json")
     compare.add_argument("--from", dest="out", type=Path, metavar="FILE", help="file to read instead")
 
@@ -39,7 +42,8 @@ def _save(arguments: argparse.Namespace) -> int:
     path = _path(arguments, "--out FILE")
     document = baseline.save(_comparisons(arguments.results), path)
     count = sum(len(study.variants) for study in document.studies.values())
-    print(f"{path}: step times of {count} variants in {len(document.studies)} studies")  # noqa: T201
+    text = f"{path}: step times of {count} variants in {len(document.studies)} studies"
+    show(arguments, {"file": path, "variants": count, "studies": list(document.studies)}, text)
     return 0
 
 
@@ -66,8 +70,13 @@ def _compare(arguments: argparse.Namespace) -> int:
             print(f"steptrace: {comparison.study}: another version: {version}", file=sys.stderr)  # noqa: T201
     found = [change for comparison in comparisons for change in baseline.changes(document, comparison)]
     rows = [(f"{c.study}/{c.variant}", _ms(c.stored_ms), _ms(c.now_ms), _ratio(c.ratio)) for c in found]
-    print("\n".join(columns(("variant", "stored", "now", "now / stored"), rows)))  # noqa: T201
     slow = [] if arguments.max_ratio is None else [text for c in found if (text := _too_slow(c, arguments.max_ratio))]
+    changes = {
+        "file": path,
+        "variants": [{**asdict(change), "ratio": change.ratio} for change in found],
+        "slower": slow,
+    }
+    show(arguments, changes, "\n".join(columns(("variant", "stored", "now", "now / stored"), rows)))
     for text in slow:
         print(f"steptrace: {text}", file=sys.stderr)  # noqa: T201
     return EXIT_SLOWER if slow else 0

@@ -1,10 +1,9 @@
 """`steptrace capture`: a trace of the next few steps of a training that is already running."""
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ from steptrace.capture import control
 from steptrace.capture.control import Entry
 from steptrace.capture.recording import WITH_TRACE, Settings, new_folder
 from steptrace.commands.numbers import not_negative, positive, seconds
+from steptrace.commands.output import add_json, progress, show, warn
 from steptrace.commands.tables import columns
 from steptrace.errors import CaptureError
 
@@ -43,6 +43,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--timeout", type=seconds, default=_TIMEOUT_S, metavar="S", help=f"longest wait; default: {_TIMEOUT_S:g} s"
     )
     command.add_argument("--control", type=Path, metavar="DIR", help="control folder, where the training names one")
+    add_json(command)
     command.set_defaults(run=run)
 
 
@@ -50,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Ask, and return the exit code."""
     root: Path = (arguments.control or control.default_root()).absolute()
     if arguments.list:
-        _print_list(control.entries(root))
+        found = control.entries(root)
+        show(arguments, [asdict(entry.process) for entry in found], _listed(found))
         return 0
     if arguments.pid is None:
         raise CaptureError(
@@ -68,11 +70,33 @@ def run(arguments: argparse.Namespace) -> int:
     settings = replace(asked[0].process.settings, **given)
     start = control.agreed_step(asked) if len(asked) > 1 else None
     request = control.post(asked, folder, settings, start)
-    _say_asked(asked, settings, start)
-    print(f"into {folder}", flush=True)  # noqa: T201
+    if not arguments.json:
+        print(f"{_asked(asked, settings, start)}\ninto {folder}", flush=True)  # noqa: T201
+    said: list[str] = []
+    answers: list[tuple[str, str]] = []
     if arguments.wait:
-        _report(asked, control.wait(asked, request, arguments.timeout))
-    print(f"next: steptrace analyze {folder} --out {folder / 'analysis'}")  # noqa: T201
+        with progress() as line:
+            line.say("waiting for the trace")
+            answers = control.wait(asked, request, arguments.timeout)
+        said += [f"{entry.name}: {state}: {message}" for entry, (state, message) in zip(asked, answers, strict=True)]
+    next_step = f"steptrace analyze {folder} --out {folder / 'analysis'}"
+    document = {
+        "folder": folder,
+        "processes": [asdict(entry.process) for entry in asked],
+        "settings": asdict(settings),
+        "first_step": start,
+        "answers": [{"state": state, "message": message} for state, message in answers],
+        "next": next_step,
+    }
+    without = [(entry, text) for entry, (state, text) in zip(asked, answers, strict=False) if state not in WITH_TRACE]
+    show(arguments, document, "\n".join(said if without else [*said, f"next: {next_step}"]))
+    if without:
+        more = f" ({len(without)} of {len(asked)} left no trace)" if len(asked) > 1 else ""
+        raise CaptureError(
+            f"no trace: {without[0][1]}{more}",
+            where=without[0][0].name,
+            next_step='see "What can fail" in docs/capture.md',
+        )
     return 0
 
 
@@ -86,35 +110,17 @@ def _folder(out: Path | None, first: Entry) -> Path:
     return out.absolute()
 
 
-def _say_asked(asked: Sequence[Entry], settings: Settings, start: int | None) -> None:
+def _asked(asked: Sequence[Entry], settings: Settings, start: int | None) -> str:
+    """What was asked of whom; warns of ranks that cannot be asked from here."""
     who = asked[0].name if len(asked) == 1 else f"{len(asked)} ranks"
     when = "" if start is None else f", from step {start} on"
-    print(f"asked {who}: {settings.steps} steps after {settings.warmup} of warm-up{when}")  # noqa: T201
     world_size = asked[0].process.place.world_size
     if start is not None and world_size is not None and len(asked) < world_size:
-        others = f"only {len(asked)} of {world_size} ranks can be asked from here"
-        print(f"steptrace: warning: {others}; see docs/capture.md", file=sys.stderr)  # noqa: T201
+        warn(f"only {len(asked)} of {world_size} ranks can be asked from here; see docs/capture.md")
+    return f"asked {who}: {settings.steps} steps after {settings.warmup} of warm-up{when}"
 
 
-def _report(asked: Sequence[Entry], answers: Sequence[tuple[str, str]]) -> None:
-    """Say what became of the request.
-
-    Raises:
-        CaptureError: a process has left no trace.
-    """
-    without = []
-    for entry, (state, message) in zip(asked, answers, strict=True):
-        print(f"{entry.name}: {state}: {message}")  # noqa: T201
-        without += [] if state in WITH_TRACE else [(entry.name, message)]
-    if without:
-        where, message = without[0]
-        more = f" ({len(without)} of {len(asked)} left no trace)" if len(asked) > 1 else ""
-        raise CaptureError(
-            f"no trace: {message}{more}", where=where, next_step='see "What can fail" in docs/capture.md'
-        )
-
-
-def _print_list(found: Sequence[Entry]) -> None:
+def _listed(found: Sequence[Entry]) -> str:
     rows = [["host", "pid", "rank", "steps", "running", "state", "script"]]
     for process in (entry.process for entry in found):
         rank = "-" if process.place.rank is None else f"{process.place.rank} of {process.place.world_size}"
@@ -124,7 +130,7 @@ def _print_list(found: Sequence[Entry]) -> None:
         rows.append([process.host, str(process.pid), rank, str(process.steps), age, state, script])
     if len({row[0] for row in rows[1:]}) == 1:  # all on one machine
         rows = [row[1:] for row in rows]
-    print("\n".join(columns(rows[0], rows[1:])) if found else "no process can be captured")  # noqa: T201
+    return "\n".join(columns(rows[0], rows[1:])) if found else "no process can be captured"
 
 
 def _age(seconds: float) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from steptrace.commands.output import add_json, progress, show
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
 
@@ -19,6 +20,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("b", help="trace file, or folder of one job's ranks: what is compared")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
     command.add_argument("--no-report", action="store_true", help="leave diff.html out")
+    add_json(command)
     command.set_defaults(run=run)
 
 
@@ -26,7 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Write what changed and its page, say it in short, and return the exit code."""
     from steptrace.diff import diff, in_words, read_sides
 
-    found = diff(*read_sides([arguments.a], [arguments.b]))
+    with progress() as line:
+        line.say(f"reading {arguments.a} and {arguments.b}")
+        found = diff(*read_sides([arguments.a], [arguments.b]))
     out: Path = arguments.out
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -38,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         from steptrace.report import diff as diff_page
 
         diff_page.write(found, out / "diff.html")
-    print(in_words(found))  # noqa: T201
-    print(out / ("diff.json" if arguments.no_report else "diff.html"))  # noqa: T201
+    page = None if arguments.no_report else out / "diff.html"
+    document = {"diff": out / "diff.json", "report": page, "text": in_words(found)}
+    show(arguments, document, f"{in_words(found)}\n{page or document['diff']}")
     return 0

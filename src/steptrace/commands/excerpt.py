@@ -1,9 +1,11 @@
 """`steptrace excerpt`: a few milliseconds of a trace as a small trace of its own."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from steptrace.commands.numbers import milliseconds, positive
+from steptrace.commands.output import add_json, progress, show
 from steptrace.errors import SteptraceError
 from steptrace.trace.excerpt import MAX_BYTES, Excerpt, Wanted, write_excerpt
 
@@ -31,6 +33,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help=f"largest file to write; default: {MAX_BYTES}",
     )
     command.add_argument("--no-stacks", action="store_true", help="leave Python frames out")
+    add_json(command)
     command.set_defaults(run=run)
 
 
@@ -44,10 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
         stacks=not arguments.no_stacks,
     )
     try:
-        made = write_excerpt(arguments.trace, arguments.out, wanted)
+        with progress() as line:
+            line.say(f"reading {arguments.trace}")
+            made = write_excerpt(arguments.trace, arguments.out, wanted)
     except OSError as error:
         raise SteptraceError(f"cannot be written ({error.strerror or error})", where=arguments.out) from error
-    print(_described(made))  # noqa: T201
+    show(arguments, asdict(made), _described(made))
     return 0
 
 

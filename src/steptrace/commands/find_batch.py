@@ -5,7 +5,6 @@ the supervisor that runs the studies' trainings too, so that running out of memo
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.numbers import positive
+from steptrace.commands.output import add_json, show
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
@@ -79,7 +79,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help="end when the smallest size known to fail is this close to the largest known to fit (default 2)",
     )
     command.add_argument("--scale", default="auto", metavar="NAME", help="cpu, gpu or auto (default)")
-    command.add_argument("--json", action="store_true", help="print JSON instead of a text")
+    add_json(command)
     command.set_defaults(run=run)
 
 
@@ -96,10 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         predicted = _predicted(fit, finder.search)
         finder.verify(predicted)
     search = finder.search
-    if arguments.json:
-        print(json.dumps(_document(name, search, fit, predicted), indent=2))  # noqa: T201
-    else:
-        print(_text(name, search, fit, predicted))  # noqa: T201
+    show(arguments, _document(name, search, fit, predicted), _text(name, search, fit, predicted))
     return 0 if search.fits else EXIT_NOTHING_FITS
 
 

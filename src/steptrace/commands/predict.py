@@ -5,7 +5,6 @@ what its virtual device asks for.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.numbers import not_negative, positive
+from steptrace.commands.output import add_json, progress, show
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.documents.comparison import Place, PredictedSite
@@ -61,7 +61,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help="a study's name (all its variants, at the scale of a GPU), a resolved config.yaml, or a function without "
         "arguments that trains one step on 'cuda'",
     )
-    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(command)
     command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the small batch")
     command.add_argument(
         "--full-size",
@@ -89,18 +89,19 @@ def run(arguments: argparse.Namespace) -> int:
     with _programs(arguments.target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         if programs[0].is_function and (options != ["--small"]):
             raise ConfigError("a function brings its own batch", where=arguments.target, expected="a study or a config")
-        with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool:
-            found = list(pool.map(lambda program: _follow(program, Path(scratch) / program.name, options), programs))
+        with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool, progress() as status:
+            jobs = pool.map(lambda program: _follow(program, Path(scratch) / program.name, options), programs)
+            found: list[Followed] = []
+            for program in programs:
+                status.say(f"{len(found)} of {len(programs)} followed; next: {program.name}")
+                found.append(next(jobs))
     failed = [entry for entry in found if entry.error is not None]
     if len(found) == 1 and found[0].error is not None:
         raise found[0].error
     single = len(found) == 1 and found[0].name in ("config", "function")
     given = arguments.target if single else None
-    if arguments.json:
-        print(json.dumps(found[0].prediction if single else _document(arguments.target, found), indent=2))  # noqa: T201
-    else:
-        texts = (_text(given or entry.name, entry.prediction) for entry in found if entry.prediction)
-        print("\n\n".join(texts))  # noqa: T201
+    texts = (_text(given or entry.name, entry.prediction) for entry in found if entry.prediction)
+    show(arguments, found[0].prediction if single else _document(arguments.target, found), "\n\n".join(texts))
     over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow, given)
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201

@@ -1,14 +1,112 @@
-"""A study by its name, for commands that work on one without running it."""
+"""`steptrace studies`: what can be run here, and what it costs; and a study by its name, for other commands."""
 
-from collections.abc import Mapping
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptrace.errors import ConfigError
+from steptrace.commands.output import add_json, progress, show
+from steptrace.commands.tables import columns
+from steptrace.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
-    from steptrace.config.settings import Project
+    from steptrace.config.cache import ComposeCache
+    from steptrace.config.settings import Project, Settings
     from steptrace.config.study import Study
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One study: what running it means here.
+
+    `steps` are those of one training of the baseline, the profiled ones included; `seconds` is what the trainings took
+    that were run here, None unless all were. `error` says why a study cannot be planned.
+    """
+
+    name: str
+    title: str
+    by_default: bool
+    scale: str
+    variants: int | None = None
+    trainings: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    error: str | None = None
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's argument."""
+    command.description = (
+        "List the studies of this folder's config/study and those that come with steptrace: variants, trainings "
+        "(variants times repeats), steps of each training, and how long the trainings took where they were run here."
+    )
+    command.add_argument("--scale", default="auto", metavar="NAME", help="cpu, gpu or auto (default)")
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the list and return the exit code: 2 if a study cannot be planned."""
+    from steptrace.config.cache import ComposeCache
+    from steptrace.config.settings import read_settings
+
+    project = project_here()
+    default = read_settings(project, {}).studies
+    settings = read_settings(project, {"studies": sorted(project.study_files), "scale": arguments.scale})
+    costs = []
+    with progress() as line, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        cache = ComposeCache(project.config_folders, Path(scratch), allow=settings.allow_targets)
+        for name in sorted(settings.studies, key=lambda name: (name not in default, name)):
+            line.say(f"planning {name}")
+            costs.append(_cost(name, project, settings, cache, by_default=name in default))
+    show(arguments, [asdict(cost) for cost in costs], _text(costs))
+    return 2 if any(cost.error for cost in costs) else 0
+
+
+def _cost(name: str, project: "Project", settings: "Settings", cache: "ComposeCache", *, by_default: bool) -> Cost:
+    from steptrace.config.study import outline
+
+    try:
+        study = outline(name, project, settings.scale, cache)
+    except ConfigError as error:
+        return Cost(name, name, by_default, settings.scale, error=str(error))
+    trainings = len(study.variants) * settings.repeats
+    seconds = _seconds(project.workdir / "results" / name, study.variants, settings.repeats)
+    steps = _steps(study.baseline.config)
+    return Cost(name, study.title, by_default, settings.scale, len(study.variants), trainings, steps, seconds)
+
+
+def _steps(config: Mapping[str, Any]) -> int:
+    """The steps of a training: warm-up, timed, and those under the profiler."""
+    scale, profile = config["scale"], config["profile"]
+    return int(scale["warmup_steps"] + scale["timed_steps"] + profile["warmup"] + profile["active"])
+
+
+def _seconds(results: Path, variants: Sequence[str], repeats: int) -> float | None:
+    """What the trainings that lie here took, one after the other; None unless all are there and ended well."""
+    from steptrace.record import read_status
+
+    try:
+        found = [read_status(results / variant / f"run{k}") for variant in variants for k in range(repeats)]
+    except RecordError:
+        return None
+    return sum(status.wall_s for status in found) if all(status.status == "ok" for status in found) else None
+
+
+def _text(costs: list[Cost]) -> str:
+    rows = []
+    for cost in costs:
+        if cost.error is not None:
+            rows.append((cost.name, *("-",) * 5, cost.error))
+            continue
+        took = "-" if cost.seconds is None else f"{cost.seconds:,.0f} s"
+        default = "yes" if cost.by_default else ""
+        rows.append((cost.name, default, str(cost.variants), str(cost.trainings), str(cost.steps), took, cost.title))
+    head = ("study", "by default", "variants", "trainings", "steps of each", "took here", "title")
+    scale = f"at scale {costs[0].scale}; " if costs else ""
+    return "\n".join([*columns(head, rows), f"{scale}run one: snakemake --cores all --config 'studies=[STUDY]'"])
 
 
 def project_here() -> "Project":

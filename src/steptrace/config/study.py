@@ -177,6 +177,27 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     )
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a study without resolving each of its variants: their names, and the baseline's settings."""
+
+    title: str
+    variants: tuple[str, ...]
+    baseline: Composed
+
+
+def outline(name: str, project: Project, scale: str, cache: ComposeCache) -> Outline:
+    """Read a study and resolve its baseline alone; errors as in `load_study`, of what is looked at."""
+    path = project.study_files[name]
+    document = read_yaml(path)
+    check(document, project.schema("study"), where=path)
+    cells = _cells(document.get("matrix", {}), path)
+    variants = document["variants"]
+    names = [cell.named(v) for cell in cells for v, entry in variants.items() if _runs_at(entry, scale)]
+    baseline = [*_common(document, scale), *_own(variants.get(document["baseline"], [])), *cells[0].overrides]
+    return Outline(document["title"], tuple(names), cache.compose(baseline, where=f"{path}, baseline"))
+
+
 def _runs_at(entry: list[str] | Mapping[str, Any], scale: str) -> bool:
     """Whether a variant runs at a scale: at all of them, unless its `scales` name some."""
     scales = None if isinstance(entry, list) else entry.get("scales")

@@ -97,6 +97,22 @@ def try_lock(path: Path) -> int | None:
     return descriptor
 
 
+def holders(kind: str) -> dict[str, str | None]:
+    """The devices of `kind` that this process may use, and the process that trains on each now; None if free.
+
+    Raises:
+        OSError: locks cannot be made.
+    """
+    found: dict[str, str | None] = {}
+    for name in _candidates(kind):
+        path = _folder() / f"{name}.lock"
+        descriptor = try_lock(path)
+        found[name] = holder(path) if descriptor is None else None
+        if descriptor is not None:
+            os.close(descriptor)
+    return found
+
+
 def holder(path: Path) -> str:
     """Return the process id noted in a lock file, `?` if it cannot be read."""
     try:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from steptrace.commands.output import add_json, show
 from steptrace.errors import ConfigError
 from steptrace.root import ROOT
 
@@ -22,6 +23,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="made if missing; default: ."
     )
+    add_json(command)
     command.set_defaults(run=run)
 
 
@@ -44,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
             shutil.copyfile(source, target)
     except OSError as error:
         raise ConfigError(f"cannot be written ({error.strerror or error})", where=folder) from error
-    print("\n".join(map(str, targets)))  # noqa: T201
-    print(f"next: {'' if folder == Path() else f'cd {folder} && '}snakemake --cores all")  # noqa: T201
+    next_step = f"{'' if folder == Path() else f'cd {folder} && '}snakemake --cores all"
+    show(arguments, {"files": list(targets), "next": next_step}, "\n".join([*map(str, targets), f"next: {next_step}"]))
     return 0
 
 

@@ -1,0 +1,234 @@
+"""`steptrace doctor`: what this machine can measure, and what to do about what is missing."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from steptrace.commands.output import Colour, add_json, coloured, progress, show
+from steptrace.config.gpus import count_gpus, torch_has_gpu_support
+
+EXIT_UNUSABLE: Final = 1
+State = Literal["ok", "note", "missing", "broken"]
+_COLOURS: Final[dict[State, Colour]] = {"ok": "green", "note": "yellow", "missing": "yellow", "broken": "red"}
+#: What a study of the default size leaves behind, several times over.
+_LEAST_FREE_BYTES: Final = 2 * 2**30
+#: A DataLoader's workers hand over batches in shared memory; containers often have 64 MB of it.
+_LEAST_SHARED_BYTES: Final = 256 * 2**20
+#: Of the load average for each core: above it, other work disturbs step times.
+_MOST_LOAD: Final = 0.5
+_GPU_CHECK_S: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    `state` is `missing` where something cannot be measured without it, and `broken` where nothing can.
+    """
+
+    name: str
+    state: State
+    found: str
+    allows: str
+    next_step: str | None = None
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's argument."""
+    command.description = (
+        "Look at PyTorch, GPU, NVML, profiler, compilers, locks, disk and load. Exit code 1 if no study can run here; "
+        "a missing GPU is no such reason. With a GPU in sight a small product is computed on it."
+    )
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check, print, and return the exit code."""
+    with progress() as line:
+        checks: list[Check] = []
+        for look in CHECKS:
+            line.say(f"checking {look.__name__.strip('_').replace('_', ' ')}")
+            checks += look()
+    usable = all(check.state != "broken" for check in checks)
+    document = {"usable": usable, "checks": [asdict(check) for check in checks]}
+    show(arguments, document, "\n".join(_lines(checks)))
+    return 0 if usable else EXIT_UNUSABLE
+
+
+def _lines(checks: list[Check]) -> list[str]:
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        state = coloured(check.state.ljust(7), _COLOURS[check.state], sys.stdout)
+        lines.append(f"{state}  {check.name.ljust(width)}  {check.found}")
+        lines.append(f"{' ' * (width + 11)}for: {check.allows}")
+        lines += [f"{' ' * (width + 11)}next: {check.next_step}"] if check.next_step else []
+    return lines
+
+
+def _python() -> list[Check]:
+    version = sys.version_info[:2]
+    good = (3, 11) <= version <= (3, 13)
+    next_step = None if good else "use Python 3.11 to 3.13"
+    return [Check("Python", "ok" if good else "note", platform.python_version(), "everything", next_step)]
+
+
+def _pytorch() -> list[Check]:
+    allows = "step times, operators and memory on the CPU; syncs predicted for a GPU"
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return [Check("PyTorch", "broken", "not installed", allows, "pip install torch")]
+    old = tuple(int(part) for part in version.split(".")[:2]) < (2, 11)
+    built = "built for GPUs" if torch_has_gpu_support() else "built for CPUs"
+    return [
+        Check(
+            "PyTorch",
+            "note" if old else "ok",
+            f"{version}, {built}",
+            allows,
+            "use PyTorch 2.11 or newer" if old else None,
+        )
+    ]
+
+
+def _gpu() -> list[Check]:
+    allows = "measured syncs, kernels, GPU busy time, what a sync costs"
+    gpus = count_gpus()
+    if not gpus:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = "none in sight" if visible is None else f"none in sight, and CUDA_VISIBLE_DEVICES is '{visible}'"
+        return [Check("GPU", "missing", why, allows, "run the same command on a GPU node: docs/how-to/gpu-node.md")]
+    if not torch_has_gpu_support():
+        found = f"{gpus} in sight, but PyTorch is built for CPUs"
+        return [Check("GPU", "missing", found, allows, "install PyTorch's CUDA build")]
+    tried = _tried_on_gpu()
+    if tried["error"] is not None:
+        return [Check("GPU", "missing", f"PyTorch cannot use it: {tried['error']}", allows, "see nvidia-smi")]
+    seen = "ok" if tried["kernels"] else "missing"
+    return [
+        Check("GPU", "ok", f"{gpus} x {tried['name']}", "step times on the GPU by CUDA events"),
+        Check(
+            "Profiler",
+            "ok" if seen == "ok" else "missing",
+            f"{tried['kernels']} kernels of one product in its trace",
+            allows,
+            None if seen == "ok" else "CUPTI records nothing: is another profiler attached, or libcupti missing?",
+        ),
+        _nvml(),
+    ]
+
+
+def _tried_on_gpu() -> dict[str, Any]:
+    """What a process that uses the GPU says; this one imports no torch."""
+    command = [sys.executable, "-m", "steptrace.train.gpu_check"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_CHECK_S, check=False)
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
+        return {"name": None, "kernels": None, "error": f"its check did not end well ({type(error).__name__})"}
+
+
+def _nvml() -> Check:
+    import pynvml
+
+    allows = "utilisation, clocks, temperature and throttling beside the step times"
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        used = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        clock = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        return Check("NVML", "missing", str(error), allows, "install NVIDIA's driver, or mount it into the container")
+    if used > 10:
+        found = f"the GPU is {used} % busy, at {clock} MHz"
+        return Check("NVML", "note", found, allows, "wait until it is idle: other work disturbs step times")
+    return Check("NVML", "ok", f"{used} % busy, {clock} MHz", allows)
+
+
+def _compilers() -> list[Check]:
+    name = os.environ.get("CXX", "g++")
+    cxx = shutil.which(name)
+    allows = "the studies giou*, and step.compile on the CPU"
+    checks = [
+        Check("C++ compiler", "missing", f"no {name}", allows, "install g++ 9 or newer, or set CXX")
+        if cxx is None
+        else Check("C++ compiler", "ok", cxx, allows)
+    ]
+    if count_gpus():
+        home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
+        nvcc = shutil.which("nvcc") or (str(home) if home.is_file() else None)
+        allows = "the kernels of the studies giou*"
+        next_step = None if nvcc else "install the CUDA toolkit of PyTorch's CUDA version, or set CUDA_HOME"
+        checks.append(Check("nvcc", "ok" if nvcc else "missing", nvcc or "not found", allows, next_step))
+    return checks
+
+
+def _locks() -> list[Check]:
+    from steptrace.train.devices import holders
+
+    allows = "one training at a time on each device"
+    try:
+        found = holders("cuda" if count_gpus() else "cpu")
+    except OSError as error:
+        folder = error.filename or os.environ.get("STEPTRACE_LOCKS")
+        next_step = "set STEPTRACE_LOCKS to a local folder that can be written to"
+        return [Check("Locks", "broken", f"{folder}: {error.strerror}", allows, next_step)]
+    busy = [f"{name} by process {pid}" for name, pid in found.items() if pid is not None]
+    if busy:
+        return [Check("Locks", "note", f"taken: {', '.join(busy)}", allows, "a study waits until it is free")]
+    return [Check("Locks", "ok", f"{len(found)} free", allows)]
+
+
+def _disk() -> list[Check]:
+    allows = "results, traces and pages"
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    if not os.access(here, os.W_OK):
+        return [Check("Disk", "broken", f"{here} cannot be written to", allows, "use another folder")]
+    small = free < _LEAST_FREE_BYTES
+    next_step = "make room: traces are some 100 MB a study" if small else None
+    return [Check("Disk", "note" if small else "ok", f"{free / 2**30:.1f} GiB free here", allows, next_step)]
+
+
+def _shared_memory() -> list[Check]:
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return []
+    small = free < _LEAST_SHARED_BYTES
+    next_step = "start the container with --shm-size=2g" if small else None
+    found = f"{free / 2**20:,.0f} MiB free"
+    return [Check("Shared memory", "note" if small else "ok", found, "data.num_workers above 0", next_step)]
+
+
+def _load() -> list[Check]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    busy = load / cores > _MOST_LOAD
+    next_step = "wait until the machine is idle: other work disturbs step times" if busy else None
+    found = f"load {load:.1f} on {cores} cores"
+    return [Check("Load", "note" if busy else "ok", found, "steady step times", next_step)]
+
+
+CHECKS: Final[tuple[Callable[[], list[Check]], ...]] = (
+    _python,
+    _pytorch,
+    _gpu,
+    _compilers,
+    _locks,
+    _disk,
+    _shared_memory,
+    _load,
+)

@@ -1,0 +1,128 @@
+"""What all commands share: `--json`, exit codes, colours and progress on a terminal only, completion, the reference."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steptrace import cli
+from steptrace.commands import doctor, output, reference
+from steptrace.commands.described import commands
+from steptrace.errors import SteptraceError
+
+ROOT = Path(__file__).parents[2]
+NAMES = [command.name for command in commands(cli.parser())]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_takes_json_and_says_what_it_does(name: str) -> None:
+    (command,) = [found for found in commands(cli.parser()) if found.name == name]
+    assert ("--json",) in [argument.options for argument in command.arguments]
+    assert command.description or command.help
+    assert all(argument.help for argument in command.arguments)
+
+
+def test_the_reference_is_made_of_the_commands() -> None:
+    path = ROOT / "docs" / "reference" / "commands.md"
+    again = "python -m steptrace.commands.reference > docs/reference/commands.md"
+    assert path.read_text(encoding="utf-8") == reference.render(), f"make it again: {again}"
+
+
+def _ends(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], int]) -> int:
+    monkeypatch.setattr(doctor, "run", run)
+    return cli.main(["doctor"])
+
+
+def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: Any) -> int:
+        raise KeyboardInterrupt
+
+    def refused(_: Any) -> int:
+        raise SteptraceError("no", where="file", next_step="do that")
+
+    assert _ends(monkeypatch, lambda _: 0) == 0
+    assert _ends(monkeypatch, lambda _: 1) == 1
+    assert capsys.readouterr().err == ""
+    assert _ends(monkeypatch, refused) == 2
+    assert capsys.readouterr().err == "steptrace: error: file: no\n  next: do that\n"
+    assert _ends(monkeypatch, interrupted) == 130
+    assert capsys.readouterr().err == "steptrace: error: interrupted\n"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["no-such-command"])
+    assert ended.value.code == 2
+
+
+def _on_terminal(*arguments: str, **environment: str) -> bytes:
+    """What a command writes to stdout and stderr where both are one terminal."""
+    main, terminal = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "steptrace.cli", *arguments],
+        stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "xterm", **environment},
+    )  # fmt: skip
+    os.close(terminal)
+    seen = b""
+    try:
+        while part := os.read(main, 4096):
+            seen += part
+    except OSError:  # the terminal is gone with the process
+        pass
+    child.wait()
+    os.close(main)
+    return seen
+
+
+def test_colours_and_progress_on_a_terminal_only(tmp_path: Path) -> None:
+    missing = ["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--out", str(tmp_path / "out")]
+    seen = _on_terminal(*missing)
+    assert b"\x1b[31msteptrace: error:\x1b[0m" in seen
+    assert f"\r\x1b[Kreading {tmp_path}"[:40].encode() in seen
+    assert b"\x1b[31m" not in _on_terminal(*missing, NO_COLOR="1")
+    assert b"\x1b" not in _on_terminal(*missing, TERM="dumb")
+    done = subprocess.run([sys.executable, "-m", "steptrace.cli", *missing], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"\x1b" not in done.stdout + done.stderr
+    assert b"reading" not in done.stderr
+
+
+def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = cli.parser(["doctor", "--json"]).parse_args(["doctor", "--json"])
+    output.show(arguments, {"file": Path("a") / "b"}, "text")
+    assert json.loads(capsys.readouterr().out) == {"file": "a/b"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ca"], ["capture"]),
+        (["baseline", "co"], ["compare"]),
+        (["baseline", "compare", "--max"], ["--max-ratio"]),
+        (["predict", "--bud"], ["--budget"]),
+        (["predict", "mi"], ["mine"]),
+        (["completion", "z"], ["zsh"]),
+        (["diff", "trace."], ["trace.json"]),
+    ],
+)
+def test_completion_in_bash(tmp_path: Path, words: list[str], expected: list[str]) -> None:
+    (tmp_path / "config" / "study").mkdir(parents=True)
+    (tmp_path / "config" / "study" / "mine.yaml").touch()
+    (tmp_path / "trace.json").touch()
+    script = subprocess.run(
+        [sys.executable, "-m", "steptrace.cli", "completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    ask = f"COMP_WORDS=(steptrace {' '.join(words)}); COMP_CWORD={len(words)}; _steptrace; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.split() == expected
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name.split()[-1] in script for name in NAMES)

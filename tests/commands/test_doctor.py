@@ -1,0 +1,129 @@
+"""`steptrace doctor`: what it says of machines that lack something."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from steptrace.cli import main
+from steptrace.commands import doctor
+from steptrace.train.devices import try_lock
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
+def _doctor(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, Any]]:
+    assert main(["doctor", "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert document["usable"] == (code == 0)
+    return {check["name"]: check for check in document["checks"]}
+
+
+def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _doctor(capsys)
+    assert found["GPU"]["state"] == "missing"
+    assert found["GPU"]["found"] == "none in sight, and CUDA_VISIBLE_DEVICES is ''"
+    assert "docs/how-to/gpu-node.md" in found["GPU"]["next_step"]
+    assert {found[name]["state"] for name in ("Python", "PyTorch", "Locks", "Load")} == {"ok"}
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("missing  GPU") for line in lines)
+    assert sum("next:" in line for line in lines) == sum(check["next_step"] is not None for check in found.values())
+
+
+def test_a_gpu_that_pytorch_was_not_built_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: False)
+    gpu = _doctor(capsys)["GPU"]
+    assert (gpu["state"], gpu["found"]) == ("missing", "2 in sight, but PyTorch is built for CPUs")
+
+
+@pytest.mark.parametrize(
+    ("said", "gpu", "profiler"),
+    [
+        ({"name": "A GPU", "kernels": 1, "error": None}, "ok", "ok"),
+        ({"name": "A GPU", "kernels": 0, "error": None}, "ok", "missing"),
+        ({"name": None, "kernels": None, "error": "no driver"}, "missing", None),
+    ],
+)
+def test_what_a_product_on_the_gpu_shows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: Any, gpu: str, profiler: str | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: True)
+    done = subprocess.CompletedProcess([], 0, stdout=f"a warning\n{json.dumps(said)}\n")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: done)
+    found = _doctor(capsys)
+    assert found["GPU"]["state"] == gpu
+    assert found.get("Profiler", {}).get("state") == profiler
+
+
+def test_the_check_of_the_gpu_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    command = [sys.executable, "-m", "steptrace.train.gpu_check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["kernels"] is None
+    assert found["error"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_profiler_sees_the_kernel() -> None:
+    from steptrace.train.gpu_check import check
+
+    found = check()
+    assert found["error"] is None
+    assert found["name"]
+    assert found["kernels"] >= 1
+
+
+def test_no_compiler_and_little_room(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**20})())
+    found = _doctor(capsys)
+    assert found["C++ compiler"]["found"] == "no no-such-compiler"
+    assert {found[name]["state"] for name in ("Disk", "Shared memory")} == {"note"}
+
+
+def test_a_device_that_is_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _doctor(capsys)  # makes the lock's file
+    (lock,) = (tmp_path / "locks").iterdir()
+    assert try_lock(lock) is not None
+    found = _doctor(capsys)["Locks"]
+    assert found["state"] == "note"
+    assert "by process" in found["found"]
+
+
+def test_locks_that_cannot_be_made_stop_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "file" / "locks"))
+    found = _doctor(capsys, code=1)["Locks"]
+    assert found["state"] == "broken"
+    assert "STEPTRACE_LOCKS" in found["next_step"]
+
+
+def test_a_busy_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (500.0, 0.0, 0.0))
+    assert _doctor(capsys)["Load"]["state"] == "note"
+
+
+def test_no_pytorch_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise doctor.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert _doctor(capsys, code=1)["PyTorch"]["state"] == "broken"
