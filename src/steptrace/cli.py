@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "init": "a folder for studies of your own, which `snakemake --cores all` runs",
     "analyze": "figures and a page from any PyTorch (Kineto) traces",
     "diff": "what changed from one trace, or set of ranks, to another",
+    "compare": "one study's results from two machines, versions or dates",
     "excerpt": "one step of a trace, or a few milliseconds, as a small trace for Perfetto",
     "predict": "the syncs of a training step on CUDA, without a GPU",
     "baseline": "store the step times of results/, or compare with stored ones",
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
-    arguments = parser(given).parse_args(given)
+    arguments = parser(given).parse_args(given, argparse.Namespace(every_command=parser))
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
         code = run(arguments)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from steptrace import cli
-from steptrace.commands import doctor, output, reference
+from steptrace import cli, command_reference
+from steptrace.commands import doctor, output
 from steptrace.commands.described import commands
 from steptrace.errors import SteptraceError
 
@@ -30,8 +30,8 @@ def test_every_command_takes_json_and_says_what_it_does(name: str) -> None:
 
 def test_the_reference_is_made_of_the_commands() -> None:
     path = ROOT / "docs" / "reference" / "commands.md"
-    again = "python -m steptrace.commands.reference > docs/reference/commands.md"
-    assert path.read_text(encoding="utf-8") == reference.render(), f"make it again: {again}"
+    again = "python -m steptrace.command_reference > docs/reference/commands.md"
+    assert path.read_text(encoding="utf-8") == command_reference.render(), f"make it again: {again}"
 
 
 def _ends(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], int]) -> int:

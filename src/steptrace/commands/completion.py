@@ -42,9 +42,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
-    from steptrace.cli import parser
-
-    found = list(commands(parser()))
+    found = list(commands(arguments.every_command()))
     script = _fish(found) if arguments.shell == "fish" else _bash(found)
     if arguments.shell == "zsh":
         script = f"autoload -U +X bashcompinit && bashcompinit\n{script}"

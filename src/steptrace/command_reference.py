@@ -1,4 +1,4 @@
-"""`python -m steptrace.commands.reference > docs/reference/commands.md`: every command, argument and exit code."""
+"""`python -m steptrace.command_reference > docs/reference/commands.md`: every command, argument and exit code."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from steptrace.markdown import table
 
 _HEAD = """# Commands
 
-Made of the commands themselves by `python -m steptrace.commands.reference`; a test compares them.
+Made of the commands themselves by `python -m steptrace.command_reference`; a test compares them.
 
 `steptrace COMMAND --help` says the same in a terminal. Every command takes `--json`: it then prints one JSON value on
 standard output and nothing else there. Warnings, errors and progress go to standard error; progress and colours appear

@@ -1,0 +1,145 @@
+"""`steptrace compare`: one study's results twice, as text, Markdown, JSON and a page."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documents import fill
+from steptrace.cli import main
+from steptrace.documents.base import write
+from steptrace.documents.comparison import Comparison
+from steptrace.errors import RecordError
+from steptrace.pair import Pair, headline, pair
+
+STEADY = (1.0, 1.004, 0.997)
+ENVIRONMENT = {"host": "one", "cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7", "memory_bytes": 2**30}
+
+
+def variant(name: str, ms: float, spread: tuple[float, ...] = STEADY, **changes: Any) -> dict[str, Any]:
+    runs = [{"repeat": k, "status": "ok", "median_ms": ms * factor} for k, factor in enumerate(spread)]
+    times = {"median": ms, "low": ms * 0.99, "high": ms * 1.01, "runs": len(runs)}
+    entry = {"name": name, "status": "ok", "digest": "d", "baseline": "plain", "runs": runs, "step_ms": times}
+    return {**entry, "syncs": {"predicted_per_step": 0}, "equivalence": {"status": "same"}, **changes}
+
+
+def study(*variants: dict[str, Any], **changes: Any) -> Comparison:
+    whole = {"study": "s", "title": "A study", "scale": "cpu", "environment": ENVIRONMENT}
+    return fill(Comparison, {**whole, "method": {"noise_floor": 0.01}, "variants": variants, **changes})
+
+
+def _verdicts(found: Pair) -> dict[str, str | None]:
+    return {variant.name: variant.verdict for variant in found.variants}
+
+
+def test_which_step_times_changed_and_how_sure_that_is() -> None:
+    a = study(variant("quick", 10), variant("slow", 10), variant("noisy", 10), variant("once", 10, (1.0,)))
+    noisy = variant("noisy", 8, (1.0, 1.6, 0.7))
+    b = study(variant("quick", 5), variant("slow", 12), noisy, variant("once", 5, (1.0,)))
+    found = pair(a, b)
+    assert _verdicts(found) == {"quick": "faster", "slow": "slower", "noisy": "undecided", "once": None}
+    assert found.variants[0].ratio is not None
+    value, low, high = found.variants[0].ratio
+    assert value == pytest.approx(2.0)
+    assert low is not None
+    assert high is not None
+    assert low < 2.0 < high
+    assert found.variants[3].ratio == (pytest.approx(2.0), None, None)
+    assert headline(found).startswith("Faster in B: `quick` (2.00×, ")
+
+
+def test_the_same_runs_again_are_the_same() -> None:
+    a = study(variant("quick", 10, (1.0, 1.0005, 0.9995)))
+    found = pair(a, a)
+    assert _verdicts(found) == {"quick": "same"}
+    assert (found.environment, found.findings_only_a, found.variants[0].differing) == ((), (), ())
+    assert headline(found) == "1 the same; no other figure differs."
+
+
+def test_a_claim_is_corrected_for_the_number_of_variants() -> None:
+    spread = (1.0, 1.05, 0.96)
+    alone = [study(variant("v0", ms, spread)) for ms in (10, 9.0)]
+    others = [variant(f"v{k}", 10, spread) for k in range(1, 40)]
+    many = [study(variant("v0", ms, spread), *others) for ms in (10, 9.0)]
+    assert _verdicts(pair(*alone))["v0"] == "faster"
+    assert _verdicts(pair(*many))["v0"] == "undecided"
+
+
+def test_other_figures_that_differ() -> None:
+    a = variant("v", 10, syncs={"predicted_per_step": 3}, gpu_busy_pct=50.0, peak_allocated_bytes=1000)
+    b = variant("v", 10, syncs={"predicted_per_step": 0}, gpu_busy_pct=52.0, peak_allocated_bytes=None)
+    (found,) = pair(study(a), study(b)).variants
+    assert [(f.name, f.a, f.b) for f in found.differing] == [
+        ("syncs a step, predicted", "3", "0"),
+        ("peak memory", "1000 B", None),
+    ]
+
+
+def test_environment_findings_and_what_is_on_one_side_only() -> None:
+    finding = {"rule": "r", "variant": "v", "claim": "it waits", "source": {"file": "f.py", "line": 3}}
+    a = study(variant("v", 10), variant("gone", 10), findings=[finding])
+    moved = {**finding, "source": {"file": "f.py", "line": 9}}
+    b = study(variant("v", 10, digest="other"), variant("new", 10), scale="gpu", findings=[moved],
+              environment={**ENVIRONMENT, "torch": "2.12.0", "gpu": "A GPU", "memory_bytes": 2**31})  # fmt: skip
+    found = pair(a, b)
+    assert [(key.name, key.a, key.b) for key in found.environment] == [
+        ("scale", "cpu", "gpu"),
+        ("memory_bytes", "1.00 GiB", "2.00 GiB"),
+        ("gpu", None, "A GPU"),
+        ("torch", "2.13.0", "2.12.0"),
+    ]
+    assert (found.only_a, found.only_b) == (("gone",), ("new",))
+    assert (found.findings_only_a, found.findings_only_b) == (("v: it waits",), ("v: it waits",))
+    assert any("the scales differ" in note for note in found.notes)
+    assert any("not the same configuration on both sides: `v`" in note for note in found.notes)
+
+
+def test_results_that_cannot_be_compared() -> None:
+    with pytest.raises(RecordError, match="of the study 's', B of 't'"):
+        pair(study(variant("v", 1)), study(variant("v", 1), study="t"))
+    with pytest.raises(RecordError, match="no variant is in both"):
+        pair(study(variant("v", 1)), study(variant("w", 1)))
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> list[str]:
+    hostile = "<script>alert(1)</script> | x"
+    finding = {"rule": "r", "variant": "v", "claim": hostile}
+    write(tmp_path / "a" / "comparison.json", study(variant("v", 10), findings=[finding]))
+    b = study(variant("v", 5, syncs={}), title=hostile, environment={**ENVIRONMENT, "host": hostile})
+    write(tmp_path / "b.json", b)
+    return [str(tmp_path / "a"), str(tmp_path / "b.json")]
+
+
+def test_text_markdown_json_and_page_say_the_same(
+    sides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["compare", *sides, "--out", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "s: Faster in B: v (2.00×, " in text
+    assert text.endswith(f"{out / 'compare.html'}\n")
+    assert main(["compare", *sides, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((out / "compare.json").read_text())
+    assert main(["compare", *sides, "--markdown"]) == 0
+    markdown = capsys.readouterr().out
+    assert markdown.strip() == (out / "compare.md").read_text().strip()
+    assert "| v | 10.00 ms | 5.00 ms | 2.00× |" in markdown
+    assert "| v | syncs a step, predicted | 0 | not measured |" in markdown
+    page = (out / "compare.html").read_text()
+    for words in ("Step times", "syncs a step, predicted", "5.00 ms", "faster"):
+        assert words in page
+
+
+def test_no_text_of_the_results_becomes_html(sides: list[str], tmp_path: Path) -> None:
+    assert main(["compare", *sides, "--out", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert "<script>alert" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "<script>" not in (tmp_path / "out" / "compare.md").read_text()
+
+
+def test_a_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    assert f"{tmp_path}/comparison.json: file is missing" in capsys.readouterr().err
