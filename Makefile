@@ -40,6 +40,13 @@ test-standin: $(VENV_STANDIN)/.installed-standin
 	$(MAKE) --no-print-directory -C tests/standin install VENV=$(abspath $(VENV_STANDIN)) BUILD=$(abspath build/standin)
 	$(VENV_STANDIN)/bin/pytest -m '(gpu or standin) and not gpu_values' $(ARGS)
 
+# One folder that opens offline. An environment of its own, since nothing else needs these packages.
+VENV_DOCS ?= .venv-docs
+.PHONY: docs
+docs: $(VENV_DOCS)/.installed-docs
+	$(VENV_DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo $(abspath build/docs/index.html)
+
 bench: $(VENV)/.installed-dev
 	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
@@ -59,6 +66,9 @@ lock:
 	build/lock/bin/pip install -q -r requirements-dev.in
 	{ echo "-r requirements.lock"; build/lock/bin/pip freeze --exclude steptrace | sed 's/+cpu$$//' | grep -vxFf requirements.lock; } > requirements-dev.lock
 
+	rm -rf build/lock && $(PYTHON) -m venv build/lock && build/lock/bin/pip install -q -r requirements-docs.in
+	build/lock/bin/pip freeze > requirements-docs.lock
+
 clean:
 	rm -rf results .snakemake reports/*.html reports/*.ipynb build ext/giou/build
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
@@ -72,6 +82,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml $(wildcard ext/compiled/*.[
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	@touch $@
+
+$(VENV_DOCS)/.installed-docs: requirements-docs.lock
+	$(PYTHON) -m venv $(VENV_DOCS)
+	$(VENV_DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.lock
 	@touch $@
 
 $(VENV_STANDIN)/.installed-standin: requirements.lock requirements-dev.lock pyproject.toml

@@ -12,12 +12,13 @@ import yaml
 from steptrace.config.plan import Plan, make_plan
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+DOCUMENTS = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 
 def blocks(path: Path, *kinds: str) -> list[str]:
-    return [text for kind, text in BLOCK.findall(path.read_text()) if kind in kinds]
+    found = BLOCK.findall(path.read_text())
+    return [re.sub(f"^{indent}", "", text, flags=re.MULTILINE) for indent, kind, text in found if kind in kinds]
 
 
 EXAMPLES = [
@@ -30,18 +31,35 @@ def test_every_example_in_yaml_is_yaml(text: str) -> None:
     assert isinstance(yaml.safe_load(text), dict)
 
 
+def write_named(page: str, folder: Path) -> None:
+    """Write the blocks of a page that begin with the name of a file."""
+    for text in (text for text in blocks(ROOT / page, "yaml", "python") if re.match(r"# [\w./-]+\n", text)):
+        path = folder / text.splitlines()[0].removeprefix("# ")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
 @pytest.fixture
 def own_study(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
     """The study of one's own that config/README.md gives, written where its blocks say and planned."""
-    named = [text for text in blocks(ROOT / "config" / "README.md", "yaml", "python") if text.startswith("# ")]
-    for text in named:
-        path = copy / text.splitlines()[0].removeprefix("# ")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    write_named("config/README.md", copy)
     monkeypatch.chdir(copy)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield make_plan(copy, copy, {"scale": "cpu"})
     sys.modules.pop("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("page", "study", "variants"),
+    [("add-a-study", "half", ["fp32", "bf16"]), ("add-a-model", "focal", ["plain", "focal"])],
+)
+def test_the_studies_of_the_how_to_pages_can_be_planned(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, page: str, study: str, variants: list[str]
+) -> None:
+    write_named(f"docs/how-to/{page}.md", copy)
+    monkeypatch.chdir(copy)
+    plan = make_plan(copy, copy, {"scale": "cpu", "studies": [study]})
+    assert [variant for _, variant in plan.pairs] == variants
 
 
 def test_the_study_of_one_s_own_is_complete(own_study: Plan, copy: Path) -> None:

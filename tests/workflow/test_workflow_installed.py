@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -98,6 +99,17 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     assert (folder / "reports" / "masks.html").is_file()
     # The lock was taken, by the module's `onstart`, which Snakemake leaves to the Snakefile that uses it.
     assert (folder / "results" / ".cache" / "running.lock").is_file()
+    # What docs/tutorial.md does then: the place that the finding names is mended.
+    (finding,) = (found for found in comparison["findings"] if found["rule"] == "predicted_syncs")
+    losses = folder / "plugins" / "losses.py"
+    lines = losses.read_text().splitlines(keepends=True)
+    assert (finding["source"]["file"], lines[finding["source"]["line"] - 1].split()[0]) == ("losses.py", "return")
+    (mended,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    losses.write_text("".join([*lines[: finding["source"]["line"] - 1], mended, *lines[finding["source"]["line"] :]]))
+    told = _run("-m", "steptrace.cli", "predict", "masks", "--budget", "0", python=installed, cwd=folder)
+    assert "mask: 0 syncs per step predicted" in told
     # The studies that come with steptrace can be chosen here, too.
     dry = _run(
         "-m", "snakemake", "-n", "--cores", "2", "--config", "studies=[masked_loss]", python=installed, cwd=folder

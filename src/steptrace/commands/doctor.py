@@ -121,7 +121,7 @@ def _gpu() -> list[Check]:
         Check(
             "Profiler",
             "ok" if seen == "ok" else "missing",
-            f"{tried['kernels']} kernels of one product in its trace",
+            "the kernel of a product is in its trace" if tried["kernels"] else "no kernel of a product in its trace",
             allows,
             None if seen == "ok" else "CUPTI records nothing: is another profiler attached, or libcupti missing?",
         ),

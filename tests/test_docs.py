@@ -1,0 +1,126 @@
+"""The documents hold together: links lead somewhere, commands and code in them are ones that exist."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from snakemake.cli import get_argument_parser
+
+from steptrace import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md", "profiles/README.md")),
+    *PAGES,
+]
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(?<!`)\[[^\]`]*(?:`[^`]*`[^\]`]*)*\]\(([^)\s]+)\)")
+#: Programs that a reader has, and that take what is written there.
+COMMON = {"pip", "git", "cd", ".", "eval", "gh", "cat", "source", "kill"}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_links_lead_to_files_and_headings(path: Path) -> None:
+    text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    for target in LINK.findall(text):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, heading = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        assert found.exists(), f"{target} is not there"
+        if heading:
+            assert heading in _anchors(found), f"{target}: no such heading"
+
+
+@cache
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _blocks(path: Path, *kinds: str) -> Iterator[str]:
+    for indent, kind, text in BLOCK.findall(path.read_text(encoding="utf-8")):
+        if kind in kinds:
+            yield re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_python_in_documents_is_python(path: Path) -> None:
+    for text in _blocks(path, "python"):
+        # A piece of a method stands indented, as it does in its file.
+        body = text if not text.startswith(" ") else "def method(self):\n    if True:\n" + text
+        compile(body, str(path), "exec")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_scripts_in_documents_are_bash(path: Path) -> None:
+    for text in _blocks(path, "sh", "bash", ""):
+        done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def _commands(path: Path) -> Iterator[list[str]]:
+    for text in _blocks(path, "bash", ""):
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            parts: list[list[str]] = [[]]
+            for word in words:
+                if word in ("&&", "|", ">", ">>"):
+                    parts.append([])
+                else:
+                    parts[-1].append(word)
+            yield from (part for part in map(_without_variables, parts) if part)
+
+
+def _without_variables(words: list[str]) -> list[str]:
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    return words
+
+
+COMMANDS = [
+    pytest.param(words, id=f"{path.name}: {' '.join(words)}") for path in DOCUMENTS for words in _commands(path)
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_in_documents_exist(words: list[str]) -> None:
+    program, *arguments = words
+    if program == "steptrace":
+        cli.parser(arguments).parse_args(arguments)
+    elif program == "snakemake":
+        get_argument_parser().parse_args(arguments)
+    elif program == "make":
+        targets = [word for word in arguments if "=" not in word]
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets)
+    elif program == "python":
+        module = arguments[1] if arguments[0] == "-m" else None
+        assert importlib.util.find_spec(module) if module else (ROOT / arguments[0]).is_file()
+    else:
+        assert program in COMMON or (ROOT / program).is_file() or program.startswith("docs/"), f"unknown: {program}"
+
+
+def test_every_page_is_in_the_list_of_contents() -> None:
+    listed = re.findall(r"^(?!:)([\w/-]+)$", "".join(_trees()), re.MULTILINE)
+    pages = [_name(path).removeprefix("docs/").removesuffix(".md") for path in PAGES]
+    assert sorted(listed) == sorted(set(pages) - {"index"})
+
+
+def _trees() -> list[str]:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    return re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
