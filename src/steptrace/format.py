@@ -1,7 +1,7 @@
 """Numbers as words: nanoseconds to "1.23 ms", intervals with the digits they deserve, "not measured" for null.
 
-Every function takes None for a thing that was not measured. Nothing else in steptrace turns a number into text for a
-page, so a unit or a rounding rule is changed here and nowhere else.
+Nothing else in steptrace turns a measured number into text for a page, a finding or a terminal, so a unit or a rounding
+rule is changed here and nowhere else. What can be unmeasured takes None.
 """
 
 import math
@@ -183,6 +183,12 @@ def with_unit(value: float | None, unit: str | None) -> str:
     return {"%": percent, "ns": duration_ns, "B": size_bytes, None: count}[unit](value)
 
 
+def signed_ns(value: float) -> str:
+    """A difference of times with its sign, "+1.20 ms", "−310 µs", "0"."""
+    sign = "+" if value > 0 else "\N{MINUS SIGN}" if value < 0 else ""
+    return sign + (duration_ns(abs(value)) if value else "0")
+
+
 def multiple(value: float | None) -> str:
     """A plain multiple such as profiled/unprofiled, "1.04×"."""
     if value is None or math.isnan(value):
@@ -233,6 +239,24 @@ def relative_error(value: float | None) -> str:
 def plural(number: int, noun: str, nouns: str | None = None) -> str:
     """A number with its noun: "1 run", "3 runs"."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def duration(ns: float) -> str:
+    """A time in a sentence: three digits without needless zeros; milliseconds from 0.1 on, microseconds likewise."""
+    for unit, least, size in (("s", 1e9, 1e9), ("ms", 1e5, 1e6), ("µs", 1e2, 1e3)):
+        if abs(ns) >= least:
+            return f"{number(ns / size)} {unit}"
+    return f"{number(ns)} ns"
+
+
+def whole_percent(value: float) -> str:
+    """A share (0 to 1) in a sentence, in whole percent."""
+    return f"{100 * value:.0f} %"
+
+
+def number(value: float) -> str:
+    """A number in a sentence: three digits without needless zeros, from a thousand on a whole one."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def clipped(text: str, length: int) -> str:

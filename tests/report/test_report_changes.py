@@ -4,13 +4,11 @@ import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
-import pytest
-
 from documents import fill
 from steptrace.documents.comparison import Comparison, Difference, WaterfallPart, WhatIfOfVariant
 from steptrace.report.study import load_study, sync_changes, waterfall
 from steptrace.report.study.sync_changes import whatif_in_words
-from steptrace.report.study.waterfall import signed_ms, waterfall_figure
+from steptrace.report.study.waterfall import waterfall_figure
 
 Json = dict[str, Any]
 
@@ -158,11 +156,6 @@ def test_a_trace_that_does_not_replay_gives_its_reason() -> None:
     assert whatif_in_words(adding, "base").endswith(
         "8.00 ms: +25.0 %. It also adds 1 a step, which the prediction knows nothing of."
     )
-
-
-@pytest.mark.parametrize(("ms", "text"), [(0, "0"), (1.2, "+1.20 ms"), (-0.31, "−310 µs")])
-def test_differences_have_a_sign(ms: float, text: str) -> None:
-    assert signed_ms(ms) == text
 
 
 def test_differences_below_one_percent_and_intervals_wider_than_both_steps_have_no_number(study_builder: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from steptrace.diff.compare import is_empty
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
+from steptrace.format import duration_ns, signed_ns
 
 #: How many rows of each topic are named; diff.json has all.
 MOST_ROWS = 8
@@ -90,7 +91,7 @@ def _row(row: dict[str, Any], topic: str, times: tuple[str, ...]) -> str:
     where += [f"by {launched[0]['operator']}"] if launched and launched[0]["operator"] else []
     calls = f"{count['a']:g} -> {count['b']:g} calls" if count["a"] != count["b"] else f"{count['a']:g} calls"
     note = ", renamed" if row.get("renamed_from") else ""
-    return f"  {row['status']:8} {_signed(value['delta']):>10}  {name}  ({', '.join([calls, *where])}{note})"
+    return f"  {row['status']:8} {signed_ns(value['delta']):>10}  {name}  ({', '.join([calls, *where])}{note})"
 
 
 def _figure(figure: StepFigure, found: dict[str, Any]) -> str:
@@ -101,19 +102,8 @@ def _figure(figure: StepFigure, found: dict[str, Any]) -> str:
 
 
 def _change(a: float, b: float) -> str:
-    return f"{_time(a)} -> {_time(b)}" + (f" ({_ratio(b / a)}x)" if a else "")
+    return f"{duration_ns(a)} -> {duration_ns(b)}" + (f" ({_ratio(b / a)}x)" if a else "")
 
 
 def _ratio(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
-
-
-def _signed(ns: float) -> str:
-    return ("+" if ns >= 0 else "-") + _time(abs(ns))
-
-
-def _time(ns: float) -> str:
-    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= limit:
-            return f"{ns / limit:.3g} {unit}"
-    return f"{ns:.0f} ns"

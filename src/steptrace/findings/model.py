@@ -115,24 +115,3 @@ def _explained(item: Finding, causes: tuple[str, ...], found: list[Finding]) -> 
         return False
     shares = [other.cost_share or 0 for other in found if other.rule in causes and other.variant == item.variant]
     return sum(shares) >= item.cost_share / 2
-
-
-def duration(ns: float) -> str:
-    """Nanoseconds with three digits, in seconds from one on, below a tenth of a microsecond in nanoseconds."""
-    for unit, size in (("s", 1e9), ("ms", 1e5), ("µs", 1e2)):
-        if abs(ns) >= size:
-            return f"{number(ns / _UNITS[unit])} {unit}"
-    return f"{number(ns)} ns"
-
-
-def percent(share: float) -> str:
-    """A share (0 to 1) in whole percent."""
-    return f"{100 * share:.0f} %"
-
-
-def number(value: float) -> str:
-    """A number with three digits, from a thousand on as a whole one."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-
-
-_UNITS: Final = {"s": 1e9, "ms": NS_PER_MS, "µs": 1e3}

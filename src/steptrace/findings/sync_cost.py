@@ -12,9 +12,11 @@ from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Comparison, PredictedSite, SyncSiteOfVariant, VariantResult
 from steptrace.documents.finding import Source
-from steptrace.findings.model import Match, Rule, duration, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.variants import ProfiledStep, per_variant, profiled_step
+from steptrace.format import duration
+from steptrace.format import whole_percent as percent
 
 #: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
 SYNC_SHARE: Final = 0.01

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from steptrace.documents.comparison import Comparison, ProcessError, RunResult, VariantResult
-from steptrace.findings.model import Match, Rule, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.variants import per_variant
+from steptrace.format import whole_percent as percent
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 #: Profiled over unprofiled step time above which trace figures tell of the profiler too.

@@ -9,8 +9,10 @@ from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.summary import Precision, TraceSummary
-from steptrace.findings.model import Match, Rule, duration, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.format import duration
+from steptrace.format import whole_percent as percent
 
 #: Below this share of 16 bits or less the TensorFlow Profiler speaks of it.
 LOW_PRECISION_SHARE: Final = 0.10

@@ -14,8 +14,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from steptrace.documents.finding import Finding
-from steptrace.findings.model import duration
 from steptrace.findings.trace.window import Window
+from steptrace.format import duration
 
 #: Below this share of a step nothing could be told from noise (the default noise floor).
 NOTHING_SHARE: Final = 0.01

@@ -8,8 +8,10 @@ from typing import Final
 
 from steptrace.documents.finding import Severity
 from steptrace.documents.summary import AllReduce, CollectiveName, Redundant, TraceSummary
-from steptrace.findings.model import Match, Rule, duration, number, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.format import duration, number, size_bytes
+from steptrace.format import whole_percent as percent
 
 #: Shares of a step in communication that nothing hides: moderate and high for the TensorFlow Profiler.
 COMM_MODERATE, COMM_HIGH = 0.03, 0.15
@@ -62,7 +64,7 @@ def _small_buckets(window: Window) -> Iterator[Match]:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"all-reduces are small: {number(each)} {window.per} of {mean / 2**20:.2g} MiB on average",
+        claim=f"all-reduces are small: {number(each)} {window.per} of {size_bytes(mean)} on average",
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
         advice=None if _of_gradients(window) else _SMALL_ADVICE,
@@ -108,7 +110,7 @@ def _severity(window: Window, ns: float) -> Severity:
 
 
 def _measured(found: AllReduce | Redundant, window: Window) -> str:
-    size = f", {window.each(found.bytes) / 2**20:.3g} MiB" if found.bytes else ""
+    size = f", {size_bytes(window.each(found.bytes))}" if found.bytes else ""
     count, measured_ns = window.each(found.count), window.each(found.measured_ns)
     return f"{number(count)} all-reduces {window.per}{size}, {duration(measured_ns)}"
 

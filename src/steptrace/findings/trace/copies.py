@@ -7,8 +7,10 @@ from typing import Final
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
 from steptrace.documents.rows import Copy
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.model import Match, Rule, duration, number, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.format import bandwidth, duration, number
+from steptrace.format import whole_percent as percent
 
 #: Copies out of or into pageable memory below this share of a step are left to the table (the default noise floor).
 PAGEABLE_SHARE: Final = 0.01
@@ -67,7 +69,7 @@ def _copies(window: Window) -> list[Copy]:
 def _in_words(row: Copy, window: Window) -> str:
     rate = row.mean_bytes_per_second
     return f"{row.kind}: {number(window.each(row.count))} {window.per}, {duration(window.each(row.ns))}" + (
-        f", {rate / 1e9:.3g} GB/s" if rate is not None else ""
+        f", {bandwidth(rate)}" if rate is not None else ""
     )
 
 

@@ -5,9 +5,11 @@ from typing import Final
 
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.model import Match, Rule, duration, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.trace.window import Window, for_traces
+from steptrace.format import duration
+from steptrace.format import whole_percent as percent
 
 
 def _input_bound(window: Window) -> Iterator[Match]:

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.documents.summary import DeviceMemory, TraceSummary
-from steptrace.findings.model import Match, Rule, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import BUSY_PCT
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.format import size_bytes
+from steptrace.format import whole_percent as percent
 
 #: Shares of a device's memory at its peak: above the one it is nearly full, below the other half of it is unused.
 FULL_SHARE, UNUSED_SHARE = 0.90, 0.50
 #: Of the allocator's free memory, what is not in its largest free block; and its free memory of all it reserved.
 FRAGMENTED, FREE_SHARE = 0.50, 0.10
-
-_GIB: Final = 2**30
 
 
 def _low_headroom(window: Window) -> Iterator[Match]:
@@ -22,7 +22,8 @@ def _low_headroom(window: Window) -> Iterator[Match]:
         if share is not None and share > FULL_SHARE:
             yield Match(
                 severity="warning",
-                claim=f"{_name(device)} is {percent(share)} full at the peak, {_gib(device.headroom_bytes or 0)} left",
+                claim=f"{_name(device)} is {percent(share)} full at the peak, "
+                f"{size_bytes(device.headroom_bytes or 0)} left",
                 evidence=(_peak(device), *_largest(device)),
             )
 
@@ -54,7 +55,7 @@ def _fragmentation(window: Window) -> Iterator[Match]:
                 severity="warning",
                 claim=f"{percent(lost)} of the allocator's free memory on {_name(device)} lies outside its largest "
                 "free block: a large tensor may not fit though there is room",
-                evidence=(_peak(device), f"{_gib(free)} reserved and not allocated at the peaks"),
+                evidence=(_peak(device), f"{size_bytes(free)} reserved and not allocated at the peaks"),
             )
 
 
@@ -75,25 +76,21 @@ def _name(device: DeviceMemory) -> str:
 def _peak(device: DeviceMemory) -> str:
     reserved, capacity = device.peak_reserved_bytes, device.capacity_bytes
     return (
-        f"at the peak {_gib(device.peak_allocated_bytes)} allocated"
-        + (f" and {_gib(reserved)} reserved" if reserved is not None else "")
-        + (f" of {_gib(capacity)}" if capacity else "")
+        f"at the peak {size_bytes(device.peak_allocated_bytes)} allocated"
+        + (f" and {size_bytes(reserved)} reserved" if reserved is not None else "")
+        + (f" of {size_bytes(capacity)}" if capacity else "")
     )
 
 
 def _largest(device: DeviceMemory) -> list[str]:
     """What takes most of the peak."""
     held = sorted(device.by_category.items(), key=lambda item: -item[1])
-    said = ", ".join(f"{name.replace('_', ' ')} {_gib(size)}" for name, size in held[:3] if size)
+    said = ", ".join(f"{name.replace('_', ' ')} {size_bytes(size)}" for name, size in held[:3] if size)
     return [said] if said else []
 
 
 def _most(share: float) -> str:
     return "over 99 %" if share > 0.99 else percent(share)
-
-
-def _gib(size: float) -> str:
-    return f"{size / _GIB:.3g} GiB" if size >= _GIB / 10 else f"{size / 2**20:.3g} MiB"
 
 
 MEMORY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (

@@ -6,8 +6,10 @@ from typing import Final
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.rows import OptimizerCall
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.model import Match, Rule, duration, number, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.format import duration, number
+from steptrace.format import whole_percent as percent
 
 #: From so many calls of one operator in a step on, an update goes through the parameters one by one.
 ONE_BY_ONE: Final = 10

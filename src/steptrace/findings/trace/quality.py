@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.model import Match, Rule, duration
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.trace.window import Window, on_trace
+from steptrace.format import duration
 
 #: Fewer profiled steps than this tell nothing of how steps differ.
 FEW_STEPS: Final = 3

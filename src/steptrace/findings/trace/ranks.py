@@ -8,8 +8,10 @@ from typing import Final
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.finding import Source
 from steptrace.documents.summary import Summary
-from steptrace.findings.model import Match, Rule, duration, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.trace.window import window_of
+from steptrace.format import duration
+from steptrace.format import whole_percent as percent
 
 #: A delay below this share of a step is left to the table (the default noise floor).
 DELAY_SHARE: Final = 0.01

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.summary import HostGap, HostGaps, Launches, TraceSummary
-from steptrace.findings.model import Match, Rule, duration, number, percent
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
 from steptrace.findings.trace.syncs import TRACE_SYNC_RULES
 from steptrace.findings.trace.window import Window, for_traces, on_trace, profiled_step
+from steptrace.format import duration, number
+from steptrace.format import whole_percent as percent
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
 SHORT_KERNEL_NS: Final = 10_000.0
@@ -52,7 +54,7 @@ def _launch_bound(window: Window) -> Iterator[Match]:
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
         claim=f"the GPU waits for launches: of {number(kernels)} kernels and copies {window.per} half take at most "
-        f"{found.kernel_ns / 1e3:.1f} µs, and end before the host has launched the next",
+        f"{duration(found.kernel_ns)}, and end before the host has launched the next",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
             f"{launches.short_kernels} of {launches.count} launches took longer than their work took the GPU",

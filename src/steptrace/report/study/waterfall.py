@@ -72,7 +72,7 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
     """
     before, after = total.baseline_ns / fmt.NS_PER_MS, total.variant_ns / fmt.NS_PER_MS
     labels = [
-        (_name(part), "below 1 %" if is_insignificant(part, total) else signed_ms(part.delta_ms)) for part in parts
+        (_name(part), "below 1 %" if is_insignificant(part, total) else fmt.signed_ns(part.delta_ns)) for part in parts
     ]
     head = label_height(labels)
     row = head + _BAR + _GAP
@@ -124,11 +124,3 @@ def _name(part: WaterfallPart) -> str:
     if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
         return part.category
     return CATEGORY_NAMES.get(part.category, part.category)
-
-
-def signed_ms(value: float) -> str:
-    """A difference in the unit that suits it, with its sign: "+1.20 ms", "−310 µs", "0"."""
-    if value == 0:
-        return "0"
-    sign = "+" if value > 0 else "\N{MINUS SIGN}"
-    return sign + fmt.duration_ms(abs(value))

@@ -134,3 +134,13 @@ def test_an_interval_that_says_nothing_is_called_so() -> None:
     assert fmt.step_time(3.2, 0.0000254, 419628.0) == ("3.200 ms", "wider than 100×")
     assert fmt.ratio_interval(0.00001, 201692.81) == "wider than 100×"
     assert fmt.ratio_interval(0.1, 9.0) == "0.10 to 9.00"
+
+
+@pytest.mark.parametrize(("ns", "text"), [(0, "0"), (1.2e6, "+1.20 ms"), (-0.31e6, "−310 µs")])
+def test_differences_have_a_sign(ns: float, text: str) -> None:
+    assert fmt.signed_ns(ns) == text
+
+
+@pytest.mark.parametrize(("ns", "text"), [(3.6e3, "3.6 µs"), (2e5, "0.2 ms"), (1.5e9, "1.5 s"), (42, "42 ns")])
+def test_a_time_in_a_sentence_has_no_needless_zeros(ns: float, text: str) -> None:
+    assert fmt.duration(ns) == text
