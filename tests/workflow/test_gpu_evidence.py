@@ -17,7 +17,7 @@ FAKE = """#!/usr/bin/env bash
 echo "$*" >>"$CALLS"
 case "$*" in
   *evidence.py*studies*) echo one; echo two:1; echo "many: left out, it needs 2 GPUs" >&2 ;;
-  *snakemake*"$HANGS"*) [ -z "$HANGS" ] || exec sleep 60 ;;
+  *snakemake*"$HANGS"*) [ -z "$HANGS" ] || exec sleep 600 ;;
   *"$FAILS"*) [ -z "$FAILS" ] || exit 1 ;;
 esac
 """
