@@ -251,3 +251,30 @@ def test_everything_but_training_imports_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "steptrace.analysis" in done.stdout.split()
+
+
+@pytest.mark.parametrize("link", ["tables", "tables/trace0", "tables/trace0/kernels.parquet", "counters"])
+def test_nothing_is_written_through_a_link_in_the_folder(
+    tmp_path: Path, link: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = _two_steps().write(tmp_path / "in" / "trace.json")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("mine")
+    (tmp_path / "out" / link).parent.mkdir(parents=True)
+    (tmp_path / "out" / link).symlink_to(elsewhere / "precious" if link.endswith("parquet") else elsewhere)
+    assert main(["analyze", str(trace), "--out", str(tmp_path / "out"), "--counters"]) == 2
+    assert f"{tmp_path / 'out' / link}: is a link" in capsys.readouterr().err
+    assert [path.read_text() for path in elsewhere.iterdir()] == ["mine"]
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
+    trace = _two_steps().write(tmp_path / "in" / "trace.json")
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "out").mkdir()
+    for name in ("summary.json", "report.html"):
+        (tmp_path / "out" / name).symlink_to(precious)
+    assert main(["analyze", str(trace), "--out", str(tmp_path / "out")]) == 0
+    assert precious.read_text() == "mine"
+    assert not (tmp_path / "out" / "summary.json").is_symlink()

@@ -17,6 +17,7 @@ from typing import Final
 from steptrace import __version__
 from steptrace.commands.output import coloured
 from steptrace.errors import SteptraceError
+from steptrace.terminal import printable
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(text: str) -> int:
-    print(f"{coloured('steptrace: error:', 'red', sys.stderr)} {text}", file=sys.stderr)  # noqa: T201
+    print(f"{coloured('steptrace: error:', 'red', sys.stderr)} {printable(text)}", file=sys.stderr)  # noqa: T201
     return EXIT_ERROR
 
 

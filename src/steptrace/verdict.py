@@ -7,6 +7,7 @@ from steptrace import baseline
 from steptrace.documents.comparison import Comparison, GateOutcome, ProcessError
 from steptrace.documents.verdict import Differing, Failure, Verdict
 from steptrace.gates import Gates, not_run, outcomes
+from steptrace.terminal import printable
 
 SCHEMA_VERSION = 1
 
@@ -74,7 +75,7 @@ def explain(verdict: Verdict) -> str:
         lines.append(f"all {verdict.runs} runs ok, {len(verdict.gates)} gates")
     elif verdict.failed:
         lines.append("the same command again runs only what failed")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _error(value: float | None) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.config.compose import Composer
+from steptrace.config.documents import read_yaml
 from steptrace.config.schema import check_config
 from steptrace.errors import ConfigError
 
@@ -133,3 +134,15 @@ def test_a_second_folder_adds_options(copy, tmp_path):
     (tmp_path / "own" / "loss" / "mine.yaml").write_text("_target_: mine.Loss\nscale: 2\n")
     config = Composer([copy / "config", tmp_path / "own"]).compose(["loss=mine", "loss.scale=3"], where="test")
     assert config["loss"] == {"_target_": "mine.Loss", "scale": 3}
+
+
+@pytest.mark.parametrize("text", ["x: " + "[" * 3000 + "]" * 3000, "x: " + "[" * 200_000, "\n" + "- " * 3000 + "a"])
+def test_what_is_nested_too_deep_is_refused_with_its_line(tmp_path, text):
+    path = tmp_path / "deep.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=rf"deep.yaml, line {1 + text.count(chr(10))}: is nested more than 50 deep"):
+        read_yaml(path)
+
+
+def test_an_override_nested_too_deep_is_an_error(composer):
+    assert "nested too deep" in error_of(composer, f"data.dataset={'[' * 3000 + ']' * 3000}")

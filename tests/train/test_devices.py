@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from steptrace.errors import TrainError
+from steptrace.errors import SteptraceError, TrainError
 from steptrace.train import devices
 from steptrace.train.devices import acquire, holder, try_lock
 
@@ -34,7 +35,7 @@ def test_a_second_training_on_the_cpu_waits():
     assert lease.environment == {}
 
 
-def test_a_link_in_the_shared_folder_is_not_followed(locks, tmp_path):
+def test_a_link_is_not_followed(locks, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("mine")
     locks.mkdir()
@@ -115,7 +116,11 @@ def test_a_child_holds_the_lock_after_its_parent_let_go(tmp_path):
     os.close(again)
 
 
-def test_the_folder_is_for_all_users(locks):
+def test_the_folder_is_for_this_user_alone(locks, monkeypatch):
     acquire("cpu", waiting=give_up).close()
-    assert locks.stat().st_mode & 0o7777 == 0o1777
-    assert all(path.stat().st_mode & 0o666 == 0o666 for path in locks.iterdir())
+    assert locks.stat().st_mode & 0o7777 == 0o700
+    locks.chmod(0o777)  # as somebody else could have made it before us
+    with pytest.raises(SteptraceError, match="folder is not private"):
+        acquire("cpu", waiting=give_up)
+    monkeypatch.delenv("STEPTRACE_LOCKS")
+    assert devices._folder() == Path(f"/tmp/steptrace-{os.geteuid()}/locks")

@@ -39,11 +39,11 @@ class Project:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
-    def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run Snakemake to its end; stdout and stderr come together in `stdout`."""
         return subprocess.run(
             self.command(*arguments),
-            cwd=self.folder,
+            cwd=cwd or self.folder,
             env=self.environment | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -86,6 +86,18 @@ def test_a_broken_gate_trains_nothing_and_is_said_again_without_running_anything
         assert "the same command again" not in result.stdout
 
 
+def test_the_last_words_are_about_the_working_directory_wherever_snakemake_was_called(project, tmp_path):
+    gates = "gates: {tiny: {other: {equivalence.status: {equals: differs}}}}"
+    project.write("config/workflow.yaml", f"studies: [tiny]\nrepeats: 2\nscale: cpu\n{gates}\n")
+    (tmp_path / "elsewhere").mkdir()
+    arguments = ("--snakefile", str(project.folder / "Snakefile"), "--directory", str(project.folder))
+    result = project.run(*arguments, cwd=tmp_path / "elsewhere")
+    assert result.returncode == 1
+    assert "were not finished" not in result.stdout
+    told = f"see {project.folder}/results/verdict.json and {project.folder}/reports/tiny.html"
+    assert result.stdout.rstrip().splitlines()[-1] == f"steptrace: 1 gate broken: {told}"
+
+
 def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, request):
     project = new_project
     project.edit("config/study/tiny.yaml", "seed=1", "seed=1, loss.mode=slow")

@@ -10,6 +10,7 @@ from pathlib import Path
 from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
+from steptrace.terminal import printable
 from steptrace.train.devices import holder, try_lock
 from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
 from steptrace.unreadable import set_aside_unreadable
@@ -32,10 +33,11 @@ from steptrace.workflow import (
 #                        the former is None where jobs run here; `workflow.cores` cannot be read under --unlock
 ROOT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1]
 STARTED = time.time()
+WORKDIR = Path.cwd()
 
 
 def say(text):
-    sys.stderr.write(f"steptrace: {text}\n")
+    sys.stderr.write(printable(f"steptrace: {text}\n"))
 
 
 def stop(error):
@@ -116,6 +118,7 @@ if RULES.machine.local:
 
 def at_the_end():
     """Of a run without success, however it ends: Snakemake calls no `onerror` where Ctrl-C finds it at a bad moment."""
+    os.chdir(WORKDIR)  # under --directory, Snakemake has gone back by now
     # What was cut off leaves pages of what there is; nothing where every study is done and only a verdict failed.
     subprocess.run([sys.executable, ROOT / "workflow" / "scripts" / "partial.py"])
     # Snakemake's own last lines say less than these, so these come after them.

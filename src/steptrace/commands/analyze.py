@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     summary = with_trace_findings(summary)
     try:
         out.mkdir(parents=True, exist_ok=True)
+        _refuse_links(out)
         _remove_earlier(out)
         write_tables(analyses, out / "tables")
         if arguments.counters:
@@ -75,6 +76,19 @@ def run(arguments: argparse.Namespace) -> int:
     }
     show(arguments, document, "\n".join([*said, str(out / "summary.json")]))
     return 0
+
+
+def _refuse_links(out: Path) -> None:
+    """Raise `SteptraceError` for a link where tables and counters go: it would lead the writing to another place."""
+    patterns = ("tables", "tables/*", "tables/*/*", "counters", "counters/*")
+    for path in (path for pattern in patterns for path in out.glob(pattern)):
+        if path.is_symlink():
+            raise SteptraceError(
+                "is a link, which is not written through",
+                where=path,
+                expected="a folder that only this command writes to",
+                next_step="remove it, or name another folder",
+            )
 
 
 def _remove_earlier(out: Path) -> None:

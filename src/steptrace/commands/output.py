@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TextIO
 
+from steptrace.terminal import printable
+
 Colour = Literal["red", "yellow", "green", "bold"]
 
 _CODES: Final[dict[Colour, str]] = {"red": "31", "yellow": "33", "green": "32", "bold": "1"}
@@ -21,7 +23,7 @@ def add_json(command: argparse.ArgumentParser) -> None:
 
 def show(arguments: argparse.Namespace, document: Any, text: str) -> None:
     """Print a command's result: `document` with `--json`, else `text`. Paths become text."""
-    print(json.dumps(document, indent=2, default=str) if arguments.json else text, flush=True)  # noqa: T201
+    print(json.dumps(document, indent=2, default=str) if arguments.json else printable(text), flush=True)  # noqa: T201
 
 
 def coloured(text: str, colour: Colour, stream: TextIO) -> str:
@@ -31,7 +33,7 @@ def coloured(text: str, colour: Colour, stream: TextIO) -> str:
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    print(f"{coloured('steptrace: warning:', 'yellow', sys.stderr)} {text}", file=sys.stderr)  # noqa: T201
+    print(f"{coloured('steptrace: warning:', 'yellow', sys.stderr)} {printable(text)}", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager
@@ -54,7 +56,7 @@ class Progress:
         """Replace the line."""
         if self._stream is not None:
             width = os.get_terminal_size(self._stream.fileno()).columns or 80
-            self._stream.write(_CLEAR_LINE + text[: width - 1])
+            self._stream.write(_CLEAR_LINE + printable(text)[: width - 1])
             self._stream.flush()
 
     def clear(self) -> None:

@@ -30,6 +30,8 @@ _PLAIN = re.compile(r"(?P<key>[A-Za-z_][\w./]*)=(?P<value>.*)", re.DOTALL)
 _NOT_GROUPS = {"study"}
 #: How OmegaConf names a value of the wrong type.
 _VALUE = re.compile(r"Value '(?P<value>.*)' (?:of type|is not a valid)|(?P<null>is not Optional)")
+#: Characters of an override that a message shows.
+_LONGEST = 150
 _NO_PLACES: Mapping[str, str] = {}
 
 
@@ -59,6 +61,13 @@ class Composer:
         Raises:
             ConfigError: an unknown group, option or key, or a value of the wrong type.
         """
+        try:
+            return self._composed(overrides, where, places)
+        except RecursionError:
+            longest = max(overrides, key=len, default="")[:_LONGEST]
+            raise ConfigError(f"'{longest}...' or a group is nested too deep", where=where) from None
+
+    def _composed(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> dict[str, Any]:
         chosen: dict[str, str] = {}
         plain: list[str] = []
         special: list[str] = []
@@ -129,7 +138,8 @@ class Composer:
         file = match[1] if (match := re.search(r"In '([^']+)'", text)) else None
         override = _culprit(text, full_key, overrides)
         if override:
-            where = f"{places.get(override, where)}, override '{override}'"
+            shown = override if len(override) <= _LONGEST else f"{override[:_LONGEST]}..."
+            where = f"{places.get(override, where)}, override '{shown}'"
         elif file:
             where = f"{where}, {file}.yaml"
         if full_key and re.search(r"Key '[^']*' (is )?not in", text):

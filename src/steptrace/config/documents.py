@@ -17,6 +17,7 @@ from steptrace.names import near
 #: `key=[` or `key={`: an override that YAML reads as a list or mapping inside a list.
 _BRACKETED = re.compile(r"[\w./~+]=[\[{]")
 _LARGEST = 2**63
+_DEEPEST = 50
 _QUOTED = re.compile(r""" "[^"]*" | '[^']*' """, re.VERBOSE)
 
 
@@ -42,11 +43,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping that the YAML file `path` holds.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, holds a key twice or holds something else than a mapping.
+        ConfigError: the file is missing, is not YAML, is nested too deep, holds a key twice or is no mapping.
     """
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
+        _check_depth(text, path)
         document = yaml.load(text, Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read ({error})", where=path) from error
@@ -57,6 +59,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError("is not a mapping", where=path, expected="a mapping `key: value`")
     return document
+
+
+def _check_depth(text: str, path: Path) -> None:
+    """Refuse what is nested too deep before anything recurses into it: in C, that ends the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise ConfigError(f"is nested more than {_DEEPEST} deep", where=f"{path}, line {line}")
 
 
 def lookup(document: Mapping[str, Any], key: str) -> Any:

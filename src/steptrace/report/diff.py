@@ -8,6 +8,7 @@ from typing import Any
 from steptrace import format as fmt
 from steptrace.diff.words import nothing_differs, unknown
 from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.files import replace_atomically
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
@@ -63,10 +64,8 @@ _TERMS = (
 
 def write(found: dict[str, Any], out: Path) -> None:
     """Write the page of a diff.json's content."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".part")
-    partial.write_text(page_html(found), encoding="utf-8")
-    partial.replace(out)  # never half a page
+    text = page_html(found)
+    replace_atomically(out, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def page_html(found: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from nbconvert import HTMLExporter, TemplateExporter
 from nbformat import NotebookNode, v4
 
 from steptrace.errors import ReportError
+from steptrace.files import replace_atomically
 from steptrace.report.cells import CellError, run_cells
 from steptrace.report.page.markup import TEMPLATES, page_globals
 from steptrace.report.study.load import load_study
@@ -137,9 +138,7 @@ def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | No
 
 
 def _write(out: Path, text: str) -> None:
-    partial = out.with_name(out.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(out)  # never half a file
+    replace_atomically(out, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def _templates_beside_nbconvert() -> list[str]:

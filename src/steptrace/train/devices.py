@@ -1,7 +1,8 @@
-"""One timed training at a time on each device of this machine, whoever started it.
+"""One timed training of a user at a time on each device of this machine.
 
-A device is taken by an flock on a file in a folder all users share. The training's process inherits the open file, so
-the device stays taken for exactly as long as the training lives, even if whatever started it is gone.
+A device is taken by an flock on a file in a folder that only this user can enter: in one that all users share, anybody
+could keep every device taken for ever. The training's process inherits the open file, so the device stays taken for
+exactly as long as the training lives, even if whatever started it is gone.
 """
 
 import fcntl
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from steptrace.config.gpus import count_gpus, nvidia_gpus
 from steptrace.errors import TrainError
+from steptrace.exchange import private_folder, user_folder
 
 _POLL_S = 0.5
 
@@ -148,19 +150,12 @@ def _cores() -> set[int]:
 
 
 def _folder() -> Path:
-    # Not tempfile.gettempdir(): TMPDIR differs between users and cluster jobs on one machine.
-    folder = Path(os.environ.get("STEPTRACE_LOCKS", "/tmp/steptrace-locks"))
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o1777)
-    return folder
+    named = os.environ.get("STEPTRACE_LOCKS")
+    return private_folder(Path(named) if named else user_folder() / "locks")
 
 
 def _open_shared(path: Path) -> int:
-    """Open a file that other users may lock too; Linux refuses O_CREAT on another's file in a sticky folder.
-
-    Never through a link: in a folder that all may write to, one could lead to any file of ours.
-    """
+    """Open a file that other users may lock too, where a project's folder is shared; never through a link."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags)

@@ -28,6 +28,7 @@ from types import FrameType
 
 from steptrace.errors import SteptraceError
 from steptrace.record import Status, write_status
+from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills
 from steptrace.train.process_tree import Guarded, die_with
@@ -126,7 +127,7 @@ def supervise(order: Order, *, parent: int) -> Ending:
     _record(order, ending, log.tail, started_at, wall_s)
     log.say(f"{ending.status} after {wall_s:.1f} s{f': {ending.error}' if ending.error else ''}")
     if order.show_log and ending.status != "ok":
-        sys.stderr.write((order.out / order.log).read_text(encoding="utf-8", errors="replace"))
+        sys.stderr.write(printable((order.out / order.log).read_text(encoding="utf-8", errors="replace")))
     for descriptor in lock:
         os.close(descriptor)
     return ending
@@ -277,7 +278,7 @@ class _Log:
 
 
 def _say(label: str, text: str) -> None:
-    sys.stderr.write(f"{label}: {text}\n")
+    sys.stderr.write(printable(f"{label}: {text}\n"))
     sys.stderr.flush()
 
 

@@ -13,6 +13,7 @@ from steptrace import format as fmt
 from steptrace.documents.finding import Finding
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Ranks, Summary
+from steptrace.files import replace_atomically
 from steptrace.report.draw import bars as draw
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.findings import findings, recommended, severity_rank
@@ -30,10 +31,7 @@ def write(summary: Summary, out: Path) -> None:
         RecordError: the summary holds no traces.
     """
     text = page_html(build(summary), summary.ranks, summary.warnings)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(out)  # never half a page
+    replace_atomically(out, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
