@@ -18,6 +18,11 @@ report: $(VENV)/.installed
 test: lint test-setup
 	$(if $(shell command -v cc),STEPTRACE_EXPECT_COMPILED=1) $(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
+# Hours: 10,000 changed traces, and kills and other faults at random moments; see docs/reliability.md.
+.PHONY: soak
+soak: $(VENV)/.installed-dev
+	$(BIN)/pytest -m slow --timeout 0 $(ARGS)
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .

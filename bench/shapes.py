@@ -1,0 +1,119 @@
+"""Traces of an unusual shape: a hundred thousand streams, devices, threads, steps, labels, or operators in each other.
+
+    python bench/shapes.py [SHAPE...] [--count N]
+
+For each shape: CPU seconds of `steptrace analyze`, page included, at a quarter of the count and at the count, and the
+ratio of the two, which is 4 where the time is linear; the size of the page.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from steptrace import cli
+
+Event = dict[str, Any]
+
+
+def _event(category: str, name: str, ts: float, dur: float, **fields: Any) -> Event:
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, **fields}
+
+
+def _launched(k: int, tid: int = 1, **args: int) -> Iterator[Event]:
+    """An operator that launches a kernel."""
+    yield _event("cpu_op", "aten::mm", 10 * k, 8, tid=tid, args={"External id": k})
+    yield _event("cuda_runtime", "cudaLaunchKernel", 10 * k + 2, 1, tid=tid, args={"correlation": k, "External id": k})
+    where = {"device": 0, "stream": 7, **args}
+    yield _event("kernel", "gemm", 10 * k + 4, 5, pid=0, tid=7, args={"correlation": k, "External id": k, **where})
+
+
+def streams(count: int) -> Iterator[Event]:
+    """A stream for each kernel."""
+    for k in range(count):
+        yield from _launched(k, stream=k)
+
+
+def devices(count: int) -> Iterator[Event]:
+    """A device for each kernel."""
+    for k in range(count):
+        yield from _launched(k, device=k)
+
+
+def threads(count: int) -> Iterator[Event]:
+    """A thread for each operator."""
+    for k in range(count):
+        yield from _launched(k, tid=k + 1)
+
+
+def steps(count: int) -> Iterator[Event]:
+    """A step for each kernel."""
+    for k in range(count):
+        yield _event("user_annotation", f"ProfilerStep#{k}", 10 * k, 9.9)
+        yield from _launched(k)
+
+
+def labels(count: int) -> Iterator[Event]:
+    """A label of its own around each operator."""
+    for k in range(count):
+        yield _event("user_annotation", f"part {k}", 10 * k, 9.9)
+        yield from _launched(k)
+
+
+def nested(count: int) -> Iterator[Event]:
+    """Operators in each other, all in one step, and a kernel of the innermost."""
+    yield _event("user_annotation", "ProfilerStep#0", 0, 2 * count + 100)
+    for k in range(count):
+        yield _event("cpu_op", f"aten::op{k % 50}", k, 2 * (count - k) + 20, args={"External id": k})
+    yield _event("cuda_runtime", "cudaLaunchKernel", count + 2, 1, args={"correlation": 1, "External id": count - 1})
+    yield _event("kernel", "gemm", count + 4, 5, pid=0, tid=7, args={"correlation": 1, "device": 0, "stream": 7})
+
+
+def names(count: int) -> Iterator[Event]:
+    """Kernels and operators of which no two have the same name."""
+    for k in range(count):
+        for event in _launched(k):
+            yield {**event, "name": f"{event['name']}{k}"} if event["cat"] != "cuda_runtime" else event
+
+
+SHAPES: Final[dict[str, Callable[[int], Iterator[Event]]]] = {
+    shape.__name__: shape for shape in (streams, devices, threads, steps, labels, nested, names)
+}
+
+
+def write(shape: str, count: int, path: Path) -> None:
+    """Write a trace of a shape."""
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(SHAPES[shape](count))}), encoding="utf-8")
+
+
+def analyze(shape: str, count: int) -> tuple[float, int]:
+    """The CPU seconds of `steptrace analyze` on a trace of a shape, and the bytes of its page."""
+    with tempfile.TemporaryDirectory(prefix="steptrace-shapes-") as folder:
+        path, out = Path(folder, "trace.json"), Path(folder, "out")
+        write(shape, count, path)
+        begun = time.process_time()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            code = cli.main(["analyze", str(path), "--out", str(out)])
+        took = time.process_time() - begun
+        if code:
+            sys.exit(f"{shape}: exit code {code}")
+        return took, (out / "report.html").stat().st_size
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("shapes", nargs="*", help=f"one or more of {', '.join(SHAPES)}; without any all")
+    parser.add_argument("--count", type=int, default=2_000, help="events of the shape; the issue asks for 100,000")
+    options = parser.parse_args()
+    analyze("steps", 10)  # what is imported once is no part of the comparison
+    print(f"{'shape':10}{'a quarter':>11}{options.count:>12,}{'ratio':>8}{'page':>12}")
+    for name in options.shapes or SHAPES:
+        small, _ = analyze(name, options.count // 4)
+        large, page = analyze(name, options.count)
+        print(f"{name:10}{small:9.2f} s{large:10.2f} s{large / small:8.1f}{page:10,} B", flush=True)
