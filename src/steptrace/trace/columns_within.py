@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptrace.errors import TraceError
-from steptrace.trace.bounds import LARGEST, LATEST_NS, LONGEST_NS
+from steptrace.trace.bounds import LARGEST, LATEST_NS, LONGEST_NS, MOST_DEVICES
 from steptrace.trace.events import MISSING
 from steptrace.trace.names import step_index
 
@@ -33,9 +33,25 @@ def within_bounds(columns: dict[str, Columns], notes: list[str], path: Path) -> 
                 "and are left out"
             )
         kept[kind] = _with_sane_sizes(kind, c, notes)
+        if kind == "gpu":
+            kept[kind] = _of_few_devices(kept[kind], notes)
         if float(kept[kind]["dur"].astype(np.float64).sum()) >= LATEST_NS:
             raise TraceError(f"the lengths of its events ({kind}) add up to more than a century", where=path)
     return kept
+
+
+def _of_few_devices(gpu: Columns, notes: list[str]) -> Columns:
+    """The activities of the GPUs that have the most, where there are more GPUs than any process has."""
+    devices, counts = np.unique(gpu["device"], return_counts=True)
+    if len(devices) <= MOST_DEVICES:
+        return gpu
+    known = devices[np.argsort(-counts, kind="stable")[:MOST_DEVICES]]
+    keep = np.isin(gpu["device"], known)
+    notes.append(
+        f"{int((~keep).sum())} activities on {len(devices) - MOST_DEVICES} GPUs are left out, "
+        f"those of the {MOST_DEVICES} GPUs with the most are kept"
+    )
+    return _rows(gpu, keep)
 
 
 def without_empty_steps(labels: Columns, names: list[str], notes: list[str]) -> Columns:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.intervals import Ints
@@ -34,6 +35,25 @@ def quantile(values: NDArray[Any], weights: Ints, share: float) -> Any:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     return values[order][np.searchsorted(reached, share * total, side="left")].item()
+
+
+def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) -> pd.arrays.IntegerArray:
+    """`quantile` of each group; null for one without weight.
+
+    Args:
+        values: whole numbers.
+        weights: of the same length, none negative.
+        group: the number of each value's group: from 0 in steps of 1, in order.
+        share: of the weight.
+    """
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    total = np.add.reduceat(weights, first)
+    order = np.lexsort((values, group))
+    reached = np.cumsum(weights[order])
+    reached -= np.repeat(np.append(0, np.cumsum(total)[:-1]), np.diff(np.append(first, len(group))))
+    place = np.where(reached >= share * total[group], np.arange(len(group)), len(group) - 1)
+    found = values[order][np.minimum.reduceat(place, first)]
+    return pd.arrays.IntegerArray(found.astype(np.int64), total == 0)
 
 
 def profile(instants: Ints, values: NDArray[Any], edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

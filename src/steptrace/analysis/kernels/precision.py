@@ -80,15 +80,15 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
             "ns": kernels["dur"].to_numpy()[chosen],
         }
     )
+    names, operators, types_of = (
+        [str(name) for name in column.cat.categories]
+        for column in (kernels["name"], trace.ops["name"], trace.ops["dtypes"])
+    )
     # Judged once for each name under each operator: a trace has millions of kernels, and hundreds of these.
     found = codes.groupby(["name", "op", "types"], sort=True)["ns"].agg(count="size", ns="sum").reset_index()
     rows = pd.DataFrame(
         [
-            _judged(
-                str(kernels["name"].cat.categories[name]),
-                "" if of < 0 else str(trace.ops["name"].cat.categories[of]),
-                "" if types < 0 else str(trace.ops["dtypes"].cat.categories[types]),
-            )
+            _judged(names[name], "" if of < 0 else operators[of], "" if types < 0 else types_of[types])
             for name, of, types in zip(found["name"], found["op"], found["types"], strict=True)
         ],
         columns=[*_KEYS],

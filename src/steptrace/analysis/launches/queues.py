@@ -6,14 +6,12 @@ one launch. Work without a known launch is left out and counted. An empty queue 
 next launch; at 1,024 launches, a graph counting as one, the host's next launch blocks.
 """
 
-from typing import cast
-
 import numpy as np
 import pandas as pd
 
 from steptrace import schema
 from steptrace.analysis.common.launches import launched_at
-from steptrace.analysis.common.series import quantile, steps_of, time_held
+from steptrace.analysis.common.series import quantiles, time_held
 from steptrace.analysis.common.tables_launch import QUEUE_LENGTHS, QUEUES
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers
@@ -34,29 +32,34 @@ def queues(trace: Trace, lengths: pd.DataFrame) -> pd.DataFrame:
     linked = kernels["launch"].notna().to_numpy()
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]
     sizes, entered = grouped.size().to_dict(), grouped.sum().to_dict()
-    rows = []
-    for key, series in lengths.groupby(["device", "stream"], sort=True):
-        device, stream = cast("tuple[int, int]", key)
-        length = series["length"].to_numpy()
-        held = time_held(series["ts"].to_numpy())
-        span = int(held.sum())
-        rows.append(
-            {
-                "device": device,
-                "stream": stream,
-                "activities": int(entered[device, stream]),
-                "unlinked": int(sizes[device, stream] - entered[device, stream]),
-                "span_ns": span,
-                "mean": float((length * held).sum() / span) if span else None,
-                "median": quantile(length, held, 0.5),
-                "p95": quantile(length, held, 0.95),
-                "max": int(length.max()),
-                "empty_ns": int(held[length == 0].sum()),
-                "full_ns": int(held[series["launches"].to_numpy() >= CAPACITY].sum()),
-            }
-        )
-    table = pd.DataFrame(rows) if rows else schema.empty(QUEUES)
-    table = table.astype({"mean": "float64", "median": "Int64", "p95": "Int64"})
+    if not len(lengths):
+        return schema.empty(QUEUES)
+    # All streams at once: a group's rows stand together, `first` is where each group begins.
+    device, stream, ts, length = (lengths[name].to_numpy() for name in ("device", "stream", "ts", "length"))
+    first = np.flatnonzero(np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1])))
+    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(ts))))
+    held = time_held(ts)
+    held[np.append(first[1:] - 1, len(ts) - 1)] = 0
+    span = np.add.reduceat(held, first)
+    keys = [*zip(device[first].tolist(), stream[first].tolist(), strict=True)]
+    activities = np.array([entered[key] for key in keys], dtype=np.int64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(span > 0, np.add.reduceat(length * held, first) / span, np.nan)
+    table = pd.DataFrame(
+        {
+            "device": device[first],
+            "stream": stream[first],
+            "activities": activities,
+            "unlinked": np.array([sizes[key] for key in keys], dtype=np.int64) - activities,
+            "span_ns": span,
+            "mean": mean,
+            "median": quantiles(length, held, group, 0.5),
+            "p95": quantiles(length, held, group, 0.95),
+            "max": np.maximum.reduceat(length, first),
+            "empty_ns": np.add.reduceat(np.where(length == 0, held, 0), first),
+            "full_ns": np.add.reduceat(np.where(lengths["launches"].to_numpy() >= CAPACITY, held, 0), first),
+        }
+    )
     return schema.validate(table, QUEUES)
 
 
@@ -67,18 +70,39 @@ def _series(trace: Trace) -> pd.DataFrame:
     rows = trace.kernels[["device", "stream", "ts"]].iloc[linked].assign(launch=launch[linked])
     # Where clocks disagree and work starts before its launch, it was never in the queue.
     rows["enters"] = np.minimum(launched_at(trace)[linked], rows["ts"])
-    parts = []
-    for key, of_stream in rows.groupby(["device", "stream"], sort=True):
-        device, stream = cast("tuple[int, int]", key)
-        instants, length = _length(of_stream)
-        at, launches = _length(of_stream.groupby("launch")[["enters", "ts"]].min())
-        launches = np.append(launches, 0)[np.searchsorted(at, instants, side="right") - 1]
-        parts.append(
-            pd.DataFrame({"device": device, "stream": stream, "ts": instants, "length": length, "launches": launches})
-        )
-    return pd.concat(parts, ignore_index=True) if parts else schema.empty(QUEUE_LENGTHS)
+    if not len(rows):
+        return schema.empty(QUEUE_LENGTHS)
+    by_stream = rows.groupby(["device", "stream"], sort=True)
+    rows["group"] = by_stream.ngroup()
+    group, instants, length = _lengths(rows)
+    of, at, launches = _lengths(rows.groupby(["group", "launch"])[["enters", "ts"]].min().reset_index("group"))
+    # The number of launches at the last change of the same stream: groups and times in one number that sorts as they do.
+    times = np.unique(np.concatenate([instants, at]))
+    before = np.searchsorted(_key(of, at, times), _key(group, instants, times), side="right") - 1
+    known = (before >= 0) & (of[before] == group)
+    streams = by_stream[["device", "stream"]].first()
+    return pd.DataFrame(
+        {
+            "device": streams["device"].to_numpy()[group],
+            "stream": streams["stream"].to_numpy()[group],
+            "ts": instants,
+            "length": length,
+            "launches": np.where(known, launches[before], 0),
+        }
+    )
 
 
-def _length(rows: pd.DataFrame) -> tuple[Ints, Ints]:
-    change = np.repeat(np.array([1, -1], dtype=np.int64), len(rows))
-    return steps_of(np.concatenate([rows["enters"], rows["ts"]]), change)
+def _lengths(rows: pd.DataFrame) -> tuple[Ints, Ints, Ints]:
+    """Group, instant and length after it, of all groups one after the other: what enters leaves, so each ends at 0."""
+    group = np.tile(rows["group"].to_numpy(), 2)
+    ts = np.concatenate([rows["enters"], rows["ts"]])
+    order = np.lexsort((ts, group))
+    group, ts = group[order], ts[order]
+    change = np.repeat(np.array([1, -1], dtype=np.int64), len(rows))[order]
+    first = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (ts[1:] != ts[:-1])))
+    return group[first], ts[first], np.cumsum(np.add.reduceat(change, first))
+
+
+def _key(group: Ints, ts: Ints, times: Ints) -> Ints:
+    key: Ints = group * len(times) + np.searchsorted(times, ts)
+    return key

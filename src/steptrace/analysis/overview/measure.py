@@ -95,7 +95,8 @@ def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) ->
         names, device = [*ops.index[own]], pd.array([pd.NA] * int(own.sum()), dtype="Int64")
     else:
         launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
-        others = [name for name in ops.index[own] if name not in set(launching)]
+        known = set(launching)
+        others = [name for name in ops.index[own] if name not in known]
         names = [*launching, *others]
         device = pd.array([*by_operator["device_ns"], *([0] * len(others))], dtype="Int64")
     found = ops.reindex(names)

@@ -167,8 +167,10 @@ def _merge(parent: Ints, kind: Ints, named: tuple[Ints, list[str]], own: Ints, r
     calls[0] = 1
     total = self_ns.copy()
     height = depths(below)
-    for level in range(int(height.max()), 0, -1):
-        rows = np.flatnonzero(height == level)
+    levels = np.argsort(height, kind="stable")
+    bounds = np.searchsorted(height[levels], np.arange(int(height.max()) + 2))
+    for level in range(len(bounds) - 2, 0, -1):
+        rows = levels[bounds[level] : bounds[level + 1]]
         np.add.at(total, below[rows], total[rows])
     table = pd.DataFrame(
         {

@@ -21,6 +21,8 @@ from steptrace.trace.model import Trace
 
 #: How many threads and streams get boxes; a rank of a training has few that work.
 MOST_THREADS, MOST_STREAMS = 5, 8
+#: How many have a lane at all: a picture of more is none, and each costs time. The rest are one, without boxes.
+_MOST_LANES = 100
 #: Levels of labels, and of operators without and with a GPU: where there is one, its lanes say the rest.
 _LABEL_LEVELS, _OP_LEVELS, _OP_LEVELS_WITH_GPU = 2, 2, 1
 
@@ -113,14 +115,22 @@ def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
     level = np.concatenate([label_level, op_level])
     events = _events(rows, level, kinds, [*label_names, *op_names], time)
     lanes = []
-    for place, number in enumerate(_order(trace, time, thread, events)):
+    present = _order(trace, time, thread, events)
+    for place, number in enumerate(present[:_MOST_LANES]):
         own = thread == number
         part, ops_here = events[own].copy(), is_op[own]
         # Operators stand below as many levels of labels as this thread has.
         above = int(part["level"][~ops_here].max()) + 1 if (~ops_here).any() else 0
         part["level"] += np.where(ops_here, above, 0)
         lanes.append(Lane("host", _thread_name(trace, time, number), part, place < MOST_THREADS))
-    return lanes
+    return [*lanes, *_rest("host", "threads", events, thread, present[_MOST_LANES:])]
+
+
+def _rest(kind: str, what: str, events: pd.DataFrame, of: Ints, numbers: Sequence[int]) -> list[Lane]:
+    """The one lane of all that have none of their own; `of` is the number of each event."""
+    if not numbers:
+        return []
+    return [Lane(kind, f"{len(numbers):,} more {what}", events[np.isin(of, numbers)], shown=False)]
 
 
 def _kind(name: str, usual: str) -> str:
@@ -238,7 +248,8 @@ def _streams(trace: Trace, device: int, time: Shown) -> list[Lane]:
     stream = rows["stream"].to_numpy()
     total = (events["end"] - events["start"]).groupby(stream).sum().sort_index().sort_values(kind="stable")
     busiest = set(total.index[-MOST_STREAMS:])
-    return [
+    lanes = [
         Lane("stream", f"GPU {device}, stream {number}", events[stream == number], number in busiest)
-        for number in np.unique(stream)
+        for number in sorted(total.index[-_MOST_LANES:])
     ]
+    return [*lanes, *_rest("stream", f"streams of GPU {device}", events, stream, [*total.index[:-_MOST_LANES]])]

@@ -1,0 +1,67 @@
+"""Traces of unusual shapes (bench/shapes.py): what is done grows with their size alone, and a page has its top rows."""
+
+import cProfile
+import importlib.util
+import pstats
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from steptrace import cli
+from steptrace.trace.columns import nearest
+
+BENCH = Path(__file__).parents[2] / "bench" / "shapes.py"
+_SPEC = importlib.util.spec_from_file_location("shapes_bench", BENCH)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+SHAPES: ModuleType = importlib.util.module_from_spec(_SPEC)
+sys.modules[_SPEC.name] = SHAPES
+_SPEC.loader.exec_module(SHAPES)
+
+
+def _calls(shape: str, count: int, folder: Path) -> int:
+    """How many functions are called for the figures of a trace of a shape."""
+    path = folder / f"{count}.json"
+    SHAPES.write(shape, count, path)
+    profile = cProfile.Profile()
+    profile.enable()
+    assert cli.main(["analyze", str(path), "--out", str(folder / "out"), "--no-report"]) == 0
+    profile.disable()
+    calls: int = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+    return calls
+
+
+@pytest.mark.parametrize("shape", SHAPES.SHAPES)
+def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small, middle, large = (_calls(shape, count, tmp_path) for count in (75, 300, 1200))
+    capsys.readouterr()
+    assert large - middle < 6 * max(middle - small, 20_000)  # four times the events; 16 if it were quadratic
+
+
+@pytest.mark.parametrize("shape", ["streams", "threads", "labels", "names"])
+def test_the_page_shows_the_top_rows(tmp_path: Path, shape: str) -> None:
+    SHAPES.analyze("steps", 10)
+    _, page = SHAPES.analyze(shape, 1500)
+    assert page < 400_000
+
+
+def test_gpus_that_no_process_has_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SHAPES.write("devices", 300, tmp_path / "trace.json")
+    assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 0
+    assert "44 activities on 44 GPUs are left out, those of the 256 GPUs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_nearest_ancestor_is_found_at_any_depth(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    parent = np.array([int(random.integers(max(k - 3, -1), k)) if k else -1 for k in range(60)], dtype=np.int64)
+    wanted = random.random(60) < random.choice([0.05, 0.3, 0.9])
+    expected = []
+    for row in range(60):
+        while row >= 0 and not wanted[row]:
+            row = int(parent[row])
+        expected.append(row)
+    assert nearest(parent, wanted).tolist() == expected
