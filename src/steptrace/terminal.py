@@ -4,9 +4,7 @@ import re
 from typing import Final
 
 #: Colours, which hide nothing; then control characters but tab and line feed, and those that reverse text's direction.
-_COMMANDS: Final = re.compile(
-    "(\x1b\\[(?:0|1|31|32|33)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
-)
+_COMMANDS: Final = re.compile("(\x1b\\[(?:0|1|31|32|33)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:

@@ -42,7 +42,7 @@ def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest
 
 
 @pytest.mark.parametrize("shape", ["streams", "threads", "labels", "names"])
-def test_the_page_shows_the_top_rows(tmp_path: Path, shape: str) -> None:
+def test_the_page_shows_the_top_rows(shape: str) -> None:
     SHAPES.analyze("steps", 10)
     _, page = SHAPES.analyze(shape, 1500)
     assert page < 400_000

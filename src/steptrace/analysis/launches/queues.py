@@ -76,7 +76,7 @@ def _series(trace: Trace) -> pd.DataFrame:
     rows["group"] = by_stream.ngroup()
     group, instants, length = _lengths(rows)
     of, at, launches = _lengths(rows.groupby(["group", "launch"])[["enters", "ts"]].min().reset_index("group"))
-    # The number of launches at the last change of the same stream: groups and times in one number that sorts as they do.
+    # The number of launches at the last change of the same stream: group and time in one number that sorts as they do.
     times = np.unique(np.concatenate([instants, at]))
     before = np.searchsorted(_key(of, at, times), _key(group, instants, times), side="right") - 1
     known = (before >= 0) & (of[before] == group)
