@@ -23,7 +23,7 @@ def _locked(name: str) -> dict[str, str]:
 
 
 LOCKED = _locked("requirements.lock")
-#: Not in the locks: those of torch's CUDA build, as they are made on its CPU build, and what an environment begins with.
+#: Not in the locks: those of torch's CUDA build, as they are made on its CPU build; what an environment begins with.
 _LEFT_OUT = ("nvidia-", "cuda-", "triton", "setuptools")
 WITH_CHECKS = LOCKED | _locked("requirements-dev.lock")
 

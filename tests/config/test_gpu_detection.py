@@ -17,6 +17,37 @@ def test_visible_devices_are_counted(monkeypatch, visible, count):
     assert gpus.count_gpus() == count
 
 
+def test_a_divided_gpu_is_its_parts(monkeypatch):
+    """NVML as it answers for a whole GPU, one that cannot be divided, and one with two instances in seven places."""
+    import pynvml
+
+    def mode(handle):
+        if handle == "old":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return (int(handle == "divided"), 0)
+
+    def instance(handle, place):
+        if place not in (1, 4):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return f"MIG-{place}"
+
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 3,
+        "nvmlDeviceGetHandleByIndex": ["whole", "divided", "old"].__getitem__,
+        "nvmlDeviceGetUUID": lambda handle: handle if handle.startswith("MIG") else f"GPU-{handle}",
+        "nvmlDeviceGetMigMode": mode,
+        "nvmlDeviceGetMaxMigDeviceCount": lambda _: 7,
+        "nvmlDeviceGetMigDeviceHandleByIndex": instance,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    assert gpus.nvidia_gpus() == ["GPU-whole", "MIG-1", "MIG-4", "GPU-old"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus.count_gpus() == 4
+
+
 def test_amd_gpus_are_the_nodes_with_a_gpu_id(tmp_path):
     for name, content in (("0", "0\n"), ("1", "51110\n"), ("2", "27451\n"), ("3", "?")):
         (tmp_path / name).mkdir()

@@ -95,6 +95,32 @@ def test_the_same_gpu_under_another_index_is_the_same_lock(monkeypatch):
     lease.close()
 
 
+def test_a_part_of_a_divided_gpu_is_one_device(monkeypatch, locks):
+    parts = ["MIG-1a/7/0", "MIG-1a/9/0", "GPU-whole"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: parts)
+    leases = [acquire("cuda", waiting=give_up) for _ in parts]
+    assert [lease.environment["CUDA_VISIBLE_DEVICES"] for lease in leases] == parts
+    with pytest.raises(GaveUp):
+        acquire("cuda", waiting=give_up)
+    assert sorted(path.name for path in locks.iterdir()) == [
+        "gpu-MIG-1a_7_0.lock", "gpu-MIG-1a_9_0.lock", "gpu-whole.lock",
+    ]  # fmt: skip
+    for lease in leases:
+        lease.close()
+
+
+def test_the_beginning_of_a_uuid_names_its_gpu(monkeypatch):
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: ["GPU-abcd", "GPU-bcde"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-bc")
+    lease = acquire("cuda", waiting=give_up)
+    assert (lease.device, lease.environment["CUDA_VISIBLE_DEVICES"]) == ("gpu-bcde", "GPU-bc")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,-1,0")  # what follows -1 does not count
+    with pytest.raises(GaveUp):
+        acquire("cuda", waiting=give_up)
+    lease.close()
+
+
 @pytest.mark.parametrize("visible", ["", "-1"])
 def test_no_gpu_is_an_error(monkeypatch, visible):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

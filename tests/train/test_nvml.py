@@ -55,7 +55,7 @@ def sample(state, seconds=10):
 def test_samples_become_means_extremes_and_shares(fake_gpu):
     sampler = sample(fake_gpu)
     summary = sampler.summary()
-    assert sampler.warnings == []
+    assert sampler.warnings == ["another process used the GPU meanwhile: the step times are not this training's alone"]
     assert fake_gpu.asked_for == "GPU-1234"
     assert fake_gpu.open == 0
     more = int(summary["samples"]) - 3  # the last reading repeats until the sampler is stopped
@@ -78,7 +78,7 @@ def test_a_figure_that_the_gpu_does_not_offer_is_left_out_with_one_warning(fake_
     sampler = sample(fake_gpu)
     assert "power_w" not in sampler.summary()
     assert sampler.summary()["temperature_max_c"] == 70
-    assert len(sampler.warnings) == 1
+    assert len([warning for warning in sampler.warnings if "NVML" in warning]) == 1
     assert "power" in sampler.warnings[0]
 
 
@@ -90,7 +90,7 @@ def test_without_the_library_the_run_goes_on_with_a_warning(monkeypatch):
     with NvmlSampler(GPU) as sampler:
         pass
     assert sampler.summary() is None
-    assert len(sampler.warnings) == 1
+    assert len([warning for warning in sampler.warnings if "NVML" in warning]) == 1
 
 
 def test_a_cpu_has_nothing_to_sample(monkeypatch):

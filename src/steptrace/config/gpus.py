@@ -1,21 +1,36 @@
 """Which accelerators this machine has, found out without importing torch."""
 
+import contextlib
 import importlib.util
+import itertools
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 
 def count_gpus() -> int:
     """Return how many NVIDIA or AMD GPUs this process may use; CUDA_VISIBLE_DEVICES counts, 0 if none."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"])
-    return len(nvidia_gpus()) or _amd_gpus()
+    visible = visible_gpus()
+    return len(nvidia_gpus()) or _amd_gpus() if visible is None else len(visible)
+
+
+def visible_gpus() -> list[str] | None:
+    """Return what CUDA_VISIBLE_DEVICES lists: indices or UUIDs; None where it is not set.
+
+    As CUDA reads it: what comes after an entry that is none does not count.
+    """
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return None
+    return list(itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(","))))
 
 
 def nvidia_gpus() -> list[str]:
-    """Return the UUID of every NVIDIA GPU by index, empty without a driver."""
+    """Return the UUID of every NVIDIA GPU by index, empty without a driver.
+
+    A GPU that is divided (MIG) cannot be used as a whole: its parts stand in its place, `MIG-...`.
+    """
     import pynvml
 
     try:
@@ -24,11 +39,27 @@ def nvidia_gpus() -> list[str]:
         return []
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        return [str(pynvml.nvmlDeviceGetUUID(part)) for handle in handles for part in _parts(handle)]
     except pynvml.NVMLError:
         return []
     finally:
         pynvml.nvmlShutdown()
+
+
+def _parts(gpu: Any) -> list[Any]:
+    """Return NVML's handles of the instances of a divided GPU, of the GPU itself where it is whole."""
+    import pynvml
+
+    try:
+        if pynvml.nvmlDeviceGetMigMode(gpu)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return [gpu]
+    except pynvml.NVMLError:  # of a kind that cannot be divided
+        return [gpu]
+    parts = []
+    for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        with contextlib.suppress(pynvml.NVMLError):  # no instance in this place
+            parts.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place))
+    return parts
 
 
 def _amd_gpus(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> int:

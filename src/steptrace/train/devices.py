@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from steptrace.config.gpus import count_gpus, nvidia_gpus
+from steptrace.config.gpus import count_gpus, nvidia_gpus, visible_gpus
 from steptrace.errors import TrainError
 from steptrace.exchange import private_folder, user_folder
+from steptrace.names import file_safe
 
 _POLL_S = 0.5
 
@@ -130,16 +131,18 @@ def _candidates(kind: str) -> dict[str, dict[str, str]]:
         # Trainings that may not use each other's cores, as in two cluster jobs, do not disturb each other.
         cores = sha256(repr(sorted(_cores())).encode()).hexdigest()[:12]
         return {f"cpu-{cores}": {}}
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    ids = [i.strip() for i in listed.split(",")] if listed is not None else [str(i) for i in range(count_gpus())]
     uuids = nvidia_gpus()
+    ids = visible_gpus()
+    if ids is None:  # an index names a part of a divided GPU to nobody: only its UUID does
+        divided = any(uuid.startswith("MIG-") for uuid in uuids)
+        ids = uuids if divided else [str(index) for index in range(count_gpus())]
     devices: dict[str, dict[str, str]] = {}
-    for index in ids:
-        if index in ("", "-1"):
-            continue
-        # The same GPU has different indices in different containers; its UUID is the same in all.
-        physical = uuids[int(index)] if index.isdigit() and int(index) < len(uuids) else index
-        devices[f"gpu-{physical.removeprefix('GPU-')}"] = {"CUDA_VISIBLE_DEVICES": index}
+    for name in ids:
+        # The same GPU has different indices in different containers; its UUID is the same in all. CUDA takes the
+        # beginning of a UUID, too.
+        full = [uuid for uuid in uuids if uuid.startswith(name)]
+        physical = uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else full[0] if full else name
+        devices[f"gpu-{file_safe(physical.removeprefix('GPU-'))}"] = {"CUDA_VISIBLE_DEVICES": name}
     return devices
 
 

@@ -70,6 +70,9 @@ class NvmlSampler:
             self._stop.set()
             self._thread.join()
             pynvml.nvmlShutdown()
+            if others := int(max((sample.get("other_processes", 0) for sample in self._samples), default=0)):
+                who = "another process" if others == 1 else f"{others} other processes"
+                self.warnings.append(f"{who} used the GPU meanwhile: the step times are not this training's alone")
 
     def summary(self) -> dict[str, float] | None:
         """The figures over all samples; None if there is none, and without those that the GPU does not offer.
