@@ -26,7 +26,7 @@ def test_a_divided_gpu_is_its_parts(monkeypatch):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return (int(handle == "divided"), 0)
 
-    def instance(handle, place):
+    def instance(_, place):
         if place not in (1, 4):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return f"MIG-{place}"

@@ -36,16 +36,15 @@ def _calls(shape: str, count: int, folder: Path) -> int:
 
 @pytest.mark.parametrize("shape", SHAPES.SHAPES)
 def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
-    small, middle, large = (_calls(shape, count, tmp_path) for count in (75, 300, 1200))
+    small, middle, large = (_calls(shape, count, tmp_path) for count in (50, 200, 800))
     capsys.readouterr()
     assert large - middle < 6 * max(middle - small, 20_000)  # four times the events; 16 if it were quadratic
 
 
-@pytest.mark.parametrize("shape", ["streams", "threads", "labels", "names"])
+@pytest.mark.parametrize("shape", ["streams", "threads"])
 def test_the_page_shows_the_top_rows(shape: str) -> None:
-    SHAPES.analyze("steps", 10)
-    _, page = SHAPES.analyze(shape, 1500)
-    assert page < 400_000
+    _, page = SHAPES.analyze(shape, 800)
+    assert page < 300_000
 
 
 def test_gpus_that_no_process_has_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
