@@ -34,9 +34,9 @@ def _calls(shape: str, count: int, folder: Path) -> int:
     return calls
 
 
-@pytest.mark.parametrize("shape", SHAPES.SHAPES)
+@pytest.mark.parametrize("shape", sorted(SHAPES.SHAPES.keys() - {"devices"}))  # of which there are 256 at most
 def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
-    small, middle, large = (_calls(shape, count, tmp_path) for count in (50, 200, 800))
+    small, middle, large = (_calls(shape, count, tmp_path) for count in (40, 160, 640))
     capsys.readouterr()
     assert large - middle < 6 * max(middle - small, 20_000)  # four times the events; 16 if it were quadratic
 
