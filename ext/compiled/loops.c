@@ -37,3 +37,20 @@ int longest_paths(size_t edges, const int64_t *source, const int64_t *target, co
     }
     return 0;
 }
+
+int64_t path(size_t nodes, size_t edges, const int64_t *binding, const int64_t *source, const int64_t *time,
+             int64_t *found, int64_t node, int64_t begin)
+{
+    size_t count = 0;
+    for (;;) {
+        if (node < 0 || (size_t)node >= nodes)
+            return -1;
+        if (time[node] <= begin)
+            return (int64_t)count;
+        int64_t edge = binding[node];
+        if (edge < 0 || (size_t)edge >= edges || count == nodes)
+            return -1;
+        found[count++] = edge;
+        node = source[edge];
+    }
+}

@@ -13,4 +13,8 @@ void nest(size_t count, const int64_t *group, const int64_t *start, int64_t *end
 int longest_paths(size_t edges, const int64_t *source, const int64_t *target, const int64_t *weight, size_t nodes,
                   int64_t *reached);
 
+/* The binding edges from a node back to an instant, the last first; how many, -1 where they lead nowhere. */
+int64_t path(size_t nodes, size_t edges, const int64_t *binding, const int64_t *source, const int64_t *time,
+             int64_t *found, int64_t node, int64_t begin);
+
 #endif

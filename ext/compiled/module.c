@@ -290,7 +290,31 @@ static PyObject *py_longest_paths(PyObject *self, PyObject *args)
     return release(a, 4, fits ? NULL : "edges of one length between known nodes are expected");
 }
 
+static PyObject *py_path(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer a[4];
+    long long node, begin;
+    PyObject *arrays = PyTuple_GetSlice(args, 0, 4);
+    PyObject *rest = PyTuple_GetSlice(args, 4, PyTuple_Size(args));
+    int failed = !arrays || !rest || !PyArg_ParseTuple(rest, "LL", &node, &begin) || take_arrays(arrays, 4, 3, a);
+    Py_XDECREF(rest);
+    if (failed) {
+        Py_XDECREF(arrays);
+        return NULL;
+    }
+    size_t nodes = (size_t)a[0].len / 8, edges = (size_t)a[1].len / 8;
+    int64_t count = -1;
+    if (a[2].len == a[0].len && a[3].len == a[0].len)
+        count = path(nodes, edges, a[0].buf, a[1].buf, a[2].buf, a[3].buf, node, begin);
+    PyObject *none = release(a, 4, count < 0 ? "a path between known nodes is expected" : NULL);
+    Py_DECREF(arrays);
+    Py_XDECREF(none);
+    return none ? PyLong_FromLongLong(count) : NULL;
+}
+
 static PyMethodDef METHODS[] = {
+    {"path", py_path, METH_VARARGS, "path(binding, source, time, found, node, begin): how many edges it has found."},
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
     {"nest", py_nest, METH_VARARGS, "nest(group, start, end, parent, open): cuts `end` and fills `parent`."},
     {"longest_paths", py_longest_paths, METH_VARARGS, "longest_paths(source, target, weight, reached)."},

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,16 @@ SECTIONS: tuple[Section, ...] = (
 RANK_SECTIONS: tuple[RankSection, ...] = (ranks,)
 
 
+#: Tables that nothing here asks for again: they are written at once, where they are written, and let go.
+_ONLY_WRITTEN = ("call_tree", "critical_path", "memory_blocks")
+
+#: What `write_counters` asks for.
+_FOR_COUNTERS = ("queue_lengths", "copy_rates")
+
+#: What neither that nor the comparison of ranks asks a trace for.
+_NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
+
+
 def analyze(path: Path, sources: tuple[Path, ...] = ()) -> Analysis:
     """Read one trace and compute every table.
 
@@ -81,30 +92,73 @@ def analyze(path: Path, sources: tuple[Path, ...] = ()) -> Analysis:
     return analyze_trace(path, read_trace(path), load_source_lines(path, sources))
 
 
-def analyze_trace(path: Path, trace: Trace, lines: SourceLines | None = None) -> Analysis:
-    """Compute every table of a trace that has been read."""
+def analyze_trace(
+    path: Path, trace: Trace, lines: SourceLines | None = None, *, folder: Path | None = None
+) -> Analysis:
+    """Compute every table of a trace that has been read.
+
+    With `folder` all of them are written there, and those that only outsiders read are not kept.
+    """
     device = trace.devices[0] if trace.devices else None
     analysis = Analysis(path, trace, device, lines or SourceLines())
     for section in SECTIONS:
         analysis.tables.update(section.tables(analysis))
+        if folder is not None:
+            early = analysis.tables.keys() & set(_ONLY_WRITTEN)
+            _write_all({name: analysis.tables.pop(name) for name in early}, folder)
+    for across in RANK_SECTIONS:
+        analysis.carried.update(across.carried(analysis))
+    if folder is not None:
+        _write_all({**{name: getattr(trace, name) for name in TABLES}, **analysis.tables}, folder)
     return analysis
 
 
-def summarize(paths: Iterable[str | Path], sources: tuple[Path, ...] = ()) -> tuple[Summary, list[Analysis]]:
+def summarize(
+    paths: Iterable[str | Path], sources: tuple[Path, ...] = (), *, tables: Path | None = None
+) -> tuple[Summary, list[Analysis]]:
     """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
+
+    Args:
+        paths: files, or folders of them.
+        sources: folders that source lines may be read from.
+        tables: a folder that every table is written to, as `write_tables` does. Each trace's are written as it is
+            read, by the process that reads it, and the analyses then hold little more than what is compared across
+            ranks: so memory does not depend on how many traces there are.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
+        OSError: a table cannot be written.
     """
-    analyses = read_each(partial(analyze, sources=sources), find_traces(paths))
-    analyses.sort(key=lambda a: (a.trace.rank is None, a.trace.rank or 0, str(a.path)))
+    found = find_traces(paths)
+    folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(found)}
+    done = read_each(partial(_analyze_and_summarize, sources=sources, folders=folders), found)
+    done.sort(key=lambda pair: (pair[0].trace.rank is None, pair[0].trace.rank or 0, str(pair[0].path)))
+    analyses = [analysis for analysis, _ in done]
     repeated = _repeated_ranks(analyses)
+    if tables is not None and folders is not None:
+        for k, analysis in enumerate(analyses):
+            folders[analysis.path].rename(tables / f"trace{k}")
+        _write_ranks(analyses, tables)
     return Summary(
         schema_version=SCHEMA_VERSION,
         warnings=(repeated,) if repeated else (),
-        traces=tuple(summarize_trace(analysis) for analysis in analyses),
+        traces=tuple(summary for _, summary in done),
         ranks=None if repeated else _compare_ranks(analyses),
     ), analyses
+
+
+def _analyze_and_summarize(
+    path: Path, sources: tuple[Path, ...], folders: dict[Path, Path] | None
+) -> tuple[Analysis, TraceSummary]:
+    """One trace's analysis and summary; with its tables written to its folder the analysis is cut down."""
+    folder = None if folders is None else folders[path]
+    analysis = analyze_trace(path, read_trace(path), load_source_lines(path, sources), folder=folder)
+    summary = summarize_trace(analysis)
+    if folder is None:
+        return analysis, summary
+    trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
+    tables = {name: analysis.tables[name] for name in _FOR_COUNTERS if name in analysis.tables}
+    return Analysis(path, trace, analysis.device, tables=tables, carried=analysis.carried), summary
 
 
 def _repeated_ranks(analyses: list[Analysis]) -> str | None:
@@ -150,16 +204,21 @@ def write_tables(analyses: list[Analysis], out: Path) -> None:
     What compares ranks goes to `out/ranks/<name>.parquet`.
     """
     for k, analysis in enumerate(analyses):
-        folder = out / f"trace{k}"
-        folder.mkdir(parents=True, exist_ok=True)
         tables = {**{name: getattr(analysis.trace, name) for name in TABLES}, **analysis.tables}
-        for name, table in tables.items():
-            _write(table, folder / f"{name}.parquet")
+        _write_all(tables, out / f"trace{k}")
+    _write_ranks(analyses, out)
+
+
+def _write_ranks(analyses: list[Analysis], out: Path) -> None:
     if len(analyses) > 1 and not _repeated_ranks(analyses):
         for section in RANK_SECTIONS:
-            for name, table in section.tables(analyses).items():
-                (out / "ranks").mkdir(parents=True, exist_ok=True)
-                _write(table, out / "ranks" / f"{name}.parquet")
+            _write_all(section.tables(analyses), out / "ranks")
+
+
+def _write_all(tables: dict[str, pd.DataFrame], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        _write(table, folder / f"{name}.parquet")
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:

@@ -1,7 +1,11 @@
 """`steptrace analyze`: figures and a page from any PyTorch traces."""
 
 import argparse
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -39,19 +43,18 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the figures and the page, say in short what they hold, and return the exit code."""
-    from steptrace.analysis import summarize, write_counters, write_tables
+    from steptrace.analysis import summarize, write_counters
     from steptrace.findings import with_trace_findings
 
     out: Path = arguments.out
-    with progress() as line:
-        line.say(f"reading {', '.join(arguments.trace)}")
-        summary, analyses = summarize(arguments.trace, tuple(arguments.source))
-    summary = with_trace_findings(summary)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        _refuse_links(out)
-        _remove_earlier(out)
-        write_tables(analyses, out / "tables")
+        with _new_folder(out) as tables, progress() as line:
+            line.say(f"reading {', '.join(arguments.trace)}")
+            summary, analyses = summarize(arguments.trace, tuple(arguments.source), tables=tables)
+            summary = with_trace_findings(summary)
+            _refuse_links(out)
+            _remove_earlier(out)
+            _move_into(tables, out / "tables")
         if arguments.counters:
             write_counters(analyses, out / "counters")
         text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
@@ -89,6 +92,29 @@ def _refuse_links(out: Path) -> None:
                 expected="a folder that only this command writes to",
                 next_step="remove it, or name another folder",
             )
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """A folder in `out` for what is not whole yet; afterwards it is gone, and so is `out` if it is new and empty."""
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    out.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".tables.", dir=out))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for made in missing:
+            with suppress(OSError):
+                made.rmdir()
+
+
+def _move_into(source: Path, target: Path) -> None:
+    """Move every file of a folder's sub-folders to those of another."""
+    for file in source.glob("*/*"):
+        place = target / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(place)
 
 
 def _remove_earlier(out: Path) -> None:

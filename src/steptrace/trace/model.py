@@ -102,6 +102,13 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
     return remembered
 
 
+def forget(trace: Trace, computed: Callable[..., Any]) -> None:
+    """Let go of what a function decorated with `once` has computed of a trace."""
+    compute = getattr(computed, "__wrapped__", None)
+    for key in [key for key in trace.derived if key[0] is compute]:
+        del trace.derived[key]
+
+
 #: The declaration of each table of a `Trace`, by its attribute.
 TABLES: dict[str, schema.Table] = {
     table.name: table

@@ -17,7 +17,8 @@ class Analysis:
     """One trace with every metric's table by name.
 
     `device` is the GPU that figures of one GPU are about: of several the one with the most activity time, None for a
-    trace without GPU work. `tables` grows section by section, so that a section can use those before it.
+    trace without GPU work. `tables` grows section by section, so that a section can use those before it. `carried` is
+    what comparisons of ranks take from the trace besides its tables of GPU work, labels and steps.
     """
 
     path: Path
@@ -25,6 +26,7 @@ class Analysis:
     device: int | None
     lines: SourceLines = field(default_factory=SourceLines, repr=False)
     tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    carried: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 class Section(Protocol):
@@ -39,6 +41,9 @@ class Section(Protocol):
 
 class RankSection(Protocol):
     """A module of this package that compares the traces of several ranks."""
+
+    def carried(self, analysis: Analysis) -> dict[str, Any]:
+        """What the section needs of one trace that takes all of its tables to find, by name; small, and picklable."""
 
     def tables(self, analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
         """The section's tables by name; each is written to `tables/ranks/<name>.parquet`."""

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
 _RETURN_TYPE = re.compile(r"^(?:void|float|int|bool|unsigned int)\s+")
@@ -36,6 +37,7 @@ def short_name(name: str) -> str:
     return short if len(short) <= _SHORT else short[: _SHORT - 1] + "…"
 
 
+@lru_cache(maxsize=1 << 14)
 def telling_name(name: str) -> str:
     """The `short_name` of a kernel at its full length."""
     if name.startswith(("Memcpy", "Memset")):

@@ -7,9 +7,11 @@ the work had not begun. Holistic Trace Analysis reports the delay undivided.
 """
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.tables_launch import LAUNCH_CALLS, LAUNCH_TIMES
@@ -23,6 +25,7 @@ SLOW_LAUNCH_NS = 50_000
 EXCESS_DELAY_NS = 100_000
 
 _GRAPH = re.compile(r"GraphLaunch")
+_KINDS = {"memcpy": "copy", "memset": "set"}
 
 
 def launch_times(trace: Trace, device: int) -> pd.DataFrame:
@@ -46,12 +49,11 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     queueing = np.clip(free[first] - returned, 0, delay)
     dependency = np.where(waits_for_event(trace, row), delay - queueing, 0)
     names = call["name"].astype(object).to_numpy()
-    category = kernels["category"].astype(object).to_numpy()[first]
     table = pd.DataFrame(
         {
             "launch": row,
             "call": pd.Series(names, dtype=object),
-            "kind": pd.Series([_kind(*pair) for pair in zip(names, category, strict=True)], dtype=object),
+            "kind": pd.Series(_kinds(call["name"], kernels["category"].iloc[first]), dtype=object),
             "op": texts(trace.ops["name"], row_numbers(call["op"])),
             "step": references(row_numbers(call["step"])),
             "device": np.full(len(row), device, dtype=np.int64),
@@ -98,10 +100,13 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
     }
 
 
-def _kind(call: str, category: str) -> str:
-    if _GRAPH.search(call):
-        return "graph"
-    return {"memcpy": "copy", "memset": "set"}.get(category, "kernel")
+def _kinds(calls: "pd.Series[str]", categories: "pd.Series[str]") -> NDArray[Any]:
+    """What each call put on the GPU, by its name and the category of its work."""
+    of_category = np.array([_KINDS.get(str(name), "kernel") for name in categories.cat.categories], dtype=object)
+    is_graph = np.array([_GRAPH.search(str(name)) is not None for name in calls.cat.categories], dtype=bool)
+    result: NDArray[Any] = of_category[categories.cat.codes.to_numpy()]
+    result[is_graph[calls.cat.codes.to_numpy()]] = "graph"
+    return result
 
 
 def _stream_free(trace: Trace, device: int) -> Ints:

@@ -18,7 +18,7 @@ from steptrace.analysis.communication.collectives import collective_times
 from steptrace.analysis.communication.host_collectives import host_collectives, host_compute
 from steptrace.intervals import Spans
 from steptrace.trace.columns import row_numbers
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 ALL_REDUCE = "all_reduce"
 _BY_STEP = ["index", "count", "bytes", "measured_ns", "exposed_ns"]
@@ -46,6 +46,7 @@ class AllReduce:
         return 1 - self.exposed_ns / self.measured_ns if self.measured_ns else None
 
 
+@once
 def all_reduce(trace: Trace, device: int | None) -> tuple[AllReduce | None, pd.DataFrame]:
     """The all-reduces of a trace, and by step: `index`, `count`, `bytes`, `measured_ns`, `exposed_ns`.
 

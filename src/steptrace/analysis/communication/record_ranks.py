@@ -17,6 +17,11 @@ from steptrace.record import Communication, read_communication
 MOST_KERNELS = 50
 
 
+def carried(analysis: Analysis) -> dict[str, Any]:
+    """`all_reduce`: the trace's all-reduces, None without any."""
+    return {"all_reduce": all_reduce(analysis.trace, analysis.device)[0]}
+
+
 def tables(analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
     """`rank_waits`, `matched_collectives` and `rank_kernels`."""
     traces = ranks.by_rank([analysis.trace for analysis in analyses])
@@ -50,7 +55,7 @@ def _all_reduce(analyses: Sequence[Analysis], waits: pd.DataFrame) -> dict[str, 
 
     A rank waits for the others inside its collectives: `wait_ns_per_step` is their mean, each instant once.
     """
-    found = [one for a in analyses if (one := all_reduce(a.trace, a.device)[0]) is not None and one.steps]
+    found = [one for a in analyses if (one := a.carried["all_reduce"]) is not None and one.steps]
     if not found:
         return None
     said = _communication(analyses)

@@ -151,7 +151,7 @@ def model_of(trace: Trace) -> Model:
         of=of,
         start=start,
         end=start + kernels["dur"].to_numpy(),
-        kind=np.array([classes[kind] for kind in kernels["kind"].to_numpy(dtype=object)], dtype=np.int64),
+        kind=np.array([classes[kind] for kind in kernels["kind"].cat.categories])[kernels["kind"].cat.codes.to_numpy()],
         thread=take(trace.launches["thread"].to_numpy(), np.maximum(of.launch, of.late_launch)),
         loader=loader_spans(trace),
         training=trace.threads["training"].to_numpy(dtype=bool),

@@ -28,10 +28,11 @@ import pandas as pd
 from steptrace.analysis.common import tables_paths as schema
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.graph import CLASSES, SYNC, Graph
+from steptrace.compiled import compiled
 from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace.columns import references, text
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, forget
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
@@ -43,6 +44,7 @@ def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
     A trace without steps is taken as one. Without host events there is no path, and all are empty.
     """
     graph = graph_of(trace)
+    forget(trace, graph_of)  # nobody asks for it after this, and it is larger than the trace
     paths = [] if graph is None else [_path(graph, step) for step in range(len(graph.begin))]
     every = [np.concatenate(columns) for columns in zip(*paths, strict=True)] if paths else [_NO_ROWS] * 6
     parts = pd.DataFrame(dict(zip(("step", "ts", "dur", "class", "thread", "kernel"), every, strict=True)))
@@ -110,6 +112,10 @@ def _path(graph: Graph, step: int) -> tuple[Ints, ...]:
 
 def _path_edges(graph: Graph, node: int, begin: int) -> Ints:
     """The binding edges that lead to a node from an instant `begin`, in order of time."""
+    if compiled is not None:
+        found = np.empty(len(graph.time), dtype=np.int64)
+        count = compiled.path(graph.binding, graph.source, graph.time, found, node, begin)
+        return found[:count][::-1].copy()
     edges = []
     while graph.time[node] > begin:
         edges.append(int(graph.binding[node]))

@@ -44,7 +44,8 @@ def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     names = [*names, "launched outside the trace", *short]
     lost = len(parent)  # the box of work whose launch is missing
     parent = np.concatenate([parent, [-1], np.where(node < 0, lost, below)])
-    leaf_kind = np.array([_KINDS.index(kind) for kind in kernels["kind"].to_numpy(dtype=object)], dtype=np.int64)
+    kinds = np.array([_KINDS.index(kind) for kind in kernels["kind"].cat.categories], dtype=np.int64)
+    leaf_kind = kinds[kernels["kind"].cat.codes.to_numpy()]
     kind = np.concatenate([kind, [_KINDS.index("thread")], leaf_kind])
     # pandas keeps codes in the narrowest integers that hold them: a sum would wrap.
     code = kernels["name"].cat.codes.to_numpy().astype(np.int64)
