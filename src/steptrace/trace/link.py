@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import schema
+from steptrace.compiled import compiled
 from steptrace.trace import names as naming
 from steptrace.trace.collectives import collectives_table
 from steptrace.trace.columns import (
@@ -52,7 +53,10 @@ def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
         TruncatedTraceError: its end is missing. Such a file is refused whole: its last steps would look faster than
             they were.
     """
-    return link(read_raw(Path(path), chunk=chunk))
+    raw = read_raw(Path(path), chunk=chunk)
+    if compiled is not None:
+        compiled.trim()
+    return link(raw)
 
 
 def link(raw: RawTrace) -> Trace:

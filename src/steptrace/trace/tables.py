@@ -36,7 +36,8 @@ def threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) ->
 def host_table(table: schema.Table, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
     """A table of a kind of host event: its own columns under the declared names, plus the links."""
     columns = {"ts": rows["ts"], "dur": rows["dur"], "thread": rows["thread"], "name": text(rows["name"], names)}
-    return pd.DataFrame({**columns, **links})[table.names]
+    # Not copied: two of all columns at once is what takes the most memory.
+    return pd.DataFrame({**columns, **links}, copy=False)[table.names]
 
 
 def ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
@@ -89,7 +90,8 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
             "step": references(step),
             "bytes": optional(gpu["bytes"]),
             "blocks_per_sm": _blocks_per_sm(gpu, meta),
-        }
+        },
+        copy=False,
     )
 
 
@@ -108,7 +110,8 @@ def memory_table(rows: Columns) -> pd.DataFrame:
             "bytes": c["size"],
             "allocated": optional(c["allocated"]),
             "reserved": optional(c["reserved"]),
-        }
+        },
+        copy=False,
     )
 
 

@@ -61,7 +61,8 @@ def call_tree(trace: Trace) -> pd.DataFrame:
             "device_ns": device,
             "device_self_ns": own,
             "forward": references(forward),
-        }
+        },
+        copy=False,
     )
     return validate(table, schema.CALL_TREE)
 
