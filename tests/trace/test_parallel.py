@@ -1,11 +1,13 @@
 """Traces read in processes of their own give what they give in this one, errors included."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.errors import TruncatedTraceError
+from steptrace.trace import parallel
 from steptrace.trace.link import read_trace
 from steptrace.trace.parallel import read_each
 
@@ -33,3 +35,10 @@ def test_an_error_keeps_its_words(tmp_path: Path, workers: int) -> None:
     with pytest.raises(TruncatedTraceError, match="ends too early") as error:
         read_each(read_trace, [good, bad], workers=workers)
     assert str(bad) in str(error.value)
+
+
+def test_as_many_processes_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_processors", lambda: range(8))
+    for free, wanted in ((64 << 30, 8), (1 << 30, 2), (1 << 20, 1)):
+        monkeypatch.setattr(parallel.psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
+        assert parallel._workers(200 << 20) == wanted

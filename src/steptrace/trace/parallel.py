@@ -7,11 +7,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 Result = TypeVar("Result")
 
 #: Below this many bytes in all (packed ones count ten times) starting processes takes longer than reading.
 _WORTH_PROCESSES = 200 << 20
 _PACKED = 10
+#: What a process takes that reads a trace and computes everything: so much, and so many times the size of its text.
+_PROCESS, _TIMES_TEXT = 160 << 20, 1.25
 
 
 def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers: int | None = None) -> list[Result]:
@@ -19,20 +23,26 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
 
     Args:
         read: a function of a module, so that a fresh process can import it; its result must be picklable.
-        workers: how many processes; by default one for each processor that this process may use, and none for little.
+        workers: how many processes; by default none for little, or else as many as there are processors that this
+            process may use, and room in the memory that is free.
 
     Raises:
         SteptraceError: whatever `read` raises for the first path that it raises for.
     """
     if workers is None:
-        size = sum(p.stat().st_size * (_PACKED if p.suffix == ".gz" else 1) for p in paths if p.exists())
-        workers = len(_processors()) if size >= _WORTH_PROCESSES else 1
+        sizes = [p.stat().st_size * (_PACKED if p.suffix == ".gz" else 1) for p in paths if p.exists()]
+        workers = _workers(max(sizes)) if sum(sizes) >= _WORTH_PROCESSES else 1
     workers = min(workers, len(paths))
     if workers < 2:
         return [read(path) for path in paths]
     # A forked child would inherit threads' locks; a spawned one starts clean, on every system alike.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return list(pool.map(read, paths))
+
+
+def _workers(largest: int) -> int:
+    room = int(psutil.virtual_memory().available / (_PROCESS + _TIMES_TEXT * largest))
+    return max(1, min(len(_processors()), room))
 
 
 def _processors() -> Sequence[int]:
