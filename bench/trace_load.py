@@ -192,7 +192,7 @@ def measure_command(arguments: Sequence[str], trace: Path | None, source: Path) 
     return {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": wall, "peak_mb": used.ru_maxrss / 1024}
 
 
-def _commands(large: Path, small: Path, against: Path | None, hta: dict[str, float] | None) -> None:
+def _commands(large: Path, small: Path, against: Path | None, hta: dict[str, float] | None = None) -> None:
     """Print what each command takes here, and beside it what it takes there, and `analyze` against HTA."""
     here = Path(__file__).parents[1] / "src"
     print(
