@@ -12,6 +12,9 @@
 #include "loops.h"
 #include "scan.h"
 
+/* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
+#define VERSION 2
+
 typedef struct {
     PyObject_HEAD
     Scanner scanner;
@@ -338,7 +341,8 @@ static PyMethodDef METHODS[] = {
 static int fill(PyObject *module)
 {
     PyObject *scanner = PyType_FromSpec(&SCANNER);
-    int failed = !scanner || PyModule_AddObjectRef(module, "Scanner", scanner);
+    int failed = !scanner || PyModule_AddObjectRef(module, "Scanner", scanner) ||
+                 PyModule_AddIntConstant(module, "VERSION", VERSION);
     Py_XDECREF(scanner);
     return failed ? -1 : 0;
 }

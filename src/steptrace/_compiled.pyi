@@ -2,6 +2,8 @@
 
 from typing_extensions import Buffer
 
+VERSION: int
+
 class Scanner:
     def __init__(self, seed: int, sorts: list[tuple[bytes, int]], /) -> None: ...
     def scan(

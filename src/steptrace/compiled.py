@@ -5,6 +5,10 @@ With `STEPTRACE_COMPILED=0` in the environment they are left out.
 
 import os
 from types import ModuleType
+from typing import Final
+
+#: What of the compiled module fits these sources, as in ext/compiled/module.c.
+VERSION: Final = 2
 
 
 def _load() -> ModuleType | None:
@@ -14,7 +18,8 @@ def _load() -> ModuleType | None:
         from steptrace import _compiled
     except ImportError:
         return None
-    return _compiled
+    # An editable install may hold what an earlier state of the sources gave.
+    return _compiled if getattr(_compiled, "VERSION", None) == VERSION else None
 
 
 #: The compiled module, None without one.
