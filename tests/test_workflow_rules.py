@@ -11,7 +11,7 @@ from steptrace.config.plan import make_plan
 from steptrace.documents.base import write
 from steptrace.documents.verdict import Verdict
 from steptrace.standing import comparisons_with_pages
-from steptrace.workflow import Machine, Rules, extension_digests, names, of_study, of_variant, priority_of_round
+from steptrace.workflow import CHECKS, ENDING, Machine, Rules, extension_digests, names, of_study, of_variant
 
 ROOT = Path(__file__).parents[1]
 
@@ -77,8 +77,14 @@ def test_a_scale_for_gpus_without_one_is_told_before_anything_is_touched(rules_o
     assert not rules_on("cpu").no_gpu_for_any()
 
 
-def test_the_rest_of_a_round_comes_between_its_trainings_and_the_next() -> None:
-    assert priority_of_round(0) > priority_of_round(0) - 1 > priority_of_round(1)
+def test_studies_come_in_order_and_one_of_everything_before_the_second_of_anything(rules_on) -> None:
+    rules = rules_on("cpu")
+    stages = [rules.stage_of_round(0), CHECKS, rules.stage_of_round(1), rules.stage_of_analyses]
+    first = [rules.priority("masked_loss", stage) for stage in stages]
+    second = [rules.priority("giou", stage) for stage in stages]
+    order = [*first, rules.priority_of_extension, *second]  # giou is the first whose variants wait for the operators
+    assert order == sorted(set(order), reverse=True)
+    assert order[0] < ENDING
 
 
 def test_a_failure_makes_the_next_attempt_another_one(rules_on) -> None:

@@ -29,8 +29,10 @@ VERDICT: Final = RESULTS / "verdict.json"
 INDEX: Final = PAGES / "index.html"
 #: A loss from here is made of the extension's operators.
 OPERATORS: Final = "steptrace.workloads.giou_kernels."
-#: Room below a round's trainings for what belongs to the round, above the next one's.
-_FIRST_ROUND: Final = 1000
+#: The stages of a study: the first round's trainings are 0, the rounds after it follow its checks.
+CHECKS: Final = 1
+#: Priority of what ends a study: it goes before anything else that is ready.
+ENDING: Final = 1_000_000
 
 
 class Wildcards(Protocol):
@@ -67,6 +69,10 @@ class Rules:
         """A file of every repeat of every variant."""
         return [f"results/{s}/{v}/run{k}/{name}" for s, v in self.plan.pairs for k in range(self.plan.repeats)]
 
+    def runs_of_variant(self, name: str) -> list[str]:
+        """A file of every repeat, for a rule about one variant."""
+        return [f"results/{{study}}/{{variant}}/run{k}/{name}" for k in range(self.plan.repeats)]
+
     def variant_files(self, name: str) -> list[str]:
         """A file of every variant."""
         return [f"results/{study}/{variant}/{name}" for study, variant in self.plan.pairs]
@@ -88,8 +94,11 @@ class Rules:
 
     def extension(self, wildcards: Wildcards) -> str | list[str]:
         """What a variant has to wait for: the extension's status if its loss comes from there, whatever it is."""
-        target = self._config(wildcards)["loss"]["_target_"]
-        return "results/extension/status.json" if target.startswith(OPERATORS) else []
+        needed = self._needs_extension(wildcards.study, wildcards.variant)
+        return "results/extension/status.json" if needed else []
+
+    def _needs_extension(self, study: str, variant: str) -> bool:
+        return str(self.plan.variant(study, variant).config["loss"]["_target_"]).startswith(OPERATORS)
 
     # What makes a rule run again besides its input.
     def gates(self, wildcards: Wildcards) -> str:
@@ -106,6 +115,27 @@ class Rules:
         """Which attempt at the check of the answer the coming one would be."""
         digests = self.plan.equivalence_digests(wildcards.study, wildcards.variant)
         return self.plan.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
+
+    # In which order.
+    def stage_of_round(self, round_: int) -> int:
+        """Of the trainings of a round."""
+        return round_ if round_ == 0 else CHECKS + round_
+
+    @property
+    def stage_of_analyses(self) -> int:
+        """After the last training."""
+        return self.stage_of_round(self.plan.repeats)
+
+    def priority(self, study: str, stage: int) -> int:
+        """Of a stage of a study: all of one study come before the first of the next."""
+        place = list(self.plan.studies).index(study)
+        return (len(self.plan.studies) - place) * (self.stage_of_analyses + 2) - stage
+
+    @property
+    def priority_of_extension(self) -> int:
+        """Before the first study that needs it, and after the one before that."""
+        needed = [study for study, variant in self.plan.pairs if self._needs_extension(study, variant)]
+        return self.priority(needed[0], -1) if needed else 0
 
     # How much of the machine.
     def device(self, wildcards: Wildcards) -> str:
@@ -181,11 +211,6 @@ def of_variant(look_up: Callable[[str, str], dict[str, str]], kind: str) -> Call
 def names(known: Iterable[object]) -> str:
     """A wildcard constraint that matches these names and no other."""
     return "|".join(re.escape(str(name)) for name in known) or "(?!)"
-
-
-def priority_of_round(round_: int) -> int:
-    """Of the trainings of a round; what else belongs to it comes one below, which is above the next round."""
-    return _FIRST_ROUND - 2 * round_
 
 
 def extension_digests(folder: Path) -> dict[str, str]:

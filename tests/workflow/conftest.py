@@ -95,6 +95,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for name in ("main", "equivalence"):
         shutil.copy(FAKES / f"{name}.py", package / "train" / f"{name}.py")
     shutil.copy(FAKES / "predict.py", package / "predict" / "main.py")
+    (package / "predict" / "__init__.py").write_text("")  # it imports torch
     shutil.copy(FAKES / "fake_losses.py", package / "workloads")
     for name in ("analyze_run", "compare", "report"):
         shutil.copy(FAKES / "script.py", folder / "workflow" / "scripts" / f"{name}.py")

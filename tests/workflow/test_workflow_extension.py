@@ -53,7 +53,7 @@ def test_it_is_built_before_anything_trains_and_again_when_its_sources_change(wi
     with_kernel.edit("ext/giou/csrc/giou.cpp", "{}", "{ }")
     jobs = planned(with_kernel.run("-n"))
     assert jobs["extension"] == 1
-    assert (jobs["train_round0"], jobs["train_round1"], jobs["equivalence"]) == (1, 1, 1)
+    assert (jobs["train_tiny_round0"], jobs["train_tiny_round1"], jobs["equivalence_tiny"]) == (1, 1, 1)
 
 
 def test_without_a_variant_that_needs_it_nothing_is_built(with_kernel, planned):

@@ -55,8 +55,8 @@ def test_a_gpu_asked_for_in_vain_leaves_the_earlier_results(project):
 def test_command_line_narrows(fresh, planned):
     result = fresh.run("--dry-run", "--config", "studies=[tiny]", "scale=cpu", "repeats=1", "variants=[plain]")
     assert result.returncode == 0, result.stdout
-    assert planned(result)["train_round0"] == 1
-    assert "train_round1" not in planned(result)
+    assert planned(result)["train_tiny_round0"] == 1
+    assert "train_tiny_round1" not in planned(result)
 
 
 def test_another_directory_receives_the_results(fresh, tmp_path):

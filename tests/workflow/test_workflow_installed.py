@@ -114,7 +114,7 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     dry = _run(
         "-m", "snakemake", "-n", "--cores", "2", "--config", "studies=[masked_loss]", python=installed, cwd=folder
     )
-    assert "train_round0" in dry
+    assert "train_masked_loss_round0" in dry
 
 
 def test_init_changes_nothing_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,11 +29,21 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
     rounds = [line[-4:] for line in ran if line.startswith("train")]
     assert rounds == ["run0", "run0", "run1", "run1"]
     order = [line.split()[0] for line in ran]
-    assert order[:2] == order[8:10] == ["train"] * 2
-    assert Counter(order[2:8]) == {"analyze_run": 2, "equivalence": 2, "predict": 2}
+    assert order[:2] == order[6:8] == ["train"] * 2
+    assert Counter(order[2:6]) == {"equivalence": 2, "predict": 2}
+    assert order[8:12] == ["analyze_run"] * 4
     log = (finished.folder / "first.log").read_text()
     assert "tiny/plain run0: timed 1/2" in log
     assert "reports/index.html" in log
+
+
+def test_a_study_has_its_page_before_the_next_one_begins(new_project):
+    study = (new_project.folder / "config/study/tiny.yaml").read_text().replace("  other: [seed=1]\n", "")
+    new_project.write("config/study/alone.yaml", study)
+    assert new_project.run("--config", "studies=[tiny,alone]", "repeats=1").returncode == 0
+    ran = new_project.ran()
+    assert ran.index("report study results/tiny") < ran.index("train results/alone/plain/run0")
+    assert not any("results/alone" in line for line in ran[: ran.index("report study results/tiny")])
 
 
 def test_nothing_runs_again_for_nothing(project):
@@ -64,7 +74,7 @@ def test_nothing_runs_again_for_nothing(project):
 def test_a_change_of_the_loss_retrains(project, planned):
     project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "STEPS = 2")
     jobs = planned(project.run("--dry-run"))
-    assert (jobs["train_round0"], jobs["train_round1"]) == (2, 2)
+    assert (jobs["train_tiny_round0"], jobs["train_tiny_round1"]) == (2, 2)
 
 
 def test_a_change_of_the_analysis_retrains_nothing(project):

@@ -134,5 +134,5 @@ def test_the_profile_runs_a_study(new_project) -> None:
     assert {"train results/tiny/plain/run0", "train results/tiny/other/run0"} <= set(ran)
     # Trainings were submitted, tables and pages made here.
     submitted = set(re.findall(r"submitted with SLURM jobid .*/rule_(\w+)/", result.stdout + result.stderr))
-    assert {"train_round0", "equivalence", "predict"} <= submitted
-    assert not submitted & {"compare", "report", "index", "analyze_round0"}
+    assert {"train_tiny_round0", "equivalence_tiny", "predict_tiny"} <= submitted
+    assert not submitted & {"compare", "report", "index", "analyze_tiny"}

@@ -1,30 +1,30 @@
 """Traces to tables. Cheap next to a training, and kept away from one by `quiet`."""
 
-# Between two rounds of trainings, several at once: what is cut off has the traces of its whole rounds analysed.
-for round in range(PLAN.repeats):
+# All runs of a variant in one process, after the study's last training.
+for study in STUDIES:
 
     rule:
         name:
-            f"analyze_round{round}"
+            f"analyze_{study}"
         input:
-            "results/{study}/{variant}/run{repeat}/status.json",
+            RULES.runs_of_variant("status.json"),
         output:
-            summary="results/{study}/{variant}/run{repeat}/summary.json",
-            tables=directory("results/{study}/{variant}/run{repeat}/tables"),
+            summaries=RULES.runs_of_variant("summary.json"),
+            tables=directory(RULES.runs_of_variant("tables")),
         log:
-            "results/{study}/{variant}/run{repeat}/analyze.log",
+            "results/{study}/{variant}/analyze.log",
         wildcard_constraints:
-            repeat=str(round),
-        priority: priority_of_round(round) - 1
+            study=study,
+        priority: RULES.priority(study, RULES.stage_of_analyses)
         localrule: True
         resources:
             quiet=QUIET,
         params:
             code=PLAN.code(scripts=["analyze_run.py"]),
+            runs=RULES.runs_of_variant(""),
         shell:
             """
-            "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_run.py" \
-                results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} --out {output.summary} 2>&1 | tee {log}
+            "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_run.py" {params.runs} 2>&1 | tee {log}
             """
 
 

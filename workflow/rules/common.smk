@@ -11,10 +11,13 @@ from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
+from steptrace.train import fork_server
 from steptrace.train.devices import holder, try_lock
 from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
 from steptrace.unreadable import set_aside_unreadable
 from steptrace.workflow import (
+    CHECKS,
+    ENDING,
     LOCK,
     Machine,
     Rules,
@@ -22,7 +25,6 @@ from steptrace.workflow import (
     names,
     of_study,
     of_variant,
-    priority_of_round,
 )
 
 # What is used of Snakemake's `workflow` object beyond its documentation, and why:
@@ -100,7 +102,8 @@ wildcard_constraints:
 
 
 # Resources. A timed training has its device to itself, a CPU training the whole machine, and nothing else runs beside
-# either: by `threads` where one training at a time takes all cores, by `quiet` where several GPUs train at once.
+# either: by `threads` where one training at a time takes all cores, by `quiet` where several GPUs train at once. Jobs of
+# this process are forked (steptrace.train.fork_server); a cluster's node has one job to start.
 RULES = Rules(
     PLAN,
     Machine(
@@ -114,6 +117,7 @@ if RULES.machine.local:
     if "gpu" not in workflow.global_resources:  # a user's --resources gpu=N goes first
         workflow.register_resource("gpu", max(RULES.machine.gpus, 1))
     workflow.register_resource("quiet", QUIET)
+    os.environ[fork_server.VARIABLE] = str(int(workflow.is_main_process))
 
 
 def at_the_end():

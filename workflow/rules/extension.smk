@@ -7,7 +7,7 @@ rule extension:
         "results/extension/status.json",
     log:
         "results/extension/build.log",
-    priority: 2000  # before the first training, or the variants that wait for it would train apart from the others
+    priority: RULES.priority_of_extension  # or the variants that wait for it would train apart from the others
     threads: RULES.machine.cores
     resources:
         quiet=QUIET,

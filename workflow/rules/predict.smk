@@ -1,33 +1,37 @@
 """The syncs that a variant would make on a GPU, whatever machine this is. Neither timed nor needed by any training."""
 
+# Supervised: a step that cannot be followed leaves its variant without a prediction, and stops nothing. A failure is not
+# tried again before something changes: the same program would fail in the same way.
+for study in STUDIES:
 
-rule predict:
-    """Supervised: a step that cannot be followed leaves its variant without a prediction, and stops nothing.
-
-    A failure is not tried again before something changes: the same program would fail in the same way.
-    """
-    input:
-        config="results/{study}/{variant}/config.gpu.yaml",
-        extension=RULES.extension,
-    output:
-        "results/{study}/{variant}/prediction/status.json",
-    log:
-        "results/{study}/{variant}/prediction/predict.log",
-    priority: priority_of_round(0) - 1
-    threads: 1
-    resources:
-        quiet=QUIET,
-    params:
-        config=of_variant(PLAN.prediction_digests, "config"),
-        code=of_variant(PLAN.prediction_digests, "code"),
-        versions=of_variant(PLAN.prediction_digests, "versions"),
-    shell:
-        """
-        export OMP_NUM_THREADS={threads} # several at once must not want all cores each
-        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
-            --out results/{wildcards.study}/{wildcards.variant}/prediction --attempt 1 --timeout "$STEPTRACE_TIMEOUT_S" \
-            --log predict.log --expect ../prediction.json \
-            --label '{wildcards.study}/{wildcards.variant} prediction' \
-            -- "$STEPTRACE_PYTHON" -m steptrace.predict.main --config {input.config} --small \
-            --out results/{wildcards.study}/{wildcards.variant}
-        """
+    rule:
+        name:
+            f"predict_{study}"
+        input:
+            config="results/{study}/{variant}/config.gpu.yaml",
+            extension=RULES.extension,
+            trained="results/{study}/{variant}/run0/status.json",
+        output:
+            "results/{study}/{variant}/prediction/status.json",
+        log:
+            "results/{study}/{variant}/prediction/predict.log",
+        wildcard_constraints:
+            study=study,
+        priority: RULES.priority(study, CHECKS)
+        threads: 1
+        resources:
+            quiet=QUIET,
+        params:
+            config=of_variant(PLAN.prediction_digests, "config"),
+            code=of_variant(PLAN.prediction_digests, "code"),
+            versions=of_variant(PLAN.prediction_digests, "versions"),
+        shell:
+            """
+            export OMP_NUM_THREADS={threads} # several at once must not want all cores each
+            exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" --server checks \
+                --out results/{wildcards.study}/{wildcards.variant}/prediction --attempt 1 --timeout "$STEPTRACE_TIMEOUT_S" \
+                --log predict.log --expect ../prediction.json \
+                --label '{wildcards.study}/{wildcards.variant} prediction' \
+                -- "$STEPTRACE_PYTHON" -m steptrace.predict.main --config {input.config} --small \
+                --out results/{wildcards.study}/{wildcards.variant}
+            """

@@ -30,6 +30,7 @@ rule compare:
         "results/{study}/comparison.json",
     log:
         "results/{study}/compare.log",
+    priority: ENDING
     resources:
         quiet=QUIET,
     params:
@@ -51,6 +52,7 @@ rule report:
         notebook="reports/{study}.ipynb",  # executed: opens in Jupyter and runs again on results/
     log:
         "results/{study}/report.log",
+    priority: ENDING
     resources:
         quiet=QUIET,
     params:

@@ -2,77 +2,86 @@
 
 from steptrace.train.torchrun import launcher
 
-# Round k of all variants of all studies comes before round k+1, so that a machine that slows down slows all variants
-# alike, and after the first round come its analyses, the equivalence checks and the predictions: one of everything
-# before the second of anything. Priorities belong to rules, hence one rule per round.
-for round in range(PLAN.repeats):
+# Study by study, as `studies:` names them, so that the first page is there long before the last. Within a study round k
+# of all variants comes before round k+1, so that a machine that slows down slows all variants alike, and after the first
+# round come the equivalence checks and the predictions: one of everything before the second of anything. Priorities
+# belong to rules, hence one rule per study and round.
+for study in STUDIES:
 
+    for round in range(PLAN.repeats):
+
+        rule:
+            name:
+                f"train_{study}_round{round}"
+            input:
+                config="results/{study}/{variant}/config.yaml",
+                extension=RULES.extension,
+            output:
+                "results/{study}/{variant}/run{repeat}/status.json",
+            log:
+                "results/{study}/{variant}/run{repeat}/train.log",
+            wildcard_constraints:
+                study=study,
+                repeat=str(round),
+            priority: RULES.priority(study, RULES.stage_of_round(round))
+            threads: RULES.threads_of_training
+            resources:
+                gpu=RULES.gpus_of_training,
+                quiet=RULES.quiet_of_training,
+            params:
+                config=of_variant(PLAN.train_digests, "config"),
+                code=of_variant(PLAN.train_digests, "code"),
+                versions=of_variant(PLAN.train_digests, "versions"),
+                attempt=RULES.train_attempt,
+                device=RULES.device,
+                ranks=RULES.ranks,
+                launcher=lambda wildcards: launcher(RULES.ranks(wildcards)),
+            shell:
+                """
+                exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
+                    --server run{wildcards.repeat} \
+                    --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} \
+                    --attempt {params.attempt} --device {params.device} --devices {params.ranks} \
+                    --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
+                    --failures results/{wildcards.study}/{wildcards.variant}/failures/run{wildcards.repeat}.jsonl \
+                    --key {params.config}-{params.code} \
+                    --label '{wildcards.study}/{wildcards.variant} run{wildcards.repeat}' \
+                    -- "$STEPTRACE_PYTHON" {params.launcher} -m steptrace.train.main --config {input.config} \
+                    --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} --repeat {wildcards.repeat}
+                """
+
+    # A variant's loss and gradient against the study's float64 reference. Not timed, so several may run at once.
     rule:
         name:
-            f"train_round{round}"
+            f"equivalence_{study}"
         input:
             config="results/{study}/{variant}/config.yaml",
+            reference=RULES.reference,
             extension=RULES.extension,
+            trained="results/{study}/{variant}/run0/status.json",  # for its turn: else those of all studies came first
         output:
-            "results/{study}/{variant}/run{repeat}/status.json",
+            "results/{study}/{variant}/equivalence/status.json",
         log:
-            "results/{study}/{variant}/run{repeat}/train.log",
+            "results/{study}/{variant}/equivalence/train.log",
         wildcard_constraints:
-            repeat=str(round),
-        priority: priority_of_round(round)
-        threads: RULES.threads_of_training
+            study=study,
+        priority: RULES.priority(study, CHECKS)
         resources:
-            gpu=RULES.gpus_of_training,
-            quiet=RULES.quiet_of_training,
+            gpu=RULES.gpus_of_equivalence,
+            quiet=QUIET,
         params:
-            config=of_variant(PLAN.train_digests, "config"),
-            code=of_variant(PLAN.train_digests, "code"),
-            versions=of_variant(PLAN.train_digests, "versions"),
-            attempt=RULES.train_attempt,
-            device=RULES.device,
-            ranks=RULES.ranks,
-            launcher=lambda wildcards: launcher(RULES.ranks(wildcards)),
+            config=of_variant(PLAN.equivalence_digests, "config"),
+            code=of_variant(PLAN.equivalence_digests, "code"),
+            versions=of_variant(PLAN.equivalence_digests, "versions"),
+            attempt=RULES.equivalence_attempt,
         shell:
             """
-            exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
-                --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} \
-                --attempt {params.attempt} --device {params.device} --devices {params.ranks} \
-                --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
-                --failures results/{wildcards.study}/{wildcards.variant}/failures/run{wildcards.repeat}.jsonl \
+            exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" --server checks \
+                --out results/{wildcards.study}/{wildcards.variant}/equivalence \
+                --attempt {params.attempt} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
+                --failures results/{wildcards.study}/{wildcards.variant}/failures/equivalence.jsonl \
                 --key {params.config}-{params.code} \
-                --label '{wildcards.study}/{wildcards.variant} run{wildcards.repeat}' \
-                -- "$STEPTRACE_PYTHON" {params.launcher} -m steptrace.train.main --config {input.config} \
-                --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} --repeat {wildcards.repeat}
+                --label '{wildcards.study}/{wildcards.variant} equivalence' \
+                -- "$STEPTRACE_PYTHON" -m steptrace.train.equivalence --config {input.config} \
+                --reference {input.reference} --out results/{wildcards.study}/{wildcards.variant}/equivalence
             """
-
-
-rule equivalence:
-    """A variant's loss and gradient against the study's float64 reference. Not timed, so several may run at once."""
-    input:
-        config="results/{study}/{variant}/config.yaml",
-        reference=RULES.reference,
-        extension=RULES.extension,
-    output:
-        "results/{study}/{variant}/equivalence/status.json",
-    log:
-        "results/{study}/{variant}/equivalence/train.log",
-    priority: priority_of_round(0) - 1
-    resources:
-        gpu=RULES.gpus_of_equivalence,
-        quiet=QUIET,
-    params:
-        config=of_variant(PLAN.equivalence_digests, "config"),
-        code=of_variant(PLAN.equivalence_digests, "code"),
-        versions=of_variant(PLAN.equivalence_digests, "versions"),
-        attempt=RULES.equivalence_attempt,
-    shell:
-        """
-        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
-            --out results/{wildcards.study}/{wildcards.variant}/equivalence \
-            --attempt {params.attempt} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
-            --failures results/{wildcards.study}/{wildcards.variant}/failures/equivalence.jsonl \
-            --key {params.config}-{params.code} \
-            --label '{wildcards.study}/{wildcards.variant} equivalence' \
-            -- "$STEPTRACE_PYTHON" -m steptrace.train.equivalence --config {input.config} \
-            --reference {input.reference} --out results/{wildcards.study}/{wildcards.variant}/equivalence
-        """

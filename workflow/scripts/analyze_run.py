@@ -1,4 +1,4 @@
-"""analyze_run.py RUN_DIR --out FILE: the summary of a run's traces; without traces if the run left none."""
+"""analyze_run.py RUN_DIR...: each run's summary.json, of its traces; without traces if the run left none."""
 
 import argparse
 import sys
@@ -8,11 +8,10 @@ from steptrace.errors import SteptraceError
 from steptrace.run_summary import summarize_run
 
 parser = argparse.ArgumentParser()
-parser.add_argument("run_dir", type=Path)
-parser.add_argument("--out", type=Path, required=True)
-options = parser.parse_args()
+parser.add_argument("run_dirs", type=Path, nargs="+")
 try:
-    summarize_run(options.run_dir, options.out)
+    for run_dir in parser.parse_args().run_dirs:
+        summarize_run(run_dir, run_dir / "summary.json")
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

@@ -23,7 +23,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
+import pyarrow.parquet  # noqa: F401  with the next line: what every run would import later, once for all of a fork server
 import torch
+import torch._dynamo
 from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 

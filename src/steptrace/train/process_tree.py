@@ -22,6 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from steptrace.train.fork_server import become, program
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: Between the request to end and the force.
@@ -209,6 +211,13 @@ def _kill_all(group: int) -> None:
 def _start(command: Sequence[str], environment: Mapping[str, str], output: int, keep: Sequence[int]) -> int:
     """Start the child in a session of its own, to be killed should its guard be; return its id."""
     guard = os.getpid()
+    if run := program(command):
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            die_with(guard, signal.SIGKILL)
+            become(run, environment, output, keep)
+        return pid
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

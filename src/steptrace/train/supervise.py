@@ -31,6 +31,7 @@ from steptrace.record import Status, write_status
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills
+from steptrace.train.fork_server import ask
 from steptrace.train.process_tree import Guarded, die_with
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
@@ -82,15 +83,26 @@ class Order:
     label: str = ""
     log: str = "train.log"
     show_log: bool = False
+    server: str = ""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 whenever a status was written."""
+def main(arguments: Sequence[str] | None = None, *, server: int | None = None) -> int:
+    """Run the command line; return 0 whenever a status was written.
+
+    Args:
+        arguments: the command line; None for this process's.
+        server: the fork server that this process is forked from, its parent.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
     order, parent = _parse(arguments)
     try:
         with _stopping_on_signals():
-            die_with(parent, signal.SIGTERM)
-            supervise(order, parent=parent)
+            die_with(server or parent, signal.SIGTERM)
+            if order.server and server is None:
+                code = ask(order.server, parent, arguments)
+                if code is not None:
+                    return code
+            supervise(order, parent=server or parent)
     except _StopError as stopped:
         return stopped.exit_code
     return 0
@@ -300,6 +312,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[Order, int]:
     parser.add_argument(
         "--parent", type=int, default=os.getppid(), help="process to live no longer than; without it the one found now"
     )
+    parser.add_argument("--server", default="", help="be forked from the server of that name, where that can be")
     parser.add_argument("command", nargs="+", help="the training, after --")
     options = parser.parse_args(arguments)
     order = Order(
@@ -315,6 +328,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[Order, int]:
         label=options.label or options.out.name,
         log=options.log,
         show_log=options.show_log,
+        server=options.server,
     )
     return order, options.parent
 

@@ -6,15 +6,22 @@ from pathlib import Path
 
 import yaml
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--config", type=Path)
-parser.add_argument("--small", action="store_true")
-parser.add_argument("--out", type=Path)
-options = parser.parse_args()
-with Path("runs.txt").open("a") as file:
-    file.write(f"predict {options.out}\n")
-config = yaml.safe_load(options.config.read_text())
-assert config["device"] == "cuda"
-if config["loss"].get("mode") == "unpredictable":
-    sys.exit("error: the step failed on the virtual device")
-(options.out / "prediction.json").write_text('{"total": 0}')
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    with Path("runs.txt").open("a") as file:
+        file.write(f"predict {options.out}\n")
+    config = yaml.safe_load(options.config.read_text())
+    assert config["device"] == "cuda"
+    if config["loss"].get("mode") == "unpredictable":
+        sys.exit("error: the step failed on the virtual device")
+    (options.out / "prediction.json").write_text('{"total": 0}')
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

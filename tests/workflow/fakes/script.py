@@ -10,12 +10,16 @@ from steptrace.documents.comparison import Comparison
 
 name = Path(__file__).stem
 start = time.monotonic()
-*given, _, out = (argument for argument in sys.argv[1:] if argument != "--traces")
 with Path("runs.txt").open("a") as file:
+    if name == "analyze_run":
+        for run in map(Path, sys.argv[1:]):
+            file.write(f"{name} {run}\n")
+            (run / "tables").mkdir(exist_ok=True)
+            (run / "summary.json").write_text(json.dumps({"by": name}))
+        sys.exit()
+    *given, _, out = (argument for argument in sys.argv[1:] if argument != "--traces")
     file.write(f"{name} {' '.join(given)}\n")
 document = {"by": name}
-if name == "analyze_run":
-    Path(given[0], "tables").mkdir(exist_ok=True)
 if name == "compare":
     study = json.loads(Path(given[0], "study.json").read_text())
     variants = []

@@ -1,0 +1,282 @@
+"""A process that has imported PyTorch once and is forked for every run: starting one takes milliseconds, not seconds.
+
+    Snakemake -> supervise (asks, waits) . . . server -> supervisor -> guard -> training
+
+The first supervisor that finds none starts a server, and becomes its client like all later ones. A server serves only
+who has its own environment variables, working directory and interpreter, so that whatever the libraries read from them
+while they are imported (OMP_NUM_THREADS, LD_PRELOAD, PYTHONPATH) is what a process of its own would have read. What it
+has imported has computed nothing, started no thread of PyTorch's and opened no GPU. A server ends with its owner, the
+process that runs the workflow, and what was forked from it ends with it. A client that is gone takes its run along.
+
+Runs that are forked from one server share its hash seed and the addresses of libraries, which separate processes draw
+anew. So every round of trainings has a server of its own (`--server run0`): what a layout happens to cost is common to
+the variants that are compared in a round, and differs between rounds as before.
+
+Whatever does not work out (another system than Linux, a job on a cluster's node, a server that cannot import) makes
+`ask` return None: then the run is started as a process of its own.
+"""
+
+import atexit
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, NoReturn
+
+#: Set to 1 by a workflow whose jobs run on its own machine.
+VARIABLE: Final = "STEPTRACE_FORK"
+#: What can be run: each has a `main(arguments)` that returns an exit code.
+PROGRAMS: Final = ("steptrace.train.main", "steptrace.train.equivalence", "steptrace.predict.main")
+#: A server that nobody has asked for so long ends.
+_IDLE_S: Final = 300.0
+#: A new server listens before it imports anything.
+_LISTENS_S: Final = 20.0
+_ASKS_S: Final = 5.0
+_MOST: Final = 1 << 17
+
+#: Open files of a server once it has imported everything; None in a process that is not forked from one.
+_opened: frozenset[int] | None = None
+
+
+def ask(name: str, owner: int, arguments: Sequence[str]) -> int | None:
+    """Have a supervisor for `arguments` forked and wait for its end; return its exit code, None if there was no server.
+
+    Args:
+        name: which of the owner's servers; it is started if there is none yet.
+        owner: the process that the server lives no longer than.
+        arguments: of `steptrace.train.supervise`.
+    """
+    if os.environ.get(VARIABLE) != "1" or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        connection = _connected(name, owner)
+        if connection is None:
+            return None
+        with connection:
+            socket.send_fds(connection, [json.dumps(list(arguments)).encode()], [0, 1, 2])
+            told = [connection.recv(_MOST), connection.recv(_MOST)]  # that it has forked, and the exit code
+    except OSError:
+        return None
+    return int(told[1]) if told[1] else None  # None: it could not import, or was killed, and its forks with it
+
+
+def program(command: Sequence[str]) -> Callable[[], int] | None:
+    """What `command` would run, if it has been imported in this process to be forked."""
+    match command:
+        case (sys.executable, "-m", name, *arguments) if _opened is not None and name in PROGRAMS:
+            return partial(_main_of, name, arguments)
+    return None
+
+
+def become(run: Callable[[], int], environment: Mapping[str, str], output: int, keep: Collection[int]) -> NoReturn:
+    """In a fork: be the process that `python -m` would have made, from its open files to its end.
+
+    Args:
+        run: the program; returns the exit code.
+        environment: all of its environment variables.
+        output: open file that becomes its stdout and stderr.
+        keep: open files that it and its children inherit.
+    """
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)  # what is ignored stays so, as with exec(2)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        _use_files([nothing, output, output], keep)
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)
+        code = run()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else ended.code is not None
+        if isinstance(ended.code, str):
+            sys.stderr.write(f"{ended.code}\n")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # As the interpreter's end, but for taking apart all that was imported, which takes a second.
+        with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+        _leave(code)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Be a server: `python -m steptrace.train.fork_server OWNER ADDRESS`."""
+    global _opened
+    owner, address = arguments
+    with contextlib.suppress(OSError):  # another was first, or the owner is gone
+        server = _Server(int(owner), address)
+        for name in (*PROGRAMS, "steptrace.train.supervise"):
+            importlib.import_module(name)
+        files = {int(file.name): str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
+        if not any(path.startswith("/dev/nvidia") for path in files.values()):  # a GPU cannot be used in a fork, then
+            _opened = frozenset(files) - server.files
+            server.serve()
+    _leave(0)
+
+
+@dataclass
+class _Server:
+    """Waits for clients, for the ends of what was forked for them, and for the owner's end."""
+
+    owner: int
+    address: str
+    _events: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _runs: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(f"\0{self.address}")
+        self._listener.listen(64)
+        self._owner_end = os.pidfd_open(self.owner)
+        self._events.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._events.register(self._owner_end, selectors.EVENT_READ, lambda: _leave(0))
+
+    @property
+    def files(self) -> set[int]:
+        """Open files that are the server's own."""
+        assert isinstance(self._events, selectors.EpollSelector)
+        return {self._listener.fileno(), self._owner_end, self._events.fileno()}
+
+    def serve(self) -> None:
+        """Until the owner ends, which ends this process and, by `die_with`, all its forks; or nobody asks any more."""
+        while (ready := self._events.select(_IDLE_S)) or self._runs:
+            for key, _ in ready:
+                key.data()
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        connection.settimeout(_ASKS_S)
+        asked = b""
+        files: list[int] = []
+        with contextlib.suppress(OSError):
+            if _same_user(connection):
+                asked, files, *_ = socket.recv_fds(connection, _MOST, 3)
+        if not asked or len(files) != 3:
+            connection.close()
+            return
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _supervise(json.loads(asked), server, files)
+        for file in files:
+            os.close(file)
+        end = os.pidfd_open(pid)
+        self._runs[pid] = (end, connection)
+        self._events.register(end, selectors.EVENT_READ, partial(self._ended, pid))
+        self._events.register(connection, selectors.EVENT_READ, partial(self._abandoned, pid))
+        with contextlib.suppress(OSError):
+            connection.send(b"forked")
+
+    def _ended(self, pid: int) -> None:
+        end, connection = self._runs.pop(pid)
+        _, status = os.waitpid(pid, 0)
+        with contextlib.suppress(KeyError):
+            self._events.unregister(connection)
+        self._events.unregister(end)
+        os.close(end)
+        with contextlib.suppress(OSError):
+            connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+        connection.close()
+
+    def _abandoned(self, pid: int) -> None:
+        """The client is gone: its supervisor is told to stop, and ends what it has started."""
+        self._events.unregister(self._runs[pid][1])
+        os.kill(pid, signal.SIGTERM)
+
+
+def _supervise(arguments: list[str], server: int, files: list[int]) -> NoReturn:
+    """In a fork of the server: supervise as the client asked, on the client's terminal."""
+    from steptrace.train.supervise import main as supervise
+
+    code = 1
+    try:
+        _use_files(files, ())
+        code = supervise(arguments, server=server)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _leave(code)
+
+
+def _connected(name: str, owner: int) -> socket.socket | None:
+    """A connection to the server for this process's surroundings, which is started if it is not there."""
+    parts = [name, owner, sys.executable, str(Path.cwd()), sorted(os.environ.items())]
+    address = f"steptrace-{os.getuid()}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = None
+    until = time.monotonic() + _LISTENS_S
+    while True:
+        try:
+            connection.connect(f"\0{address}")  # an address in memory, not a file
+        except ConnectionRefusedError:
+            if server is None:
+                command = [sys.executable, "-m", "steptrace.train.fork_server", str(owner), address]
+                nowhere = subprocess.DEVNULL
+                server = subprocess.Popen(
+                    command,
+                    stdin=nowhere,
+                    stdout=nowhere,
+                    stderr=nowhere,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                    start_new_session=True,
+                )
+            if time.monotonic() < until:
+                time.sleep(0.02)
+                continue
+        else:
+            if _same_user(connection):
+                return connection
+        connection.close()
+        return None
+
+
+def _same_user(connection: socket.socket) -> bool:
+    """Whether the other end is ours: an address in memory has no owner, anyone may connect or be there first."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
+
+
+def _main_of(name: str, arguments: list[str]) -> int:
+    module = sys.modules[name]
+    sys.argv = [str(module.__file__), *arguments]
+    return int(module.main(arguments))
+
+
+def _use_files(standard: Sequence[int], keep: Collection[int]) -> None:
+    """Have these as stdin, stdout and stderr, and beside them only `keep` and what the imports have opened."""
+    assert _opened is not None
+    for number, file in enumerate([os.dup(file) for file in standard]):
+        os.dup2(file, number)
+    for file in keep:
+        os.set_inheritable(file, True)
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(entry) not in {0, 1, 2, *keep, *_opened}:
+            with contextlib.suppress(OSError):
+                os.close(int(entry))
+
+
+def _leave(code: int) -> NoReturn:
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    importlib.import_module("steptrace.train.fork_server").main(sys.argv[1:])  # as the module that others import
