@@ -87,7 +87,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project in which nothing has run. Not to be changed: copy it."""
     folder = tmp_path_factory.mktemp("fresh") / "project"
     no_caches = shutil.ignore_patterns("__pycache__")
-    for name in ("workflow", "profiles", "config", "src/steptrace", "reports/notebooks"):
+    for name in ("workflow", "profiles", "config", "src", "reports/notebooks"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
     shutil.copy(ROOT / "Snakefile", folder)
     shutil.copy(ROOT / "tests" / "documents.py", folder / "src")  # for the fakes

@@ -1,6 +1,8 @@
 """What runs again after a change, and what does not. Trainings are the expensive part and must not run in vain."""
 
+import json
 import os
+import re
 from collections import Counter
 
 import pytest
@@ -33,7 +35,11 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
     assert Counter(order[2:6]) == {"equivalence": 2, "predict": 2}
     assert order[8:12] == ["analyze_run"] * 4
     log = (finished.folder / "first.log").read_text()
-    assert "tiny/plain run0: timed 1/2" in log
+    assert re.search(r"^tiny 4/4: (plain|other) run1 ok after 0 s, about \d+ s left$", log, re.MULTILINE)
+    timing = json.loads((finished.folder / "results/timing.json").read_text())
+    assert timing["kinds"]["trainings"]["jobs"] == 4
+    share = timing["kinds"]["trainings"]["share"]
+    assert f"of which trainings {share:.0%}, " in log.splitlines()[-1]
     assert "reports/index.html" in log
 
 

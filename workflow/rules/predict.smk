@@ -10,7 +10,6 @@ for study in STUDIES:
         input:
             config="results/{study}/{variant}/config.gpu.yaml",
             extension=RULES.extension,
-            trained="results/{study}/{variant}/run0/status.json",
         output:
             "results/{study}/{variant}/prediction/status.json",
         log:

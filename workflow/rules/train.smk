@@ -5,7 +5,7 @@ from steptrace.train.torchrun import launcher
 # Study by study, as `studies:` names them, so that the first page is there long before the last. Within a study round k
 # of all variants comes before round k+1, so that a machine that slows down slows all variants alike, and after the first
 # round come the equivalence checks and the predictions: one of everything before the second of anything. Priorities
-# belong to rules, hence one rule per study and round.
+# belong to rules, hence one rule per study and round; that nothing overtakes is snakemake_scheduler_plugin_steptrace.
 for study in STUDIES:
 
     for round in range(PLAN.repeats):
@@ -58,7 +58,6 @@ for study in STUDIES:
             config="results/{study}/{variant}/config.yaml",
             reference=RULES.reference,
             extension=RULES.extension,
-            trained="results/{study}/{variant}/run0/status.json",  # for its turn: else those of all studies came first
         output:
             "results/{study}/{variant}/equivalence/status.json",
         log:

@@ -32,6 +32,7 @@ class Plan:
     studies: dict[str, Study]
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
     _versions: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
+    _of_parts: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict, repr=False)
 
     @property
     def repeats(self) -> int:
@@ -133,6 +134,12 @@ class Plan:
         return not all(path.is_file() and path.read_bytes() == t.encode() for path, t in self.snapshots.items())
 
     def _digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
+        parts = (*modules, *(part.digest for part in composed))
+        if parts not in self._of_parts:  # Snakemake asks for each of them, and several times
+            self._of_parts[parts] = self._new_digests_of(modules, composed)
+        return self._of_parts[parts]
+
+    def _new_digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
         names = sorted({str(target) for part in composed for _, target in targets(part.config)})
         folders = sorted({folder for part in composed for folder in part.config["python_path"]})
         key = (*modules, *names, *folders)

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import FrameType
 
 from steptrace.errors import SteptraceError
+from steptrace.progress import BRIEF
 from steptrace.record import Status, write_status
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
@@ -56,6 +57,8 @@ _STALE = (
 LOCK_FILE = ".lock"
 _TAIL_LINES = 20
 _POLL_S = 0.2
+#: Until then a run is not said to have come anywhere, where others say how it ends.
+_SOON_S = 10.0
 _PROGRESS = re.compile(r"\S.* \d+/\d+\s*\Z")
 
 
@@ -123,7 +126,8 @@ def supervise(order: Order, *, parent: int) -> Ending:
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     start = time.monotonic()
     log = _Log(order.out / order.log, order.label)
-    log.say(f"starts{f', attempt {order.attempt}' if order.attempt > 1 else ''}")
+    if not log.brief:
+        log.say(f"starts{f', attempt {order.attempt}' if order.attempt > 1 else ''}")
     kills = kernel_oom_kills()
     exit_code, problem = None, None
     try:
@@ -137,7 +141,8 @@ def supervise(order: Order, *, parent: int) -> Ending:
     missing = [name for name in order.expect if not (order.out / name).exists()]
     ending = classify(exit_code, log.lines, problem=problem, missing=missing, kernel_killed=kernel_oom_kills() > kills)
     _record(order, ending, log.tail, started_at, wall_s)
-    log.say(f"{ending.status} after {wall_s:.1f} s{f': {ending.error}' if ending.error else ''}")
+    if not log.brief:
+        log.say(f"{ending.status} after {wall_s:.1f} s{f': {ending.error}' if ending.error else ''}")
     if order.show_log and ending.status != "ok":
         sys.stderr.write(printable((order.out / order.log).read_text(encoding="utf-8", errors="replace")))
     for descriptor in lock:
@@ -247,11 +252,16 @@ class _Waiting:
 
 
 class _Log:
-    """The child's output: everything to the file, progress to stderr, the end kept for the status."""
+    """The child's output: everything to the file, progress to stderr, the end kept for the status.
+
+    Where `brief` is set only what takes long says how far it has come: whoever watches is told the rest by others.
+    """
 
     def __init__(self, path: Path, label: str) -> None:
         self._file = path.open("wb")
         self._label = label
+        self.brief = bool(os.environ.get(BRIEF))
+        self._says_from = time.monotonic() + (_SOON_S if self.brief else 0)
         self._rest = b""
         self._lines: deque[str] = deque(maxlen=400)
 
@@ -285,7 +295,7 @@ class _Log:
         text = line.decode(errors="replace").rstrip("\r")
         if text.strip():
             self._lines.append(text)
-        if _PROGRESS.fullmatch(text):
+        if _PROGRESS.fullmatch(text) and time.monotonic() >= self._says_from:
             self.say(text.strip())
 
 

@@ -1,0 +1,37 @@
+"""`snakemake --scheduler steptrace`: jobs strictly by their rules' priorities.
+
+Snakemake's own scheduler starts whatever fits: while a training waits for all cores, small jobs of every study to come
+overtake it one after the other, as one of them always ends before the others. Here none overtakes a job of a higher
+priority that has yet to be started.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from snakemake_interface_scheduler_plugins.base import SchedulerBase
+
+
+class Scheduler(SchedulerBase):
+    """What Snakemake looks for in a scheduler plugin."""
+
+    def select_jobs(
+        self,
+        selectable_jobs: Sequence[Any],
+        remaining_jobs: Sequence[Any],  # noqa: ARG002 - the interface's
+        available_resources: Mapping[str, Any],
+        input_sizes: Mapping[Any, int],  # noqa: ARG002
+    ) -> Sequence[Any]:
+        """The jobs to be started now."""
+        free = dict(available_resources)
+        chosen: list[Any] = []
+        waits = None
+        for job in sorted(selectable_jobs, key=lambda job: -job.priority):
+            needs = {name: job.scheduler_resources.get(name, 0) for name in free}
+            if waits is not None and job.priority < waits:
+                break
+            if all(needs[name] <= free[name] for name in free):
+                free = {name: free[name] - needs[name] for name in free}
+                chosen.append(job)
+            else:
+                waits = job.priority
+        return chosen
