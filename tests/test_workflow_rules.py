@@ -89,12 +89,12 @@ def test_studies_come_in_order_and_one_of_everything_before_the_second_of_anythi
 
 def test_a_failure_makes_the_next_attempt_another_one(rules_on) -> None:
     rules, run = rules_on("cpu"), Wildcards("masked_loss", "where", "1")
-    assert rules.train_attempt(run) == 1
+    assert rules.training(run).startswith("--attempt 1 --device cpu --devices 1 --key ")
     digests = {kind: of_variant(rules.plan.train_digests, kind)(run) for kind in ("config", "code")}
     failures = rules.plan.failures_file("masked_loss", "where", "run1")
     failures.parent.mkdir(parents=True)
     failures.write_text(json.dumps({"key": f"{digests['config']}-{digests['code']}"}) + "\n")
-    assert rules.train_attempt(run) == 2
+    assert rules.training(run).startswith("--attempt 2 ")
 
 
 def test_what_a_failed_run_says_last(rules_on) -> None:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from steptrace.config.digest import versions
-from steptrace.config.plan import Plan
+from steptrace.config.plan import Plan, failure_key
 from steptrace.documents.base import read
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError
 from steptrace.standing import comparisons_with_pages
+from steptrace.train.torchrun import launcher
 from steptrace.verdict import ending
 
 RESULTS: Final = Path("results")
@@ -106,15 +107,22 @@ class Rules:
         gates = self.plan.settings.gates
         return json.dumps({wildcards.study: gates[wildcards.study]} if wildcards.study in gates else {})
 
-    def train_attempt(self, wildcards: Wildcards) -> int:
-        """Which attempt at a run the coming one would be."""
+    def training(self, wildcards: Wildcards) -> str:
+        """What a run's supervisor is told of it: which attempt it is, on what it runs, its configuration and code."""
         digests = self.plan.train_digests(wildcards.study, wildcards.variant)
-        return self.plan.attempt(wildcards.study, wildcards.variant, f"run{wildcards.repeat}", digests)
+        attempt = self.plan.attempt(wildcards.study, wildcards.variant, f"run{wildcards.repeat}", digests)
+        on = f"--device {self.device(wildcards)} --devices {self.ranks(wildcards)}"
+        return f"--attempt {attempt} {on} --key {failure_key(digests)}"
 
-    def equivalence_attempt(self, wildcards: Wildcards) -> int:
-        """Which attempt at the check of the answer the coming one would be."""
+    def equivalence(self, wildcards: Wildcards) -> str:
+        """The same of a check of the answer."""
         digests = self.plan.equivalence_digests(wildcards.study, wildcards.variant)
-        return self.plan.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
+        attempt = self.plan.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
+        return f"--attempt {attempt} --key {failure_key(digests)}"
+
+    def launcher(self, wildcards: Wildcards) -> str:
+        """What starts the ranks of a training."""
+        return launcher(self.ranks(wildcards))
 
     # In which order.
     def stage_of_round(self, round_: int) -> int:
@@ -203,9 +211,17 @@ def of_study(files: Iterable[str]) -> Callable[[Wildcards], list[str]]:
     return lambda wildcards: [file for file in files if file.startswith(f"results/{wildcards.study}/")]
 
 
-def of_variant(look_up: Callable[[str, str], dict[str, str]], kind: str) -> Callable[[Wildcards], str]:
-    """A params function: one of a variant's digests, such as `of_variant(plan.train_digests, "config")`."""
-    return lambda wildcards: look_up(wildcards.study, wildcards.variant)[kind]
+def of_variant(look_up: Callable[[str, str], dict[str, str]], *kinds: str) -> Callable[[Wildcards], str]:
+    """A params function: some of a variant's digests, such as `of_variant(plan.train_digests, "config")`.
+
+    Few functions with long answers: Snakemake takes longer to call one than it takes to answer.
+    """
+
+    def digests(wildcards: Wildcards) -> str:
+        found = look_up(wildcards.study, wildcards.variant)
+        return " ".join(found[kind] for kind in kinds)
+
+    return digests
 
 
 def names(known: Iterable[object]) -> str:

@@ -159,3 +159,33 @@ def closure(*modules):
             seen.add(path)
             queue += [found for name in digest._scan(path)[1] for found in digest._module_files(name)]
     return seen
+
+
+def test_what_was_read_is_recalled_until_the_file_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(digest, "_known", {})
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "loss.py").write_text("SCALE = 1\n")
+    first = digest.code_digest(folders=[folder])
+    cache = tmp_path / "code.json"
+    cache.write_text(digest.files_read())
+
+    digest._known.clear()
+    monkeypatch.setattr(digest, "_read", lambda _: pytest.fail("read again"))
+    digest.recall_files(cache)
+    assert digest.code_digest(folders=[folder]) == first
+    monkeypatch.undo()
+
+    monkeypatch.setattr(digest, "_known", {})
+    digest.recall_files(cache)
+    (folder / "loss.py").write_text("SCALE = 2\n")  # as long as before
+    assert digest.code_digest(folders=[folder]) != first
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"python": 1, "files": []}', '{"files": {"a": 1}}'])
+def test_a_damaged_record_of_what_was_read_counts_for_nothing(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(digest, "_known", {})
+    cache = tmp_path / "code.json"
+    cache.write_text(content)
+    digest.recall_files(cache)
+    assert digest._known == {}

@@ -56,8 +56,8 @@ def test_nothing_runs_again_for_nothing(project):
     """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times."""
     project.edit(
         "workflow/rules/train.smk",
-        "            attempt=RULES.train_attempt,",
-        "            attempt=RULES.train_attempt,\n",
+        "            run=RULES.training,",
+        "            run=RULES.training,\n",
     )
     project.edit("workflow/rules/train.smk", "exec ", "exec  ")
     project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "# a comment\nSTEPS  =  1")

@@ -70,6 +70,7 @@ try:
     PLAN.check_targets(sys.argv[1:])  # Snakemake has not read the targets yet
     if workflow.is_main_process:
         write_snapshots()
+        atexit.register(PLAN.keep_files_read)
 except (SteptraceError, OSError) as error:
     stop(error)
 

@@ -21,9 +21,7 @@ for study in STUDIES:
         resources:
             quiet=QUIET,
         params:
-            config=of_variant(PLAN.prediction_digests, "config"),
-            code=of_variant(PLAN.prediction_digests, "code"),
-            versions=of_variant(PLAN.prediction_digests, "versions"),
+            digests=of_variant(PLAN.prediction_digests, "config", "code", "versions"),
         shell:
             """
             export OMP_NUM_THREADS={threads} # several at once must not want all cores each

@@ -1,7 +1,5 @@
 """The expensive part: trainings, one process each, supervised so that a failure is a result and stops nothing."""
 
-from steptrace.train.torchrun import launcher
-
 # Study by study, as `studies:` names them, so that the first page is there long before the last. Within a study round k
 # of all variants comes before round k+1, so that a machine that slows down slows all variants alike, and after the first
 # round come the equivalence checks and the predictions: one of everything before the second of anything. Priorities
@@ -29,22 +27,16 @@ for study in STUDIES:
                 gpu=RULES.gpus_of_training,
                 quiet=RULES.quiet_of_training,
             params:
-                config=of_variant(PLAN.train_digests, "config"),
-                code=of_variant(PLAN.train_digests, "code"),
+                run=RULES.training,
                 versions=of_variant(PLAN.train_digests, "versions"),
-                attempt=RULES.train_attempt,
-                device=RULES.device,
-                ranks=RULES.ranks,
-                launcher=lambda wildcards: launcher(RULES.ranks(wildcards)),
+                launcher=RULES.launcher,
             shell:
                 """
                 exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
                     --server run{wildcards.repeat} \
                     --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} \
-                    --attempt {params.attempt} --device {params.device} --devices {params.ranks} \
-                    --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
+                    {params.run} --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
                     --failures results/{wildcards.study}/{wildcards.variant}/failures/run{wildcards.repeat}.jsonl \
-                    --key {params.config}-{params.code} \
                     --label '{wildcards.study}/{wildcards.variant} run{wildcards.repeat}' \
                     -- "$STEPTRACE_PYTHON" {params.launcher} -m steptrace.train.main --config {input.config} \
                     --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} --repeat {wildcards.repeat}
@@ -69,17 +61,14 @@ for study in STUDIES:
             gpu=RULES.gpus_of_equivalence,
             quiet=QUIET,
         params:
-            config=of_variant(PLAN.equivalence_digests, "config"),
-            code=of_variant(PLAN.equivalence_digests, "code"),
+            run=RULES.equivalence,
             versions=of_variant(PLAN.equivalence_digests, "versions"),
-            attempt=RULES.equivalence_attempt,
         shell:
             """
             exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" --server checks \
                 --out results/{wildcards.study}/{wildcards.variant}/equivalence \
-                --attempt {params.attempt} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
+                {params.run} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
                 --failures results/{wildcards.study}/{wildcards.variant}/failures/equivalence.jsonl \
-                --key {params.config}-{params.code} \
                 --label '{wildcards.study}/{wildcards.variant} equivalence' \
                 -- "$STEPTRACE_PYTHON" -m steptrace.train.equivalence --config {input.config} \
                 --reference {input.reference} --out results/{wildcards.study}/{wildcards.variant}/equivalence

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from steptrace.config.cache import ComposeCache, Composed, write_if_changed
-from steptrace.config.digest import code_digest, versions
+from steptrace.config.digest import code_digest, files_read, recall_files, versions
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.config.targets import Placed, calls_of, check_calls, targets
@@ -129,6 +129,10 @@ class Plan:
         for path, text in self.snapshots.items():
             write_if_changed(path, text)
 
+    def keep_files_read(self) -> None:
+        """Let the next call know what this one has read of the code."""
+        write_if_changed(_code_cache(self.project.workdir), files_read())
+
     def changes_snapshots(self) -> bool:
         """Whether writing the snapshots would change any file."""
         return not all(path.is_file() and path.read_bytes() == t.encode() for path, t in self.snapshots.items())
@@ -171,6 +175,7 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     Raises:
         ConfigError: anything wrong in the configuration.
     """
+    recall_files(_code_cache(workdir))
     project = Project(root=root, workdir=workdir)
     settings = read_settings(project, overrides or {})
     cache = ComposeCache(project.config_folders, workdir / RESULTS / ".cache", allow=settings.allow_targets)
@@ -187,6 +192,10 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     if write:
         plan.write_snapshots()
     return plan
+
+
+def _code_cache(workdir: Path) -> Path:
+    return workdir / RESULTS / ".cache" / "code.json"
 
 
 def _check_targets(plan: Plan) -> None:
