@@ -15,6 +15,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from steptrace.files import write_json
 from steptrace.progress import BRIEF, TIMING, Progress, job_of, summary
+from steptrace.terminal import printable
 
 #: Of Snakemake's own words at a level below a warning.
 _SAID = ("Nothing to be done", "Unlocking", "Complete log", "Will exit", "Trying to restart")
@@ -56,7 +57,7 @@ class LogHandler(LogHandlerBase):
         else:
             lines = self._of_event(event, record)
         if lines and not self._quiet("ALL"):
-            self._stream.write("".join(f"{line}\n" for line in lines if line))
+            self._stream.write("".join(f"{printable(line)}\n" for line in lines if line))
             self._stream.flush()
 
     def close(self) -> None:
