@@ -30,7 +30,7 @@ def summarize_run(run_dir: Path, out: Path) -> None:
             summary, analyses = summarize(traces)
             write_tables(analyses, run_dir / TABLES)
             if run_dir.name == "run0":
-                summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, run_dir))
+                summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, run_dir / TABLES))
         except SteptraceError as error:
             summary = replace(summary, error=str(error))
             logging.getLogger(__name__).warning("%s: %s", run_dir, error)

@@ -133,10 +133,10 @@ def _has_an_excerpt_and_a_picture(folder: Path, page: str) -> None:
     for name in ("boolean_mask", "own"):
         run = folder / "results/small" / name / "run0"
         told = json.loads((run / "summary.json").read_text())
-        excerpt = run / "excerpt.json.gz"
+        excerpt = run / "tables" / "excerpt.json.gz"
         assert told["trace_excerpt"]["bytes"] == excerpt.stat().st_size < 1_000_000
         assert read_trace(excerpt).steps["index"].tolist() == [told["traces"][0]["timeline"]["step"]]
         assert find_traces([run]) == [run / "trace.json.gz"]  # the excerpt is no second rank
-        assert f'href="../results/small/{name}/run0/excerpt.json.gz"' in page
-    assert not (folder / "results/small/broken/run0/excerpt.json.gz").exists()
+        assert f'href="../results/small/{name}/run0/tables/excerpt.json.gz"' in page
+    assert not (folder / "results/small/broken/run0/tables/excerpt.json.gz").exists()
     assert page.count('<div class="timeline-graph">') == 3
