@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from steptrace.report.notebook import render_study
+
 pytestmark = pytest.mark.browser
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -45,6 +47,44 @@ def test_a_page_opens_without_an_error_or_an_outside_request(
     assert asked == []
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.locator("h1").count() == 1
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
+    browser: Any, study_builder: Any, tmp_path: Path, width: int
+) -> None:
+    long = "x" * 145
+    place = {"file": f"/{long}/{long}.py", "function": long, "op": long, "label": long, "code": long, "line": 1}
+    found = {
+        "hypothesis": long,
+        "predicted_sites": [{**place, "count_per_step": 2}],
+        "syncs": {"predicted_per_step": 2},
+        "noise": {"iqr_over_median": 0.2, "warnings": [long]},
+    }
+    for name in (long, f"{long}2"):
+        study_builder.add(name, [20.0, 21.0], **found)
+    study_builder.comparison["findings"] = [
+        {"rule": long, "severity": "high", "variant": long, "claim": long, "advice": long, "evidence": [long]}
+    ]
+    render_study(study_builder.write(), tmp_path / "long.html")
+    tab, *_ = visit(browser, tmp_path / "long.html", width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close()
+
+
+def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_it_on_escape(
+    browser: Any, pages: dict[str, Path]
+) -> None:
+    tab, said, _ = visit(browser, pages["study"], 1280)
+    head = tab.locator("table.result th.term", has_text="Step time").first
+    head.focus()
+    assert tab.locator("#tip").is_visible()
+    assert tab.locator("#tip").inner_text().startswith("Median over unprofiled steps")
+    assert head.get_attribute("aria-describedby") == "tip"
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#tip").is_visible()
+    assert said == []
     tab.close()
 
 

@@ -10,8 +10,8 @@ from steptrace.trace.find import EXCERPT_FILE
 def excerpt_of_run(trace: Path, tables: Path) -> TraceExcerpt:
     """Write `excerpt.json.gz` into the folder of a run's tables and return what summary.json says of it.
 
-    Returns its file as seen from the run's folder, its size in bytes, the step it shows (None for a trace without steps), whether that is
-    there whole, and which categories of events had to be left out.
+    Returns its file as seen from the run's folder, its size in bytes, the step it shows (None for a trace without
+    steps), whether that is there whole, and which categories of events had to be left out.
 
     Raises:
         TraceError: the trace cannot be read, or no part of it fits.
