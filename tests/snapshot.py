@@ -90,8 +90,9 @@ def main() -> None:
                 target = options.out / "studies" / study.name
                 target.mkdir(parents=True, exist_ok=True)
                 scripts = checkout / "workflow" / "scripts"
-                for run in sorted(study.glob("*/run*")):
-                    python(scripts / "analyze_run.py", run, "--out", run / "summary.json", cwd=work)
+                runs = sorted(study.glob("*/run*"))
+                python(scripts / "analyze_run.py", *runs, cwd=work)
+                for run in runs:
                     if run.name == "run0":
                         keep(run / "summary.json", target / f"{run.parent.name}.json")
                 compared = study / "comparison.json"

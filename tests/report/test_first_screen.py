@@ -9,8 +9,9 @@ from steptrace.findings import TRACE_RULES
 from steptrace.findings.trust import TRUST_RULES
 from steptrace.report.draw.cells import Scale
 from steptrace.report.page.findings import ABOUT_THE_METHOD
-from steptrace.report.study import findings, first_screen, load_study, variants
-from steptrace.report.study.first_screen import MOST_ROWS, against_baseline, variants_shown
+from steptrace.report.study import findings, first_screen, load_study, step_times, variants
+from steptrace.report.study.first_screen import against_baseline
+from steptrace.report.study.model import MOST_ROWS, variants_shown
 
 
 def ratio(value: float, low: float, high: float, verdict: str) -> dict[str, Any]:
@@ -52,12 +53,16 @@ def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(stud
     for n in range(40):
         study_builder.add(f"same{n}", [30.0], ratio=ratio(1 + n / 1e5, 0.99, 1.01, "same"), baseline="base")
     study_builder.add("slow", [90.0], ratio=ratio(0.33, 0.3, 0.36, "slower"), baseline="base")
-    study = load_study(study_builder.write())
+    study = load_study(path := study_builder.write())
     names = [variant.name for variant in variants_shown(study)]
     assert len(names) == MOST_ROWS
     assert names[0] == "base"
     assert names[-1] == "slow"
     assert f"{42 - MOST_ROWS} more in the" in first_screen(study)
+    charts = step_times(study, path)
+    assert f"{42 - MOST_ROWS} more variants are not drawn" in charts
+    assert ">slow</text>" in charts
+    assert ">same0</text>" not in charts
 
 
 def test_what_is_about_the_method_stands_behind_what_was_found(study_builder: Any) -> None:

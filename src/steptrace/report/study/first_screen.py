@@ -1,6 +1,5 @@
 """The top of a study's page: what it asks, what came out variant by variant, and what to do, on one screen."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +11,15 @@ from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import headline
-from steptrace.report.study.model import is_baseline, measured, runs_ok, step_parts, title, verdict_words
-
-#: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
-MOST_ROWS = 12
+from steptrace.report.study.model import (
+    is_baseline,
+    measured,
+    runs_ok,
+    step_parts,
+    title,
+    variants_shown,
+    verdict_words,
+)
 
 
 @dataclass(frozen=True)
@@ -56,21 +60,6 @@ def first_screen(study: Comparison) -> Html:
         items=items,
         more=len(study.findings) - len(items),
     )
-
-
-def variants_shown(study: Comparison) -> list[VariantResult]:
-    """All variants in the study's order; of many the baselines and those whose verdict and ratio say the most."""
-    if len(study.variants) <= MOST_ROWS:
-        return list(study.variants)
-
-    def interest(variant: VariantResult) -> tuple[bool, bool, float]:
-        ratio = variant.ratio
-        decided = ratio is not None and ratio.verdict in ("faster", "slower")
-        effect = abs(math.log(ratio.value)) if ratio is not None and ratio.value > 0 else 0.0
-        return variant.name == study.baseline, decided, effect
-
-    chosen = sorted(study.variants, key=interest, reverse=True)[:MOST_ROWS]
-    return [variant for variant in study.variants if variant in chosen]
 
 
 def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:

@@ -3,6 +3,7 @@
 Times are in the unit their name ends in; what was not measured is None.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,8 @@ from steptrace.report.page.overview import labelled
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
 STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
+#: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
+MOST_ROWS = 12
 #: More variants than this are rows of a table, never its columns, and their blocks start folded.
 MANY = 6
 
@@ -113,3 +116,18 @@ def ending(error: ProcessError) -> str:
     if error.signal is not None:
         return f"signal {error.signal}"
     return "" if error.exit_code is None else f"exit code {error.exit_code}"
+
+
+def variants_shown(study: Comparison) -> list[VariantResult]:
+    """All variants in the study's order; of many the baselines and those whose verdict and ratio say the most."""
+    if len(study.variants) <= MOST_ROWS:
+        return list(study.variants)
+
+    def interest(variant: VariantResult) -> tuple[bool, bool, float]:
+        ratio = variant.ratio
+        decided = ratio is not None and ratio.verdict in ("faster", "slower")
+        effect = abs(math.log(ratio.value)) if ratio is not None and ratio.value > 0 else 0.0
+        return variant.name == study.baseline, decided, effect
+
+    chosen = sorted(study.variants, key=interest, reverse=True)[:MOST_ROWS]
+    return [variant for variant in study.variants if variant in chosen]

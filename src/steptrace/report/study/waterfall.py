@@ -8,6 +8,7 @@ from steptrace.report.draw.drawing import WIDTH, Drawing, label_height
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
+from steptrace.report.study.model import variants_shown
 
 #: More variants than this start folded.
 _MANY = 4
@@ -31,13 +32,15 @@ _BAR, _GAP = 14.0, 8.0
 
 def waterfall(study: Comparison) -> Html:
     """From the baseline's step time to each variant's, part by part."""
-    shown = [(v, v.step_difference) for v in study.variants if v.waterfall and v.step_difference is not None]
+    shown = [(v, v.step_difference) for v in variants_shown(study) if v.waterfall and v.step_difference is not None]
+    known = sum(bool(v.waterfall and v.step_difference is not None) for v in study.variants)
     kind = "gpu" if any(part.category == "compute" for v, _ in shown for part in v.waterfall) else "host"
     return render(
         "study/waterfall",
         blocks=[_block(variant, total) for variant, total in shown],
         kind=kind,
         many=len(shown) > _MANY,
+        left_out=known - len(shown),
         names=CATEGORY_NAMES,
         confidence=study.method.confidence,
         terms=defs.definitions(defs.WATERFALL_TERMS[kind]),
