@@ -25,7 +25,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with mock.patch("setuptools.setup"):
         carried = runpy.run_path(str(ROOT / "setup.py"))["CARRIED"]
     no_builds = shutil.ignore_patterns("__pycache__", "build", "*.so", "*.egg-info")
-    for name in (*carried, "src", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in (*carried, "ext/compiled", "src", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         target = folder / "source" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
