@@ -59,6 +59,12 @@ def test_a_table_and_three_findings() -> None:
     assert "_Scale cpu, A CPU, PyTorch 2.13.0, Python 3.11.7._" in lines
 
 
+def test_a_place_is_named_once() -> None:
+    named = finding(1, claim="it waits at losses.py:14", source={"file": "losses.py", "line": 14})
+    text = ci.summary([study(variant("quick"), findings=[named])], judge([study(variant("quick"))], {}))
+    assert "- **warning** `quick`: it waits at losses.py:14. advice 1." in text.splitlines()
+
+
 def test_a_broken_gate_leads() -> None:
     whole = study(variant("quick"))
     verdict = judge([whole], {"s": {"plain": {"syncs.per_step": {"at_most": 1}}}})

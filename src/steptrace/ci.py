@@ -67,7 +67,8 @@ def _row(variant: VariantResult, *, traced: bool) -> list[str | None]:
 
 def _finding(finding: Finding) -> str:
     source = finding.source
-    place = f" (`{source.file}:{source.line}`)" if source is not None and source.file is not None else ""
+    place = "" if source is None or source.file is None else f"{source.file}:{source.line}"
+    place = f" (`{place}`)" if place and place not in finding.claim else ""  # claims often name it
     of = f"`{finding.variant}`: " if finding.variant is not None else ""
     return f"- **{finding.severity}** {of}{clean(finding.claim)}{place}. {clean(finding.advice)}"
 
