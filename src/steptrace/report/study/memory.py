@@ -8,6 +8,7 @@ from steptrace.documents.comparison import Comparison, MemoryFit, MemoryOfVarian
 from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
+from steptrace.report.study.model import variants_shown
 
 #: More curves than this start folded.
 _MANY: Final = 4
@@ -24,7 +25,8 @@ def memory(study: Comparison) -> Html | None:
         return None
     measured = [(name, found) for name, found in variants if found.peak_allocated_bytes is not None]
     fits = study.memory_fit
-    curves = [(name, memory_curve(found, f"Memory of {name}")) for name, found in measured]
+    drawn = {variant.name for variant in variants_shown(study)}
+    curves = [(name, memory_curve(found, f"Memory of {name}")) for name, found in measured if name in drawn]
     bars = category_bars([(name, found.by_category) for name, found in measured], "Bytes at the peak by category.")
     on_cpu = any(found.device_type == "cpu" for _, found in variants)
     terms = [term for term in defs.MEMORY_TERMS if not (on_cpu and term == "fragmentation")]

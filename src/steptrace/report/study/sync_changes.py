@@ -4,7 +4,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, SyncChange, SyncDiff, WhatIfOfVariant
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study.model import is_baseline
+from steptrace.report.study.model import is_baseline, variants_shown
 
 #: More variants than this start folded.
 _MANY = 4
@@ -12,11 +12,13 @@ _MANY = 4
 
 def sync_changes(study: Comparison) -> Html:
     """The price of each sync of the baselines, and which syncs every variant gains and loses."""
-    shown = [variant for variant in study.variants if variant.sync_diff is not None]
+    known = [variant for variant in study.variants if variant.sync_diff is not None]
+    shown = [variant for variant in variants_shown(study) if variant.sync_diff is not None]
     return render(
         "study/sync_changes",
         priced=[variant for variant in study.variants if variant.sync_prices is not None and variant.sync_sites],
         shown=shown,
+        left_out=len(known) - len(shown),
         is_baseline=is_baseline,
         many=len(shown) > _MANY,
         whatif_in_words=whatif_in_words,
