@@ -24,6 +24,7 @@ EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
 
 #: Every command with its line in the list of commands; `find-batch` is `steptrace.commands.find_batch`.
 _COMMANDS: Final = {
+    "run": "start any training program, unchanged, and measure its steps",
     "init": "a folder for studies of your own, which `snakemake --cores all` runs",
     "analyze": "figures and a page from any PyTorch (Kineto) traces",
     "diff": "what changed from one trace, or set of ranks, to another",

@@ -9,7 +9,8 @@
     |-- TrainError         a training that cannot start or go on
     |-- ReportError        a notebook of the report that cannot be executed
     |-- PredictError       a prediction of syncs that cannot be made
-    `-- CaptureError       a capture from a running process that cannot be made
+    |-- CaptureError       a capture from a running process that cannot be made
+    `-- LaunchError        a program that cannot be measured or followed
 
 The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
 """
@@ -89,3 +90,7 @@ class PredictError(SteptraceError):
 
 class CaptureError(SteptraceError):
     """A running process cannot be captured."""
+
+
+class LaunchError(SteptraceError):
+    """A program that was started cannot be measured or followed."""

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from steptrace.schema import OP_LINES, validate
-from steptrace.train.lines import record_op_lines, trace_file_name
+from steptrace.train.lines import record_op_lines
+from steptrace.train.op_recorder import trace_file_name
 from steptrace.train.profile import ProfileSettings, profile_steps
 from steptrace.train.setup import training
 from steptrace.workloads import masked_losses, segmentation

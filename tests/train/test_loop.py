@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from steptrace.train import loop
-from steptrace.train.lines import OpLineRecorder
 from steptrace.train.loop import MonotonicClock, run_steps, train_step
+from steptrace.train.op_recorder import OpLineRecorder
 from steptrace.train.setup import training
 
 

@@ -5,15 +5,19 @@ import gc
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from steptrace.commands.output import add_json, progress, show, warn
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
+
+if TYPE_CHECKING:
+    from steptrace.documents.summary import Summary
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -44,31 +48,8 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the figures and the page, say in short what they hold, and return the exit code."""
-    # What lives is columns, and few cycles are made: looking for them takes a tenth of a small trace's time.
-    gc.set_threshold(200_000, 50, 50)
-    from steptrace.analysis import summarize, write_counters
-    from steptrace.findings import with_trace_findings
-
     out: Path = arguments.out
-    try:
-        with _new_folder(out) as tables, progress() as line:
-            line.say(f"reading {', '.join(arguments.trace)}")
-            summary, analyses = summarize(arguments.trace, tuple(arguments.source), tables=tables)
-            summary = with_trace_findings(summary)
-            _refuse_links(out)
-            _remove_earlier(out)
-            _move_into(tables, out / "tables")
-        if arguments.counters:
-            write_counters(analyses, out / "counters")
-        text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
-        replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
-    except OSError as error:
-        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
-    for warning in summary.warnings:
-        warn(warning)
-    for entry in summary.traces:
-        for warning in entry.quality.warnings:
-            print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
+    summary = write_analysis(arguments.trace, out, sources=tuple(arguments.source), counters=arguments.counters)
     said: list[str] = []
     if not arguments.no_report:
         from steptrace.report.trace import page as trace_page
@@ -82,6 +63,41 @@ def run(arguments: argparse.Namespace) -> int:
     }
     show(arguments, document, "\n".join([*said, str(out / "summary.json")]))
     return 0
+
+
+def write_analysis(
+    traces: Sequence[str | Path], out: Path, *, sources: tuple[Path, ...] = (), counters: bool = False
+) -> "Summary":
+    """Write summary.json and the tables of some traces to `out`, say their warnings, and return the summary.
+
+    Raises:
+        SteptraceError: a trace cannot be read, or `out` cannot be written.
+    """
+    # What lives is columns, and few cycles are made: looking for them takes a tenth of a small trace's time.
+    gc.set_threshold(200_000, 50, 50)
+    from steptrace.analysis import summarize, write_counters
+    from steptrace.findings import with_trace_findings
+
+    try:
+        with _new_folder(out) as tables, progress() as line:
+            line.say(f"reading {', '.join(map(str, traces))}")
+            summary, analyses = summarize(traces, sources, tables=tables)
+            summary = with_trace_findings(summary)
+            _refuse_links(out)
+            _remove_earlier(out)
+            _move_into(tables, out / "tables")
+        if counters:
+            write_counters(analyses, out / "counters")
+        text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
+        replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
+    except OSError as error:
+        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
+    for warning in summary.warnings:
+        warn(warning)
+    for entry in summary.traces:
+        for warning in entry.quality.warnings:
+            print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
+    return summary
 
 
 def _refuse_links(out: Path) -> None:

@@ -64,10 +64,8 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
         "sections_device_ms": _sections(gpu_traces, lambda section: section.device_ns_per_step),
         "synchronised_sections_ms": _synchronised_sections(runs),
         "breakdown_ms": _breakdown(gpu_traces),
-        "loader_wait_ms": median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
-        "loader_wait_pct": median_of(
-            runs, lambda run: 100 * float(run.loader_wait_ns.sum()) / float(run.times.counted.sum())
-        ),
+        "loader_wait_ms": median_of(runs, lambda run: None if run.wait_ns is None else run.wait_ns / _NS_PER_MS),
+        "loader_wait_pct": median_of(runs, lambda run: None if run.wait_share is None else 100 * run.wait_share),
         "peak_allocated_bytes": max(
             (run.record.peak_allocated_bytes for run in runs if run.record.peak_allocated_bytes is not None),
             default=None,

@@ -33,7 +33,7 @@ def input_figures(variant: Variant) -> InputOfVariant | None:
         return None
     share = median_of(runs, _share)
     return InputOfVariant(
-        wait_ms=median_of(runs, lambda run: float(run.loader_wait_ns.mean()) / _NS_PER_MS),
+        wait_ms=median_of(runs, lambda run: None if run.wait_ns is None else run.wait_ns / _NS_PER_MS),
         counted_ms=median_of(runs, _counted_ms),
         step_ms=median_of(runs, lambda run: float(run.times.counted.mean()) / _NS_PER_MS),
         idle_part=median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
@@ -46,12 +46,12 @@ def input_figures(variant: Variant) -> InputOfVariant | None:
 
 def _share(run: Measured) -> float | None:
     part = _idle_part(run)
-    return None if part is None else part * float(run.loader_wait_ns.sum()) / float(run.times.counted.sum())
+    return None if part is None or run.wait_share is None else part * run.wait_share
 
 
 def _counted_ms(run: Measured) -> float | None:
     part = _idle_part(run)
-    return None if part is None else part * float(run.loader_wait_ns.mean()) / _NS_PER_MS
+    return None if part is None or run.wait_ns is None else part * run.wait_ns / _NS_PER_MS
 
 
 def _idle_part(run: Measured) -> float | None:

@@ -45,16 +45,26 @@ _WORST_FIRST: Final[tuple[RunStatus, ...]] = ("oom", "failed", "killed", NOT_RUN
 class Measured:
     """What a run that got to its end measured. Arrays have one entry a step.
 
-    `loader_wait_ns` belongs to the counted steps of `times`; `profiled_ns` are the step times of the profiled window;
-    `sections` is the table `SECTIONS_OF_RUN`, if the run had a pass that times sections.
+    `loader_wait_ns` belongs to the counted steps of `times`, None if a step's is not known; `profiled_ns` are the step
+    times of the profiled window; `sections` is the table `SECTIONS_OF_RUN`, if the run had a pass that times sections.
     """
 
     record: RunRecord
     times: RunTimes
-    loader_wait_ns: Nanoseconds
+    loader_wait_ns: Nanoseconds | None
     profiled_ns: Nanoseconds
     sections: pd.DataFrame | None
     summary: Summary | None
+
+    @property
+    def wait_ns(self) -> float | None:
+        """Mean wait for data of a counted step; None if it is not known."""
+        return None if self.loader_wait_ns is None else float(self.loader_wait_ns.mean())
+
+    @property
+    def wait_share(self) -> float | None:
+        """The same as a share of the step time, from 0 to 1."""
+        return None if self.wait_ns is None else self.wait_ns / float(self.times.counted.mean())
 
     @property
     def trace(self) -> TraceSummary | None:
@@ -217,14 +227,14 @@ def _moment(text: str) -> datetime | None:
 def _load_measured(run_dir: Path) -> Measured:
     steps = read_steps(run_dir)
     timed = steps[steps["phase"] == "timed"]
-    step_ns = timed["step_ns"].to_numpy(np.int64)
+    step_ns, waits = timed["step_ns"].to_numpy(np.int64), timed["loader_wait_ns"]
     if not (step_ns > 0).any() or (step_ns <= 0).any():
         raise RecordError("run has no timed step, or one without a duration", where=run_dir)
     times = run_times(step_ns)
     return Measured(
         record=read_run(run_dir),
         times=times,
-        loader_wait_ns=timed["loader_wait_ns"].to_numpy(np.int64)[times.warmup_left_out :],
+        loader_wait_ns=None if waits.isna().any() else waits.to_numpy(np.int64)[times.warmup_left_out :],
         profiled_ns=steps.loc[steps["phase"] == "profiled", "step_ns"].to_numpy(np.int64),
         sections=read_sections(run_dir) if (run_dir / SECTIONS_FILE).exists() else None,
         summary=None,

@@ -5,11 +5,26 @@ from steptrace.predict import predict_syncs
 with predict_syncs() as syncs:
     step()
 print(syncs.total, syncs.sites, syncs.unknown)
+
+Needs PyTorch and the standard library only; `predict_callable` and `predict_config` need Hydra.
 """
 
+from typing import TYPE_CHECKING
+
 from steptrace.predict.core import predict_syncs
-from steptrace.predict.drive import predict_callable, predict_config
 from steptrace.predict.rule import Rule
 from steptrace.predict.sites import Prediction, Site, Syncs, Unknown
 
+if TYPE_CHECKING:
+    from steptrace.predict.drive import predict_callable, predict_config
+
 __all__ = ["Prediction", "Rule", "Site", "Syncs", "Unknown", "predict_callable", "predict_config", "predict_syncs"]
+
+
+def __getattr__(name: str) -> object:
+    """What drives a config or a function, once it is asked for."""
+    if name in ("predict_callable", "predict_config"):
+        from steptrace.predict import drive
+
+        return getattr(drive, name)
+    raise AttributeError(f"module 'steptrace.predict' has no attribute {name!r}")

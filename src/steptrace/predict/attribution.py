@@ -19,8 +19,8 @@ import steptrace
 
 _PREDICT = f"{Path(__file__).parent}/"
 _PIPELINE = f"{Path(steptrace.__file__).parent}/"
-#: Frames to look past: PyTorch's, the virtual device's, and the interpreter's own.
-LOOK_PAST = (f"{Path(torch.__file__).parent}/", _PREDICT, "<frozen ")
+#: Frames to look past: PyTorch's, the virtual device's, a probe's in somebody's program, and the interpreter's own.
+LOOK_PAST = (f"{Path(torch.__file__).parent}/", _PREDICT, f"{_PIPELINE}launch/", "<frozen ")
 #: Those of the pipeline that drive a program. Whatever lies further out only started it, and is not to blame.
 _DRIVER = f"{_PREDICT}drive.py"
 _WORKLOADS = f"{_PIPELINE}workloads/"
@@ -82,10 +82,10 @@ def _innermost(frames: Iterable[Location]) -> Location:
     """The first of the frames, from the innermost outwards, that is the program's."""
     for location in frames:
         file = str(location.file)
-        if file == _DRIVER or (file.startswith(_PIPELINE) and not file.startswith((_PREDICT, _WORKLOADS))):
+        if file == _DRIVER:
             return NOWHERE
         if not file.startswith(LOOK_PAST):
-            return location
+            return NOWHERE if file.startswith(_PIPELINE) and not file.startswith(_WORKLOADS) else location
     return NOWHERE
 
 

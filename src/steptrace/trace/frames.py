@@ -18,6 +18,8 @@ _FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d{1,9})\): (?P<function>.+)\
 _TORCH = re.compile(r"^(?:.*/)?(?:torch|functorch|torchgen)/")
 #: steptrace's own code, but not its workloads, which are the code under study.
 _PIPELINE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/(?!workloads/)")
+#: The probe, which lies between somebody else's program and PyTorch.
+_PROBE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/launch/")
 _STDLIB_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
 _STDLIB = sys.stdlib_module_names
 
@@ -45,7 +47,7 @@ def parse_frame(name: str) -> Frame | None:
 def frame_role(name: str) -> int:
     """`USER`, `PIPELINE`, `STDLIB`, or `SKIP` for PyTorch's own and pseudo-frames."""
     frame = parse_frame(name)
-    if frame is None or frame.file.startswith("nn.Module") or _TORCH.match(frame.file):
+    if frame is None or frame.file.startswith("nn.Module") or _TORCH.match(frame.file) or _PROBE.match(frame.file):
         return SKIP
     if _PIPELINE.match(frame.file):
         return PIPELINE

@@ -1,0 +1,183 @@
+"""`steptrace run -- COMMAND`: starts any program that trains with PyTorch, measures its steps, says what it found."""
+
+import argparse
+import shlex
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from steptrace.commands.numbers import not_negative, positive, seconds
+from steptrace.errors import LaunchError
+from steptrace.launch.settings import LaunchSettings
+from steptrace.launch.start import Launched, Limits, check_found, launch
+
+if TYPE_CHECKING:
+    from steptrace.documents.summary import Summary
+    from steptrace.record import RunRecord
+
+#: The program ended by itself before all of its steps were measured.
+EXIT_ENDED_EARLY: Final = 1
+_NS_PER_MS: Final = 1e6
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Start any program that trains with PyTorch, unchanged: its steps are found at its optimizers. After the "
+        "warm-up the next steps are timed, then a few profiled; then the program is ended, so what it would have "
+        "written at its end is not written. Exit code 0 if all steps were measured, 1 if the program ended before, "
+        "2 if nothing could be measured."
+    )
+    command.add_argument("--steps", type=positive, default=30, metavar="N", help="steps timed; default: 30")
+    command.add_argument("--warmup", type=positive, default=10, metavar="N", help="steps before them; default: 10")
+    command.add_argument(
+        "--profile", type=not_negative, default=3, metavar="N", help="steps profiled after them, or 0; default: 3"
+    )
+    command.add_argument("--repeats", type=positive, default=1, metavar="N", help="start the program N times")
+    command.add_argument(
+        "--out", type=Path, default=Path("steptrace-run"), metavar="DIR", help="folder to write to; an earlier run's "
+        "is replaced; default: steptrace-run",
+    )  # fmt: skip
+    add_limits(command)
+    command.add_argument("--no-report", action="store_true", help="leave report.html out")
+    add_command(command)
+    command.set_defaults(run=run)
+
+
+def add_limits(command: argparse.ArgumentParser) -> None:
+    """Add when the program is stopped."""
+    command.add_argument(
+        "--first-step-within", type=seconds, default=600.0, metavar="S",
+        help="stop a program that shows no step for so long; default: 600 s",
+    )  # fmt: skip
+    command.add_argument("--timeout", type=seconds, metavar="S", help="stop the program after so long in any case")
+
+
+def add_command(command: argparse.ArgumentParser, nargs: str = "+") -> None:
+    """Add the program itself."""
+    command.add_argument("program", nargs=nargs, metavar="COMMAND", help="the program and its arguments, after --")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program, write what was measured, say it in short, and return the exit code."""
+    from steptrace.launch.result import Named, write_results
+
+    out = _prepared(arguments.out)
+    limits = Limits(arguments.first_step_within, arguments.timeout)
+    settings = LaunchSettings(
+        str((out / "probe").absolute()), "measure", arguments.warmup, arguments.steps, arguments.profile
+    )
+    program = {"command": arguments.program, "cwd": str(Path.cwd())}
+    measured: list[_Measured] = []
+    for repeat in range(arguments.repeats):
+        launched = launch(arguments.program, settings, limits=limits)
+        sys.stdout.flush()
+        check_found(launched)
+        run_dir = out / f"run{repeat}"
+        record = write_results(launched, run_dir, Named(repeat=repeat), program)
+        measured.append(_Measured(launched, record, run_dir))
+    shutil.rmtree(settings.out)
+    _say(measured, out, shlex.join(arguments.program), page=not arguments.no_report)
+    return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One run of the program."""
+
+    launched: Launched
+    record: "RunRecord"
+    run_dir: Path
+
+    @property
+    def timed(self) -> list[dict[str, Any]]:
+        """The first rank's timed steps; the time of each is the slowest rank's."""
+        ranks = [[row for row in rank["rows"] if row["phase"] == "timed"] for rank in self.launched.ranks]
+        return [{**rows[0], "step_ns": max(row["step_ns"] for row in rows)} for rows in zip(*ranks, strict=False)]
+
+
+def _prepared(out: Path) -> Path:
+    """An empty folder; what an earlier call left in it is removed, anything else refused."""
+    ours = any(out.glob("run*/run.json")) or (out / "probe").is_dir()
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
+        raise LaunchError(
+            "it is there, and not from an earlier `steptrace run`",
+            where=out,
+            expected="a folder that is new, empty, or such a run's",
+            next_step="name another one with --out",
+        )
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    return out
+
+
+def _say(measured: Sequence[_Measured], out: Path, command: str, *, page: bool) -> None:
+    """Say what was found, on standard output; write summary.json and the page."""
+    lines = ["", f"steptrace: {command}", *_timing(measured)]
+    first = measured[0]
+    traces = [first.run_dir / name for name in first.record.traces]
+    if traces:
+        from steptrace.commands.analyze import write_analysis
+
+        summary = write_analysis(traces, out)
+        lines += _of_traces(summary, on_gpu=first.record.device == "cuda", command=command)
+        if page:
+            from steptrace.report.trace import page as trace_page
+
+            trace_page.write(summary, out / "report.html")
+            lines += [f"  {line}" for line in trace_page.in_words(summary).splitlines()]
+            lines.append(str(out / "report.html"))
+    for warning in dict.fromkeys(warning for one in measured for warning in one.record.warnings):
+        print(f"steptrace: warning: {warning}", file=sys.stderr)  # noqa: T201
+    lines.append(str(first.run_dir / "run.json"))
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def _timing(measured: Sequence[_Measured]) -> list[str]:
+    """The step time with its spread, what a step consists of, and the wait for data."""
+    medians = [statistics.median(row["step_ns"] for row in one.timed) / _NS_PER_MS for one in measured]
+    first = measured[0]
+    steps = [row["step_ns"] / _NS_PER_MS for one in measured for row in one.timed]
+    spread = statistics.quantiles(steps, n=20) if len(steps) > 1 else [steps[0]] * 19
+    where = first.record.environment.gpu or "CPU"
+    ranks = first.record.world_size
+    head = f"  step {statistics.median(medians):.3f} ms, 5 % to 95 %: {spread[0]:.3f} to {spread[-1]:.3f}"
+    runs = f"{len(measured)} runs, " if len(measured) > 1 else ""
+    lines = [f"{head} ({runs}{len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
+    if len(measured) > 1:
+        lines.append(f"  medians of the runs: {', '.join(f'{median:.3f}' for median in medians)} ms")
+    typical = {name: statistics.mode(row[name] for row in first.timed) for name in ("batches", "backwards", "samples")}
+    parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
+    if typical["batches"]:
+        parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
+        parts += [f"{typical['samples']} samples"] if typical["samples"] else []
+    optimizers = ", ".join(f"{name} {count}" for name, count in first.launched.ranks[0]["optimizers"])
+    lines.append(f"  each step: {', '.join(parts)}; steps of the optimizers: {optimizers or 'none seen'}")
+    known = [row["wait_ns"] for one in measured for row in one.timed if row["batches"]]
+    if known:
+        wait = statistics.mean(known) / _NS_PER_MS
+        lines.append(f"  waiting for data: {wait:.3f} ms of it ({100 * wait / statistics.mean(steps):.0f} %)")
+    else:
+        lines.append("  waiting for data: not measured, since no DataLoader was used")
+    return lines
+
+
+def _of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
+    """GPU busy, and the syncs with their lines."""
+    if not on_gpu:
+        return [f"  syncs: none without a GPU; predicted by: steptrace predict -- {command}"]
+    trace = summary.traces[0]
+    busy = "not measured" if trace.gpu_busy_pct is None else f"{trace.gpu_busy_pct:.0f} %"
+    lines = [f"  GPU busy: {busy}"]
+    syncs = trace.syncs
+    lines.append(f"  syncs: {syncs.per_step:g} per step" if syncs.per_step is not None else "  syncs: not measured")
+    for site in syncs.sites[:5]:
+        place = "no line of the program" if site.file is None else f"{site.file}:{site.line}"
+        lines.append(
+            f"    {site.count / max(len(trace.steps), 1):g} x {site.kind} at {place}  {site.code or ''}".rstrip()
+        )
+    return lines

@@ -1,0 +1,66 @@
+"""Inside the program: what its first steps compute, as the loss and the gradients of each.
+
+A gradient is told by its norm and by its projections on a few random vectors of signs: enough to estimate how far two
+gradients lie apart, and small enough to be kept. The loss is the sum of those that the step's backward passes began
+from: an accumulating program divides them by their number.
+"""
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from steptrace.launch.probe import Phases, Probe
+from steptrace.launch.steps import Step
+
+#: Random vectors that a gradient is projected on.
+PROJECTIONS: Final = 8
+_SEED: Final = 0
+
+
+def answer(probe: Probe) -> Phases:
+    """Note each of the first steps."""
+    waiting: list[dict[str, Any]] = []
+    probe.record["answers"] = noted = []
+    probe.hooks.before_update = lambda optimizer: waiting.append(_gradients(optimizer))
+    for _ in range(probe.settings.steps):
+        step = yield
+        noted.append(_note(step, waiting))
+        waiting.clear()
+
+
+def _note(step: Step, gradients: list[dict[str, Any]]) -> dict[str, Any]:
+    losses = [float(loss) for loss in step.losses]
+    formats = sorted({str(loss.dtype).removeprefix("torch.") for loss in step.losses})
+    return {"loss": sum(losses) if losses else None, "loss_formats": formats, "gradients": list(gradients)}
+
+
+def _gradients(optimizer: Any) -> dict[str, Any]:
+    """Norm and projections of the gradients that an optimizer is about to use."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    values = [_whole(parameter.grad) for parameter in parameters]
+    generator = torch.Generator().manual_seed(_SEED)
+    sums, square, count = [0.0] * PROJECTIONS, 0.0, 0
+    for value in values:
+        square += float(value.square().sum())
+        count += value.numel()
+        for number in range(PROJECTIONS):
+            signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8).double() * 2 - 1
+            sums[number] += float((signs * value).sum())
+    return {
+        "optimizer": type(optimizer).__name__,
+        "values": count,
+        "formats": sorted({str(parameter.grad.dtype).removeprefix("torch.") for parameter in parameters}),
+        "norm": square**0.5,
+        "projections": sums,
+    }
+
+
+def _whole(gradient: Tensor) -> Tensor:
+    """A gradient as one vector in float64 on the CPU, of a distributed tensor the part of this rank."""
+    local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    return (
+        local.detach().coalesce().values().double().cpu().flatten()
+        if local.is_sparse
+        else local.detach().double().cpu().flatten()
+    )

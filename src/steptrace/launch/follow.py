@@ -1,0 +1,38 @@
+"""Inside the program: predicts the syncs of some of its steps on a CUDA device, without one.
+
+The virtual device is there from the moment PyTorch is imported, so the program chooses it as it would choose a GPU, and
+until the process ends, since what it does at its end may use it. Syncs are counted over several steps, because a
+program logs every so often.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from steptrace.launch.probe import Phases, Probe
+from steptrace.predict import Prediction, predict_syncs
+
+#: Never left.
+_ENTERED: list[AbstractContextManager[Any]] = []
+
+
+def follow(probe: Probe) -> Phases:
+    """Leave out the warm-up, and count over the steps after it."""
+    manager = predict_syncs()
+    _ENTERED.append(manager)
+    syncs = manager.__enter__()
+    by_step: list[int] = []
+    try:
+        left = probe.settings.warmup
+        while left or len(by_step) < probe.settings.steps:
+            before = syncs.total
+            step = yield
+            if step.new_leader:  # what ends a step is another optimizer from now on
+                left = probe.settings.warmup
+                by_step.clear()
+            if left:
+                left -= 1
+                syncs.reset()
+            else:
+                by_step.append(syncs.total - before)
+    finally:
+        probe.record["prediction"] = Prediction.of(syncs).to_json() | {"by_step": by_step}

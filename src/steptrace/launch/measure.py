@@ -1,0 +1,236 @@
+"""Inside the program: times its steps, then profiles some, then watches one for its source lines.
+
+Nothing waits for the device within a phase; between phases the host does. On a GPU steps are timed by CUDA events. Then
+some steps come under the profiler (`steptrace.capture.recording`), one is watched operator by operator, and on a GPU
+two are checked for PyTorch's own warnings of syncs.
+"""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steptrace.capture.recording import WITH_TRACE, Recording, Request, Settings, place
+from steptrace.exchange import write_whole
+from steptrace.launch.probe import Phases, Probe
+from steptrace.launch.steps import Step
+from steptrace.train.op_recorder import COMPILED, OpLine, OpLineRecorder, trace_file_name
+from steptrace.train.sync_watcher import SyncWatcher, summary
+
+#: Steps watched for PyTorch's own warnings.
+_WARNED_STEPS = 2
+
+
+class _Clock:
+    """Moments of the program: CUDA events once it uses CUDA, the monotonic clock without."""
+
+    def __init__(self) -> None:
+        self.on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+    def now(self) -> Any:
+        if not self.on_gpu:
+            return time.perf_counter_ns()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def between_ns(self, start: Any, end: Any) -> int:
+        return round(start.elapsed_time(end) * 1e6) if self.on_gpu else int(end - start)
+
+    def synchronize(self) -> None:
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+
+class _Rows:
+    """The steps of one phase after the other; losses stay on their device until the record is made."""
+
+    def __init__(self) -> None:
+        self._phases: list[tuple[str, _Clock, list[tuple[Any, Any, Step]]]] = []
+
+    def phase(self, name: str, clock: _Clock) -> list[tuple[Any, Any, Step]]:
+        rows: list[tuple[Any, Any, Step]] = []
+        self._phases.append((name, clock, rows))
+        return rows
+
+    def timed_ns(self) -> list[int]:
+        """The times of the timed steps, which are over."""
+        timed = [(clock, rows) for name, clock, rows in self._phases if name == "timed"]
+        return [clock.between_ns(start, end) for clock, rows in timed for start, end, _ in rows]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        found = []
+        for name, clock, rows in self._phases:
+            clock.synchronize()
+            for start, end, step in rows:
+                losses = [float(loss) for loss in step.losses]
+                plain = {key: value for key, value in vars(step).items() if key != "losses"}
+                loss = sum(losses) if losses else None
+                found.append({"phase": name, "step_ns": clock.between_ns(start, end), "loss": loss, **plain})
+        return found
+
+
+def measure(probe: Probe) -> Phases:
+    """Warm-up, timed steps, profiled steps, watched steps."""
+    rows = _Rows()
+    trace: Recording | None = None
+    try:
+        while not (yield from _timed(probe, rows)):
+            rows = _Rows()
+        probe.finder.settle()
+        probe.record["memory"] = _memory(probe)
+        if probe.settings.profile:
+            request = Request("launch", probe.settings.out, Settings(steps=probe.settings.profile))
+            trace = Recording(request, rows.timed_ns)
+            yield from _profiled(probe, rows, trace)
+            if trace.state in WITH_TRACE:
+                yield from _watched(probe)
+    finally:
+        if trace is not None:
+            trace.close()
+            probe.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
+        probe.record["rows"] = rows.to_json()
+        probe.record["gpu"] = _gpu()
+
+
+def _timed(probe: Probe, rows: _Rows) -> Generator[None, Step, bool]:
+    """Warm-up and timed steps; False where another optimizer has come up meanwhile that ends the steps from now on.
+
+    The first step has no beginning that is known, and none is timed across the moment the program takes its GPU.
+    """
+    clock, start = _Clock(), None
+    times, left = rows.phase("warmup", clock), probe.settings.warmup
+    while left:
+        step = yield
+        left = probe.settings.warmup - 1 if step.new_leader else left - 1
+        if _Clock().on_gpu is not clock.on_gpu:
+            clock, start = _Clock(), None
+            times = rows.phase("warmup", clock)
+        end = clock.now()
+        if start is not None:
+            times.append((start, end, step))
+        start = end
+    clock.synchronize()
+    times = rows.phase("timed", clock)
+    start = clock.now()
+    for _ in range(probe.settings.steps):
+        step = yield
+        if step.new_leader:
+            return False
+        end = clock.now()
+        times.append((start, end, step))
+        start = end
+    clock.synchronize()
+    return True
+
+
+def _profiled(probe: Probe, rows: _Rows, trace: Recording) -> Phases:
+    clock = _Clock()
+    times = rows.phase("profiled", clock)
+    over = probe.steps
+    probe.hooks.labels = True
+    trace.step(over)
+    recorded = 0
+    start = clock.now()
+    while not trace.done:
+        step = yield
+        end = clock.now()
+        over += 1
+        trace.step(over)
+        if trace.count > recorded:
+            recorded = trace.count
+            times.append((start, end, step))
+        start = clock.now()
+    probe.hooks.labels = False
+
+
+def _watched(probe: Probe) -> Phases:
+    """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves what they found."""
+    out, alone = Path(probe.settings.out), not place().rank
+    if _has_compiled():  # a mode would make the program's own compiled code fail
+        probe.record["warnings"] = [COMPILED]
+        return
+    probe.hooks.labels = True
+    recorder = OpLineRecorder()
+    with recorder:
+        yield
+    if alone:
+        _write_lines(recorder.lines, out)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        watcher = SyncWatcher()
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.synchronize()
+        try:
+            for _ in range(_WARNED_STEPS):
+                with watcher.step():
+                    torch.cuda.set_sync_debug_mode("warn")
+                    yield
+                    torch.cuda.set_sync_debug_mode(before)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        if alone:
+            write_whole(out / "warned_syncs.json", json.dumps(summary(watcher.by_step)).encode())
+
+
+def _has_compiled() -> bool:
+    """Whether torch.compile has made anything in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"])
+
+
+def _write_lines(lines: list[OpLine], out: Path) -> None:
+    names = {line.site.path: trace_file_name(line.site.path) for line in lines if line.site}
+    texts = {name: _text(path) for path, name in sorted(names.items()) if Path(path).is_file()}
+    rows = [asdict(line) for line in lines]
+    for row in rows:
+        if row["site"] is not None:
+            row["site"]["path"] = names[row["site"]["path"]]
+    write_whole(out / "op_lines.json", json.dumps(rows).encode())
+    write_whole(out / "sources.json", json.dumps(texts).encode())
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")
+
+
+def _memory(probe: Probe) -> dict[str, Any]:
+    """The bytes of the tensors that the optimizers know of, by category; storages that are shared count once."""
+    held: Counter[str] = Counter()
+    seen: set[int] = set()
+
+    def add(category: str, tensor: Any) -> None:
+        if isinstance(tensor, Tensor) and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in seen:
+                seen.add(storage.data_ptr())
+                held[category] += storage.nbytes()
+
+    for optimizer in probe.finder.live_optimizers:
+        parameters = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
+        for parameter in parameters:
+            add("parameters", parameter)
+            add("gradients", parameter.grad)
+        for state in optimizer.state.values():
+            for value in state.values() if isinstance(state, dict) else ():
+                add("optimizer_state", value)
+    peaks = {}
+    if _Clock().on_gpu:
+        peaks = {
+            "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
+            "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+        }
+    return {"held": dict(held), **peaks}
+
+
+def _gpu() -> dict[str, Any] | None:
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"name": properties.name, "memory_bytes": properties.total_memory, "count": torch.cuda.device_count()}

@@ -1,0 +1,151 @@
+"""Inside somebody else's program: counts its steps, does from step to step what was asked for, and ends the program.
+
+Each mode is a generator that waits for the end of the next step at every `yield`. Nothing here fails the program: what
+goes wrong is written down, and from then on the program runs by itself.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import steptrace
+from steptrace.capture.recording import place
+from steptrace.exchange import write_whole
+from steptrace.launch.hooks import Hooks
+from steptrace.launch.settings import LaunchSettings, answer_file
+from steptrace.launch.steps import Step, StepFinder
+
+#: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
+Phases = Generator[None, Step, None]
+
+
+class MeasuredEnd(SystemExit):
+    """Ends the program at a step's end: a clean exit, so that `finally`, `atexit` and a framework's teardown run."""
+
+
+class Probe:
+    """One process's part of a launch: `record` is what it leaves, and gets its `state` when it is left.
+
+    Args:
+        settings: what was asked for.
+        phases: what is done from step to step; it fills `record`, and may use `finder` and `hooks`.
+    """
+
+    def __init__(self, settings: LaunchSettings, phases: "Callable[[Probe], Phases]") -> None:
+        self.settings = settings
+        self.record: dict[str, Any] = {}
+        self.finder = StepFinder(self._step_ended)
+        self.hooks = Hooks(self.finder)
+        self.steps = 0
+        self._make_phases = phases
+        self._phases: Phases | None = None
+        self._over = False
+        self._ending = False
+
+    def install(self) -> None:
+        """Wrap PyTorch, and be there at the end."""
+        self.hooks.install()
+        # Made here, so that a prediction begins before the program does.
+        self._phases = self._make_phases(self)
+        next(self._phases)
+        atexit.register(self._program_ends)
+        os.register_at_fork(after_in_child=self._forked)
+        steptrace.on_step = self.finder.step_said
+
+    def _step_ended(self, step: Step) -> None:
+        if self._ending:  # the program has swallowed its end
+            _flush()
+            os._exit(0)
+        if self._over or self._phases is None:
+            return
+        self.steps += 1
+        if self.steps == 1:
+            self._mark("stepped")
+        try:
+            self._phases.send(step)
+            return
+        except StopIteration:
+            self._leave("complete")
+        except Exception:
+            self._leave("failed", traceback.format_exc())
+            return
+        self._ending = True
+        _flush()
+        if threading.current_thread() is not threading.main_thread():
+            os._exit(0)  # an exit of this thread alone would leave the program waiting
+        raise MeasuredEnd(0)
+
+    def _program_ends(self) -> None:
+        """The program ends before it was measured; what there is counts."""
+        if self._over or self._phases is None or not self.finder.optimizer_calls + self.steps:
+            return
+        try:
+            self._phases.close()
+            self._leave("partial")
+        except Exception:
+            self._leave("failed", traceback.format_exc())
+
+    def _leave(self, state: str, error: str | None = None) -> None:
+        self._over = True
+        self.hooks.labels = False
+        where = place()
+        self.record |= {
+            "state": state,
+            "error": error,
+            "mode": self.settings.mode,
+            "steps_seen": self.steps,
+            "optimizers": self.finder.optimizers,
+            "rank": where.rank or 0,
+            "world_size": where.world_size or 1,
+            "pid": os.getpid(),
+            "argv": sys.orig_argv,
+            "cwd": os.getcwd(),  # noqa: PTH109 - as text
+            "python": sys.version.split()[0],
+            "torch": str(torch.__version__),
+            "cuda": torch.version.cuda,
+        }
+        file = Path(self.settings.out) / answer_file(where.rank or 0)
+        if state == "complete" or not file.exists():
+            write_whole(file, json.dumps(self.record).encode())
+
+    def _mark(self, what: str) -> None:
+        try:
+            (Path(self.settings.out) / f"{what}.{os.getpid()}").touch()
+        except OSError:
+            self._over = True  # nobody asks any longer
+
+    def _forked(self) -> None:
+        """In a forked child, which may be a loader's worker or a rank: it counts its own steps, from the beginning."""
+        if self.settings.mode == "predict":
+            self._over = True
+            return
+        self.record, self.steps, self._ending = {}, 0, False
+        self.finder.restart()
+        self._phases = self._make_phases(self)
+        next(self._phases)
+
+
+def install(settings: dict[str, Any]) -> None:
+    """Put the probe into this process, as `sitecustomize` does once PyTorch is imported."""
+    chosen = LaunchSettings(**settings)
+    if chosen.mode == "measure":
+        from steptrace.launch.measure import measure as phases
+    elif chosen.mode == "predict":
+        from steptrace.launch.follow import follow as phases
+    else:
+        from steptrace.launch.answer import answer as phases
+    Probe(chosen, phases).install()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()

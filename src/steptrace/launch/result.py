@@ -1,0 +1,202 @@
+"""What a measured program left, made into the files of a run: as our own trainings leave them. Imports no torch."""
+
+import socket
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import psutil
+
+import steptrace
+from steptrace import machine
+from steptrace.errors import LaunchError
+from steptrace.files import read_json, replace_atomically
+from steptrace.launch.start import ADVICE, Launched
+from steptrace.memory_record import RunMemory, write_memory
+from steptrace.record import Environment, RunRecord, write_run, write_steps
+from steptrace.schema import OP_LINES, validate
+
+#: Least timed steps of a program that ended early and still counts.
+_LEAST: Final = 2
+#: What the probe leaves beside its answers, in a run's folder as it is.
+_AS_IT_IS: Final = ("warned_syncs.json", "sources.json")
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a run is called, and of which configuration it is."""
+
+    study: str = "run"
+    variant: str = "program"
+    repeat: int = 0
+    seed: int = 0
+    digest: str = ""
+    scale: str = "auto"
+
+
+def write_results(launched: Launched, run_dir: Path, named: Named, program: dict[str, Any]) -> RunRecord:
+    """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`.
+
+    Args:
+        launched: a program in which steps were seen (`check_found`).
+        run_dir: the run's folder.
+        named: labels and digest of the record.
+        program: the program as the record's config names it.
+
+    Raises:
+        LaunchError: it ended before two of its steps were timed.
+    """
+    ranks = launched.ranks
+    steps = _steps(ranks)
+    timed = int((steps["phase"] == "timed").sum())
+    if timed < _LEAST:
+        raise LaunchError(
+            f"the program ended after {ranks[0]['steps_seen']} steps, before two were timed",
+            where=_command(program),
+            expected="a program that trains for more steps than the warm-up takes",
+            next_step=f"a smaller --warmup; {ADVICE}",
+        )
+    run_dir.mkdir(parents=True, exist_ok=True)
+    write_steps(run_dir, steps)
+    traces = _move_traces(launched, run_dir)
+    _write_lines(launched.out, run_dir)
+    first = ranks[0]
+    batch = _batch(first)
+    gpu = first["gpu"]
+    _write_memory(first, batch, run_dir)
+    record = RunRecord(
+        study=named.study,
+        variant=named.variant,
+        repeat=named.repeat,
+        seed=named.seed,
+        world_size=max(rank["world_size"] for rank in ranks),
+        digest=named.digest,
+        scale=named.scale,
+        device="cuda" if gpu else "cpu",
+        clock="cuda_events" if gpu else "monotonic",
+        environment=_environment(first),
+        peak_allocated_bytes=(first.get("memory") or {}).get("peak_allocated_bytes"),
+        peak_reserved_bytes=(first.get("memory") or {}).get("peak_reserved_bytes"),
+        nvml=None,
+        traces=traces,
+        config={"program": program, **batch},
+        warnings=tuple(_warnings(launched)),
+    )
+    write_run(run_dir, record)  # last: a folder with run.json is complete
+    return record
+
+
+def _steps(ranks: tuple[dict[str, Any], ...]) -> pd.DataFrame:
+    """The table `STEPS_OF_RUN`: of several ranks the longest time and wait of each step, and the mean of the losses."""
+    rows = [
+        {
+            "phase": row["phase"],
+            "step": number,
+            "step_ns": row["step_ns"],
+            "loader_wait_ns": row["wait_ns"] if row["batches"] else None,
+            "loss": row["loss"],
+        }
+        for rank in ranks
+        for number, row in enumerate(rank.get("rows") or [])
+    ]
+    frame = pd.DataFrame(rows, columns=["phase", "step", "step_ns", "loader_wait_ns", "loss"])
+    frame = frame.astype({"step_ns": "int64", "loader_wait_ns": "Int64", "loss": "float64"})
+    steps = frame.groupby(["phase", "step"], sort=False, as_index=False)
+    return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})
+
+
+def _batch(rank: dict[str, Any]) -> dict[str, Any]:
+    """Samples in a batch and batches in a step, where most timed steps agree on them; else nothing."""
+    timed = [row for row in rank["rows"] if row["phase"] == "timed"]
+    batches = statistics.mode(row["batches"] for row in timed)
+    samples = statistics.mode(row["samples"] for row in timed if row["batches"] == batches)
+    found: dict[str, Any] = {"step": {"accumulate": batches or statistics.mode(row["backwards"] for row in timed) or 1}}
+    if batches and samples and samples % batches == 0:
+        found["data"] = {"batch_size": samples // batches}
+    return found
+
+
+def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
+    """Name the traces as our own runs do; the names in the order of the ranks."""
+    for old in run_dir.glob("trace*.json.gz"):
+        old.unlink()
+    names = []
+    for rank in launched.ranks:
+        left = launched.out / (rank.get("trace") or {}).get("file", "trace.json.gz")
+        if left.exists():
+            name = "trace.json.gz" if not rank["rank"] else f"trace.rank{rank['rank']}.json.gz"
+            left.rename(run_dir / name)
+            names.append(name)
+    capture = launched.out / "capture.json"
+    if capture.exists():
+        capture.rename(run_dir / capture.name)
+    return tuple(names)
+
+
+def _write_lines(left: Path, run_dir: Path) -> None:
+    """The operators' lines as our own runs leave them."""
+    for name in _AS_IT_IS:
+        if (left / name).exists():
+            (left / name).rename(run_dir / name)
+    if not (left / "op_lines.json").exists():
+        return
+    rows = [{**row, **(row.pop("site") or {})} for row in read_json(left / "op_lines.json")]
+    frame = pd.DataFrame(rows, columns=["op", "label", "phase", "path", "line", "function"])
+    frame = frame.rename(columns={"path": "file"}).assign(order=range(len(frame)))
+    frame = validate(frame.astype({"line": "Int64"}), OP_LINES)
+    replace_atomically(run_dir / "op_lines.parquet", lambda temporary: frame.to_parquet(temporary, index=False))
+
+
+def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) -> None:
+    """memory.json, where the size of a batch is known."""
+    size, memory, gpu = batch.get("data", {}).get("batch_size"), rank.get("memory"), rank["gpu"]
+    if size is None or memory is None:
+        return
+    capacity, source = (gpu["memory_bytes"], "device") if gpu else (psutil.virtual_memory().total, "machine")
+    device, held = "cuda" if gpu else "cpu", memory["held"]
+    write_memory(run_dir, RunMemory(device, size, capacity, source, held, gradient_bytes=held.get("gradients")))
+
+
+def _environment(rank: dict[str, Any]) -> Environment:
+    gpu = rank["gpu"] or {}
+    folder = Path(rank["cwd"])
+    commit, dirty = machine.git_state(folder if folder.is_dir() else None)
+    return Environment(
+        host=socket.gethostname(),
+        os=machine.operating_system(),
+        cpu=machine.cpu_model(),
+        cpu_count=machine.cpu_count(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpu=gpu.get("name"),
+        gpu_count=gpu.get("count", 0),
+        gpu_memory_bytes=gpu.get("memory_bytes"),
+        driver=machine.driver_version() if gpu else None,
+        cuda=rank["cuda"],
+        python=rank["python"],
+        torch=rank["torch"],
+        steptrace=steptrace.__version__,
+        git_commit=commit,
+        git_dirty=dirty,
+    )
+
+
+def _warnings(launched: Launched) -> list[str]:
+    """What was not measured although it was asked for."""
+    first = launched.ranks[0]
+    found = list(first.get("warnings") or [])
+    trace = first.get("trace")
+    if trace is not None and trace["state"] != "recorded":
+        found.append(f"the profiled window is {trace['state']}: {trace['message']}")
+    skipped = sum(row["skipped"] for row in first["rows"] if row["phase"] == "timed")
+    if skipped:
+        found.append(f"a gradient scaler has skipped {skipped} of the timed steps")
+    if not launched.complete:
+        timed = sum(row["phase"] == "timed" for row in first["rows"])
+        found.append(f"the program ended after {timed} timed steps, with exit code {launched.exit_code}")
+    return found
+
+
+def _command(program: dict[str, Any]) -> str:
+    return " ".join(program["command"])

@@ -1,0 +1,35 @@
+"""What the launcher asks of the probe, and the names of the files by which the probe answers. Standard library only."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Final, Literal
+
+#: The environment variable that holds the settings.
+VARIABLE: Final = "STEPTRACE_LAUNCH"
+#: Once it is there, processes that start are left alone.
+OVER: Final = "over"
+
+Mode = Literal["measure", "predict", "answer"]
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """What is done in the program: `steps` after `warmup` others, and in mode `measure` `profile` more profiled.
+
+    `out` is the folder that the probe writes into.
+    """
+
+    out: str
+    mode: Mode = "measure"
+    warmup: int = 10
+    steps: int = 30
+    profile: int = 3
+
+    def to_variable(self) -> str:
+        """The text of the environment variable."""
+        return json.dumps(asdict(self))
+
+
+def answer_file(rank: int) -> str:
+    """The file in which a rank leaves what it has found."""
+    return f"rank{rank}.json"

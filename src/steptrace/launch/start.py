@@ -1,0 +1,208 @@
+"""Starts a command with the probe in its environment, and follows it to its end. Imports no torch.
+
+Whatever Python process the command starts, directly or not, finds `inject/sitecustomize.py` first on PYTHONPATH. The
+program's output, input, working directory and exit code are its own. It is stopped where no step is seen for long, and
+where it goes on for long after it was measured.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from steptrace.errors import LaunchError
+from steptrace.launch.settings import OVER, VARIABLE, LaunchSettings
+
+_INJECT: Final = Path(__file__).with_name("inject")
+_POLL_S: Final = 0.2
+#: How long a program may take to end after its last step was measured.
+_GRACE_S: Final = 20.0
+_KILL_AFTER_S: Final = 5.0
+ADVICE: Final = (
+    "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
+    "where the program updates its weights in another way"
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds after which a program is stopped: `first_step_s` without any step, `total_s` in any case; None: never."""
+
+    first_step_s: float | None = 600.0
+    total_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How a program ended, and what the probe left: one record a rank, in their order. `stopped` says why we did."""
+
+    exit_code: int
+    stopped: str | None
+    ranks: tuple[dict[str, Any], ...]
+    out: Path
+    #: Python processes that had the probe on their path; those that imported PyTorch are among them.
+    started: int
+    #: What went wrong in the probe itself.
+    failures: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank came to the end of what was asked for."""
+        return bool(self.ranks) and all(rank["state"] == "complete" for rank in self.ranks)
+
+
+def launch(
+    command: Sequence[str],
+    settings: LaunchSettings,
+    *,
+    limits: Limits | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Launched:
+    """Run a command with the probe in it.
+
+    Args:
+        command: the program and its arguments.
+        settings: what is asked of it; `out` is emptied first.
+        limits: when to stop it.
+        cwd: its working directory; default: this process's.
+        env: more environment variables.
+
+    Raises:
+        LaunchError: the command cannot be started.
+    """
+    out = Path(settings.out)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    environment = {**os.environ, **(env or {})}
+    path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
+    environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
+    with _signals_are_the_programs() as told:
+        try:
+            child = subprocess.Popen(command, cwd=cwd, env=environment)
+        except OSError as error:
+            expected = "a command that trains with PyTorch, such as: python train.py"
+            raise LaunchError(f"cannot be started ({error.strerror})", where=command[0], expected=expected) from error
+        try:
+            stopped = _follow(child, out, limits or Limits(), told)
+        finally:
+            _stop(child)
+            (out / OVER).touch()
+    ranks = sorted(_answers(out), key=lambda record: record["rank"])
+    failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
+    started = len(list(out.glob("started.*")))
+    return Launched(child.returncode, stopped, tuple(ranks), out, started, failures)
+
+
+def check_found(launched: Launched) -> None:
+    """Raise what to say of a program in which no step was found.
+
+    Raises:
+        LaunchError: the probe was never loaded, or failed, or no step was seen.
+    """
+    failed = next((rank["error"] for rank in launched.ranks if rank["state"] == "failed"), None)
+    if failed is None and not launched.ranks and launched.failures:
+        failed = launched.failures[0]
+    if failed is not None:
+        raise LaunchError(f"the probe failed in the program: {failed.strip()}", where=_ended(launched))
+    if launched.ranks:
+        return
+    if launched.started == 0:
+        raise LaunchError(
+            "the probe was never loaded",
+            where=_ended(launched),
+            expected="a Python that reads PYTHONPATH, on this machine",
+            next_step="look whether the command starts Python with -I, -E or -S, sets PYTHONPATH itself, or runs in a "
+            "container or on another machine",
+        )
+    if any(launched.out.glob("stepped.*")):
+        raise LaunchError(
+            "its process ended without a word (a signal, or os._exit) after a step was seen",
+            where=_ended(launched),
+            next_step="look at the program's own output; fewer --warmup and --steps may do",
+        )
+    raise LaunchError("no training step was seen", where=_ended(launched), next_step=ADVICE)
+
+
+def _ended(launched: Launched) -> str:
+    """How the program ended, for messages."""
+    if launched.stopped:
+        return f"the program was stopped: {launched.stopped}"
+    code = launched.exit_code
+    return f"the program ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+
+
+def _follow(child: "subprocess.Popen[bytes]", out: Path, limits: Limits, told: list[int]) -> str | None:
+    """Wait for the program's end; returns why it was stopped before."""
+    began, measured_at = time.monotonic(), None
+    stepped = False
+    while child.poll() is None:
+        time.sleep(_POLL_S)
+        now = time.monotonic()
+        stepped = stepped or any(out.glob("stepped.*"))
+        if told:
+            return f"signal {told[0]}"
+        if measured_at is None and _is_measured(out):
+            measured_at = now
+            (out / OVER).touch()
+        if measured_at is not None and now - measured_at > _GRACE_S:
+            return f"it went on for {_GRACE_S:g} s after its last step was measured"
+        if not stepped and limits.first_step_s is not None and now - began > limits.first_step_s:
+            return f"no training step was seen within {limits.first_step_s:g} s"
+        if limits.total_s is not None and now - began > limits.total_s:
+            return f"it was not over within {limits.total_s:g} s"
+    return None
+
+
+def _is_measured(out: Path) -> bool:
+    answers = _answers(out)
+    return bool(answers) and len(answers) >= answers[0]["world_size"] and all(a["state"] != "partial" for a in answers)
+
+
+def _answers(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("rank*[0-9].json")]
+
+
+def _stop(child: "subprocess.Popen[bytes]") -> None:
+    """End the program and what it has started, if it is still there: first a request, then by force."""
+    if child.poll() is not None:
+        return
+    import psutil
+
+    with suppress(psutil.Error):
+        family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+        for act in (psutil.Process.terminate, psutil.Process.kill):
+            for process in family:
+                with suppress(psutil.Error):
+                    act(process)
+            _, family = psutil.wait_procs(family, timeout=_KILL_AFTER_S)
+    child.wait()
+
+
+@contextmanager
+def _signals_are_the_programs() -> Generator[list[int]]:
+    """Leave Ctrl-C to the program, which gets it from the terminal as well; be told of a request to end."""
+    told: list[int] = []
+
+    def tell(number: int, _frame: FrameType | None) -> None:
+        told.append(number)
+
+    # Not SIG_IGN, which the program would inherit.
+    wanted = {signal.SIGINT: lambda *_: None, signal.SIGTERM: tell, signal.SIGHUP: tell}
+    try:
+        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    except ValueError:  # not on the main thread
+        before = {}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

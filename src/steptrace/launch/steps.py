@@ -1,0 +1,157 @@
+"""Where the steps of somebody else's training end: found among the calls of its optimizers. Plain Python.
+
+- One step ends with the optimizer that steps least often; of those that step equally often the later one counts. One
+  that steps less than once in a hundred calls of another is no measure of a step.
+- Called again without a gradient computed in between, an optimizer goes on with its step (ZeRO partitions, groups).
+- An optimizer that steps during a backward pass ends a step once that pass is over, however many others do.
+- A gradient scaler that leaves the optimizer out has skipped a step, which is a step.
+- `steptrace.step()` goes before all of this: a program that calls it knows better.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+#: How many calls of another optimizer there may be to one of that which ends a step.
+_RAREST: Final = 100
+
+
+@dataclass
+class Step:
+    """What a step was made of: passes, batches with their samples and the host's wait for them, the losses' tensors.
+
+    `samples` is None where a loader does not say how many are in a batch; `batches` of a program without one is 0.
+    `new_leader`: it is another optimizer that has ended it than the step before, so the two cannot be compared.
+    """
+
+    backwards: int = 0
+    batches: int = 0
+    samples: int | None = 0
+    wait_ns: int = 0
+    skipped: bool = False
+    new_leader: bool = False
+    losses: list[Any] = field(default_factory=list)
+
+
+class StepFinder:
+    """Calls `on_step` at the end of each step; what the program does is told to the other methods.
+
+    Example:
+        finder = StepFinder(lambda step: print(step.backwards))
+        finder.backward_begins(), finder.backward_ends(), finder.optimizer_stepped(optimizer)
+    """
+
+    def __init__(self, on_step: Callable[[Step], None]) -> None:
+        self._on_step = on_step
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all that was seen."""
+        self._step = Step()
+        self._taken: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._leader: Any = None
+        self._settled = self._explicit = False
+        self._backward_depth = self._optimizer_depth = 0
+        self._pending: Any = None
+        self._gradients = 0
+        self._gradients_before: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._scaled: Any = None
+        #: How often any optimizer was called: a gradient scaler's call that adds none was skipped.
+        self.optimizer_calls = 0
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward pass is under way."""
+        return self._backward_depth > 0
+
+    @property
+    def optimizers(self) -> list[tuple[str, int]]:
+        """The optimizers seen, in the order of their first step: name of the class, and steps."""
+        return [(type(optimizer).__name__, count) for optimizer, count in self._taken.items()]
+
+    @property
+    def live_optimizers(self) -> list[Any]:
+        """The optimizers themselves."""
+        return list(self._taken)
+
+    def settle(self) -> None:
+        """From now on the optimizer that ends a step stays the same."""
+        self._settled = True
+
+    def backward_begins(self, loss: Any = None) -> None:
+        """A backward pass begins, from `loss`."""
+        if not self._backward_depth:
+            self._step.backwards += 1
+            if loss is not None:
+                self._step.losses.append(loss if self._scaled is None else self._scaled)
+            self._scaled = None
+        self._backward_depth += 1
+
+    def backward_ends(self) -> None:
+        """A backward pass ends, or raises."""
+        self._backward_depth -= 1
+        if not self._backward_depth:
+            self._gradients += 1
+            if self._pending is not None:
+                optimizer, self._pending = self._pending, None
+                self.optimizer_stepped(optimizer)
+
+    def gradient_computed(self) -> None:
+        """Gradients were computed without a backward pass (`torch.autograd.grad`)."""
+        self._gradients += 1
+
+    def loss_scaled(self, loss: Any) -> None:
+        """A gradient scaler multiplies this loss, and the product is what the backward pass begins from."""
+        self._scaled = loss
+
+    def optimizer_begins(self) -> None:
+        """An optimizer begins its step, perhaps inside another one's."""
+        self._optimizer_depth += 1
+
+    def optimizer_ends(self) -> None:
+        """It ends its step, or raises."""
+        self._optimizer_depth -= 1
+
+    def optimizer_stepped(self, optimizer: Any, *, skipped: bool = False) -> None:
+        """An optimizer has taken a step, or its gradient scaler has skipped it."""
+        self.optimizer_calls += 1
+        if self._explicit or self._optimizer_depth:
+            return
+        if self._backward_depth:
+            self._pending = optimizer
+            return
+        known = optimizer in self._taken
+        # A step that is compiled as a whole shows no gradients at all.
+        if known and self._gradients and self._gradients == self._gradients_before[optimizer]:
+            return
+        self._gradients_before[optimizer] = self._gradients
+        self._taken[optimizer] = self._taken.get(optimizer, 0) + 1
+        self._step.skipped |= skipped
+        if not self._settled:
+            leader = self._rarest()
+            self._step.new_leader |= leader is not self._leader
+            self._leader = leader
+        if optimizer is self._leader:
+            self._end()
+
+    def _rarest(self) -> Any:
+        most = max(self._taken.values())
+        counted = [optimizer for optimizer, count in self._taken.items() if _RAREST * count >= most]
+        return min(reversed(counted), key=self._taken.__getitem__)
+
+    def batch_loaded(self, wait_ns: int, samples: int | None) -> None:
+        """A loader has given a batch after so long."""
+        step = self._step
+        step.batches += 1
+        step.wait_ns += wait_ns
+        step.samples = None if step.samples is None or samples is None else step.samples + samples
+
+    def step_said(self) -> None:
+        """The program says itself that a step has ended."""
+        self._explicit = True
+        self._end()
+
+    def _end(self) -> None:
+        step, self._step = self._step, Step()
+        self._on_step(step)

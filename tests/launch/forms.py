@@ -1,0 +1,197 @@
+"""One small training in many forms: `forms.py FORM [STEPS]`. Nothing here knows of steptrace."""
+
+import atexit
+import os
+import sys
+import threading
+import time
+
+import torch
+from torch import nn
+
+FORM, STEPS = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(device)
+x = torch.randn(4, 8).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+def say(text):
+    sys.stdout.write(f"{text}\n")
+
+
+def loss_of():
+    return model(x).square().mean()
+
+
+def plain(steps=STEPS, after=None):
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss_of().backward()
+        optimizer.step()
+        if after is not None:
+            after(step)
+
+
+def loader():
+    data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+    for _ in range(STEPS):
+        for inputs, targets in torch.utils.data.DataLoader(data, batch_size=16):
+            inputs, targets = inputs.to(device), targets.to(device)
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            loss.item()
+
+
+def gan():
+    generator = nn.Linear(8, 8).to(device)
+    its_optimizer = torch.optim.Adam(generator.parameters())
+    for _ in range(STEPS):
+        for _ in range(2):  # the critic steps twice as often
+            optimizer.zero_grad()
+            (model(x).mean() - model(generator(x).detach()).mean()).backward()
+            optimizer.step()
+        its_optimizer.zero_grad()
+        model(generator(x)).mean().backward()
+        its_optimizer.step()
+
+
+def accumulation():
+    scaler = torch.amp.GradScaler(device, init_scale=2.0**10)
+    for step in range(STEPS):
+        for _ in range(2):
+            with torch.autocast(device, dtype=torch.bfloat16):
+                loss = loss_of() / 2
+            if step % 4 == 3:
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def lbfgs():
+    second = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def closure():
+        second.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        second.step(closure)
+
+
+def in_backward():
+    optimizers = {parameter: torch.optim.SGD([parameter], lr=1e-4) for parameter in model.parameters()}
+
+    def update(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+    for _ in range(STEPS):
+        loss_of().backward()
+
+
+def groups():  # as ZeRO does: the step of the inner optimizer once a partition
+    for _ in range(STEPS):
+        loss_of().backward()
+        for _ in range(3):
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+def grad():
+    for _ in range(STEPS):
+        for parameter, gradient in zip(
+            model.parameters(), torch.autograd.grad(loss_of(), list(model.parameters())), strict=True
+        ):
+            parameter.grad = gradient
+        optimizer.step()
+
+
+def by_hand():
+    for _ in range(STEPS):
+        gradients = torch.autograd.grad(loss_of(), list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter -= 1e-3 * gradient
+
+
+def said():
+    import steptrace
+
+    for _ in range(STEPS):
+        loss_of().backward()
+        steptrace.step()
+
+
+def compiled():
+    step = torch.compile(optimizer.step, backend="eager")
+    for _ in range(STEPS):
+        loss_of().backward()
+        step()
+        optimizer.zero_grad()
+
+
+def swallow():
+    try:
+        plain()
+    except BaseException:
+        plain()
+
+
+def thread():
+    work = threading.Thread(target=plain)
+    work.start()
+    work.join()
+
+
+def raises():
+    def after(step):
+        if step == 4:
+            raise ValueError("no more")
+
+    plain(after=after)
+
+
+def os_exit():
+    plain(5)
+    os._exit(7)
+
+
+def endless():
+    time.sleep(600)
+
+
+def noisy():
+    plain(after=lambda _: say("x" * 2_000_000))
+
+
+def own_profiler():
+    with torch.profiler.profile():
+        plain()
+
+
+def ranks():
+    torch.distributed.init_process_group("gloo")
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        wrapped(x).square().mean().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    atexit.register(lambda: say("its own atexit"))
+    try:
+        globals()[FORM]()
+        say("end of the program")
+    finally:
+        say("its own finally")

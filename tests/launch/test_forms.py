@@ -1,0 +1,135 @@
+"""Steps of real trainings in all their forms, found without a changed line."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from steptrace.errors import LaunchError
+from steptrace.launch.start import Launched, Limits, check_found
+
+FORMS = Path(__file__).with_name("forms.py")
+Launch = Callable[..., Launched]
+
+
+def timed(found: Launched) -> list[dict[str, object]]:
+    return [row for row in found.ranks[0]["rows"] if row["phase"] == "timed"]
+
+
+def test_steps_are_found_in_all_forms() -> None:
+    """Backward passes, whether it was skipped, and losses of each of six steps."""
+    script = Path(__file__).with_name("found.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=FORMS.parent)
+    found = json.loads(done.stdout)
+    one = [1, False, 1]
+    assert {form: found[form] for form in ("in_backward", "groups")} == {"in_backward": [one] * 6, "groups": [one] * 6}
+    assert found["gan"] == [one, one, one, *[[3, False, 3]] * 5]  # the first two before the generator has come up
+    assert found["accumulation"] == [[2, number % 4 == 3, 2] for number in range(6)]
+    assert len(found["lbfgs"]) == 6
+    assert all(backwards == losses >= 1 for backwards, _, losses in found["lbfgs"])
+    assert found["grad"] == [[0, False, 0]] * 6
+    # What compiled code has done is seen at the next backward pass.
+    assert found["compiled"] == [one] * 5
+    assert found["by_hand"] == []
+
+
+@pytest.mark.parametrize("form", ["loader", "thread", "swallow", "said"])
+def test_a_program_is_measured_and_ended(launched: Launch, capfd, form: str) -> None:
+    found = launched(form)
+    check_found(found)
+    assert (found.complete, found.exit_code, found.stopped) == (True, 0, None)
+    rows = timed(found)
+    assert len(rows) == 4
+    assert all(row["step_ns"] > 0 and row["backwards"] == 1 for row in rows)
+    assert [(row["batches"], row["samples"]) for row in rows] == ([(1, 16)] * 4 if form == "loader" else [(0, 0)] * 4)
+    said = capfd.readouterr().out
+    assert "end of the program" not in said
+    # Neither can be had where the program trains in a thread, or swallows its end.
+    assert form in ("thread", "swallow") or ("its own finally" in said and "its own atexit" in said)
+
+
+def test_losses_are_those_before_scaling(launched: Launch) -> None:
+    rows = timed(launched("accumulation", steps=8))
+    assert [row["skipped"] for row in rows].count(True) == 2
+    assert 0 < min(row["loss"] for row in rows) < 10
+
+
+def test_two_ranks_under_torchrun(launched: Launch) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    found = launched(command=[*torchrun, str(FORMS), "ranks"])
+    check_found(found)
+    assert [(rank["rank"], rank["world_size"], rank["state"]) for rank in found.ranks] == [
+        (0, 2, "complete"), (1, 2, "complete"),
+    ]  # fmt: skip
+    assert found.exit_code == 0
+
+
+def test_a_shell_script_and_a_module_are_commands_too(launched: Launch, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f'cd "{FORMS.parent}"\nexec "{sys.executable}" -m forms loader\n')
+    assert launched(command=["sh", str(script)]).complete
+
+
+@pytest.mark.parametrize(
+    ("form", "limit", "message"),
+    [
+        ("by_hand", None, "the program ended with exit code 0: no training step was seen"),
+        ("endless", 6, "the program was stopped: no training step was seen within 6 s: no training step was seen"),
+    ],
+)
+def test_a_program_without_a_step_is_told_what_to_do(
+    launched: Launch, form: str, limit: float | None, message: str
+) -> None:
+    with pytest.raises(LaunchError) as raised:
+        check_found(launched(form, "5", limits=Limits(first_step_s=limit)))
+    assert str(raised.value).startswith(message)
+    assert "steptrace.step()" in str(raised.value)
+
+
+@pytest.mark.parametrize("option", ["-I", "-S"])
+def test_an_interpreter_that_never_loads_the_probe_is_told_apart(launched: Launch, option: str) -> None:
+    with pytest.raises(LaunchError, match="the probe was never loaded"):
+        check_found(launched(command=[sys.executable, option, "-c", "print('nothing')"]))
+
+
+def test_a_program_that_fails_keeps_its_exit_code_and_what_was_timed(launched: Launch, capfd) -> None:
+    found = launched("raises")
+    assert (found.exit_code, found.complete) == (1, False)
+    assert found.ranks[0]["state"] == "partial"
+    assert len(timed(found)) == 3
+    assert "ValueError: no more" in capfd.readouterr().err
+
+
+def test_a_process_that_leaves_without_a_word_leaves_no_record(launched: Launch) -> None:
+    found = launched("os_exit")
+    assert (found.exit_code, found.ranks) == (7, ())
+    with pytest.raises(LaunchError, match=r"exit code 7: its process ended .* after a step was seen"):
+        check_found(found)
+
+
+def test_a_command_that_is_not_there(launched: Launch) -> None:
+    with pytest.raises(LaunchError, match="no-such-command: cannot be started"):
+        launched(command=["no-such-command"])
+
+
+def test_output_is_the_programs_own(launched: Launch, capfd) -> None:
+    assert launched("noisy", steps=40, warmup=10).complete
+    assert len(capfd.readouterr().out) > 49 * 2_000_000
+
+
+def test_its_own_sitecustomize_still_runs(launched: Launch, tmp_path: Path, monkeypatch, capfd) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("print('its own sitecustomize')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
+    assert launched("loader").complete
+    assert "its own sitecustomize" in capfd.readouterr().out
+
+
+def test_a_program_that_profiles_itself_is_timed_all_the_same(launched: Launch) -> None:
+    found = launched("own_profiler", profile=2)
+    assert found.complete
+    assert found.ranks[0]["trace"]["state"] == "refused"
+    assert "a profiler is already recording" in found.ranks[0]["trace"]["message"]

@@ -1,0 +1,74 @@
+"""`steptrace run`: what a program leaves, what is said of it, and the exit codes."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from steptrace.cli import main
+from steptrace.record import read_run, read_steps
+
+FORMS = Path(__file__).with_name("forms.py")
+
+
+def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "5", "--warmup", "3", "--profile", "2", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    record, steps = read_run(out / "run0"), read_steps(out / "run0")
+    assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 5, "profiled": 2}
+    assert (steps["step_ns"] > 0).all()
+    assert steps["loss"].notna().all()
+    assert (steps["loader_wait_ns"] > 0).all()
+    assert (record.world_size, record.device, record.traces, record.warnings) == (1, "cpu", ("trace.json.gz",), ())
+    assert record.config["data"] == {"batch_size": 16}
+    assert record.config["program"]["command"] == [sys.executable, str(FORMS), "loader"]
+    lines = pd.read_parquet(out / "run0" / "op_lines.parquet")
+    own = lines[lines["file"].fillna("").str.endswith("forms.py")]
+    text = FORMS.read_text().splitlines()
+    # Operators belong to the line that calls them, in the backward pass to the one whose gradient it is.
+    assert {text[line - 1].strip() for line in own[own["op"] == "aten::mse_loss_backward"]["line"]} == {
+        "loss = nn.functional.mse_loss(model(inputs), targets)"
+    }
+    assert set(lines["phase"].dropna()) >= {"data", "backward", "optimizer"}
+    assert (out / "report.html").is_file()
+    assert (out / "summary.json").is_file()
+    assert not (out / "probe").exists()
+    said = capfd.readouterr().out
+    assert "each step: 1 backward pass, 1 batch, 16 samples; steps of the optimizers: SGD 1" in said
+    assert "waiting for data: " in said
+    assert "predicted by: steptrace predict -- " in said
+
+
+def test_repeats_and_a_second_call_replace_what_was_there(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "4", "--warmup", "2", "--profile", "0", "--repeats", "2", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    assert "medians of the runs: " in capfd.readouterr().out
+    assert [read_run(out / f"run{k}").repeat for k in range(2)] == [0, 1]
+    assert main(["run", "--out", str(out), "--", "true"]) == 2
+    assert "the probe was never loaded" in capfd.readouterr().err
+    assert not (out / "run0").exists()
+
+
+def test_a_program_that_ends_early_is_told_with_what_was_timed(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--warmup", "2", "--steps", "10", "--out", str(out), "--no-report"]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "raises"]) == 1
+    assert "the program ended after 3 timed steps, with exit code 1" in capfd.readouterr().err
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", "0"]) == 2
+    assert "no training step was seen" in capfd.readouterr().err
+
+
+def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, capfd) -> None:
+    (tmp_path / "mine").write_text("")
+    assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2
+    assert "not from an earlier `steptrace run`" in capfd.readouterr().err
+    assert (tmp_path / "mine").exists()
+
+
+def test_without_a_command_it_says_how() -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["run"])
+    assert stopped.value.code == 2

@@ -1,0 +1,131 @@
+"""The rules by which steps are found, without a training."""
+
+from steptrace.launch.steps import Step, StepFinder
+
+
+class Optimizer:
+    pass
+
+
+class Program:
+    """Tells a finder what a program does, in short."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.finder = StepFinder(self.steps.append)
+
+    def backward(self) -> None:
+        self.finder.backward_begins("loss")
+        self.finder.backward_ends()
+
+    def update(self, optimizer: Optimizer) -> None:
+        self.finder.optimizer_begins()
+        self.finder.optimizer_ends()
+        self.finder.optimizer_stepped(optimizer)
+
+
+def test_a_step_is_a_call_of_the_optimizer_with_what_led_to_it() -> None:
+    program, optimizer = Program(), Optimizer()
+    for _ in range(3):
+        program.finder.batch_loaded(10, 4)
+        program.finder.batch_loaded(5, 4)
+        program.backward()
+        program.backward()
+        program.update(optimizer)
+    assert [(s.backwards, s.batches, s.samples, s.wait_ns, len(s.losses)) for s in program.steps] == [
+        (2, 2, 8, 15, 2)
+    ] * 3
+    assert [s.new_leader for s in program.steps] == [True, False, False]
+
+
+def test_the_rarest_of_several_optimizers_counts_and_its_coming_is_told() -> None:
+    program, critic, generator = Program(), Optimizer(), Optimizer()
+    for _ in range(3):
+        for optimizer in (critic, critic, generator):
+            program.backward()
+            program.update(optimizer)
+    assert [s.backwards for s in program.steps] == [1, 1, 1, 3, 3]
+    assert [s.new_leader for s in program.steps] == [True, False, True, False, False]
+
+
+def test_of_two_equally_frequent_optimizers_the_later_one_counts() -> None:
+    program, first, second = Program(), Optimizer(), Optimizer()
+    for _ in range(3):
+        program.backward()
+        program.update(first)
+        program.update(second)
+    assert [s.backwards for s in program.steps] == [1, 0, 1, 1]
+
+
+def test_an_optimizer_that_hardly_ever_steps_is_no_measure_of_a_step() -> None:
+    program, often, seldom = Program(), Optimizer(), Optimizer()
+    program.backward()
+    program.update(seldom)
+    for _ in range(300):
+        program.backward()
+        program.update(often)
+    assert len(program.steps) == 1 + 201  # from the hundredth call on
+
+
+def test_a_call_without_new_gradients_goes_on_with_the_step() -> None:
+    program, optimizer = Program(), Optimizer()
+    for _ in range(2):
+        program.backward()
+        for _ in range(3):
+            program.update(optimizer)
+    assert len(program.steps) == 2
+    program.finder.gradient_computed()
+    program.update(optimizer)
+    assert len(program.steps) == 3
+
+
+def test_optimizers_within_a_backward_pass_end_one_step_after_it() -> None:
+    program, optimizers = Program(), [Optimizer(), Optimizer()]
+    for _ in range(2):
+        program.finder.backward_begins()
+        for optimizer in optimizers:
+            program.update(optimizer)
+        assert program.finder.in_backward
+        program.finder.backward_ends()
+    assert len(program.steps) == 2
+
+
+def test_an_optimizer_inside_another_one_ends_no_step() -> None:
+    program, outer, inner = Program(), Optimizer(), Optimizer()
+    for _ in range(2):
+        program.backward()
+        program.finder.optimizer_begins()
+        program.update(inner)
+        program.finder.optimizer_ends()
+        program.finder.optimizer_stepped(outer)
+    assert len(program.steps) == 2
+    assert [count for _, count in program.finder.optimizers] == [2]
+
+
+def test_a_skipped_step_is_a_step_with_the_loss_before_it_was_scaled() -> None:
+    program, optimizer = Program(), Optimizer()
+    program.finder.loss_scaled("unscaled")
+    program.backward()
+    program.finder.optimizer_stepped(optimizer, skipped=True)
+    assert [(s.skipped, s.losses) for s in program.steps] == [(True, ["unscaled"])]
+
+
+def test_a_program_that_says_its_steps_knows_better() -> None:
+    program, optimizer = Program(), Optimizer()
+    program.backward()
+    program.finder.step_said()
+    program.backward()
+    program.update(optimizer)
+    program.finder.step_said()
+    assert [s.backwards for s in program.steps] == [1, 1]
+
+
+def test_once_settled_no_other_optimizer_ends_a_step() -> None:
+    program, first, second = Program(), Optimizer(), Optimizer()
+    program.backward()
+    program.update(first)
+    program.finder.settle()
+    for optimizer in (first, second, first, second):
+        program.backward()
+        program.update(optimizer)
+    assert len(program.steps) == 3
