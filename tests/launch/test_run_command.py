@@ -10,6 +10,7 @@ from steptrace.cli import main
 from steptrace.record import read_run, read_steps
 
 FORMS = Path(__file__).with_name("forms.py")
+FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 
 
 def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> None:
@@ -72,3 +73,16 @@ def test_without_a_command_it_says_how() -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["run"])
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers", "accelerate"])
+def test_frameworks_are_measured_unchanged(tmp_path: Path, name: str) -> None:
+    pytest.importorskip(name, reason="it is not among the test requirements: pip install lightning transformers")
+    out = tmp_path / "out"
+    options = ["--steps", "4", "--warmup", "3", "--profile", "2", "--out", str(out), "--no-report"]
+    program = [sys.executable, str(FRAMEWORKS), name, str(tmp_path / "program")]
+    assert main(["run", *options, "--", *program]) == 0
+    record, steps = read_run(out / "run0"), read_steps(out / "run0")
+    assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 4, "profiled": 2}
+    assert (record.traces, record.warnings) == (("trace.json.gz",), ())
+    assert record.config["step"] == {"accumulate": 2}

@@ -6,6 +6,7 @@ what its virtual device asks for.
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,12 +19,15 @@ from typing import Any, Final
 
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.output import add_json, progress, show
+from steptrace.commands.run import add_limits
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.documents.comparison import Place, PredictedSite
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.files import read_json
 from steptrace.gates import described, over_budget
+from steptrace.launch.settings import LaunchSettings
+from steptrace.launch.start import Limits, check_found, launch
 
 EXIT_OVER_BUDGET: Final = 1
 #: A prediction takes a few seconds and some hundred MB, most of it to import torch.
@@ -52,15 +56,22 @@ class Followed:
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     command.description = (
-        "Follow one training step on a virtual CUDA device and say where the host would wait for the GPU. "
+        "Follow training steps on a virtual CUDA device and say where the host would wait for the GPU: those of any "
+        "program (`steptrace predict -- python train.py`), of a study's variants, or a function. "
         "Exit code 1 if a budget is exceeded, 2 if something cannot be followed."
     )
     command.add_argument(
         "target",
-        metavar="STUDY|CONFIG|MODULE:FUNCTION",
-        help="a study's name (all its variants, at the scale of a GPU), a resolved config.yaml, or a function without "
-        "arguments that trains one step on 'cuda'",
+        nargs="+",
+        metavar="STUDY|CONFIG|MODULE:FUNCTION|-- COMMAND",
+        help="a study's name (all its variants, at the scale of a GPU), a resolved config.yaml, a function without "
+        "arguments that trains one step on 'cuda', or after -- a program that trains, with its arguments",
     )
+    command.add_argument("--steps", type=positive, default=4, metavar="N", help="steps of a program; default: 4")
+    command.add_argument(
+        "--warmup", type=positive, default=2, metavar="N", help="steps of a program before them; default: 2"
+    )
+    add_limits(command)
     add_json(command)
     command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the small batch")
     command.add_argument(
@@ -83,31 +94,57 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict, print, and return the exit code."""
     if arguments.allow and arguments.budget is None:
         raise ConfigError("--allow without --budget has nothing to allow", next_step="add --budget N")
+    if _is_command(arguments.target):
+        return _report([_follow_command(arguments)], arguments, shlex.join(arguments.target))
+    target: str = arguments.target[0]
     options = [] if arguments.full_size else ["--small"]
     if arguments.batch_size is not None:
         options += ["--batch-size", str(arguments.batch_size)]
-    with _programs(arguments.target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+    with _programs(target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         if programs[0].is_function and (options != ["--small"]):
-            raise ConfigError("a function brings its own batch", where=arguments.target, expected="a study or a config")
+            raise ConfigError("a function brings its own batch", where=target, expected="a study or a config")
         with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool, progress() as status:
             jobs = pool.map(lambda program: _follow(program, Path(scratch) / program.name, options), programs)
             found: list[Followed] = []
             for program in programs:
                 status.say(f"{len(found)} of {len(programs)} followed; next: {program.name}")
                 found.append(next(jobs))
+    return _report(found, arguments, target)
+
+
+def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: str) -> int:
+    """Print what was found, and return the exit code."""
     failed = [entry for entry in found if entry.error is not None]
     if len(found) == 1 and found[0].error is not None:
         raise found[0].error
-    single = len(found) == 1 and found[0].name in ("config", "function")
-    given = arguments.target if single else None
+    single = len(found) == 1 and found[0].name in ("config", "function", "command")
+    given = target if single else None
     texts = (_text(given or entry.name, entry.prediction) for entry in found if entry.prediction)
-    show(arguments, found[0].prediction if single else _document(arguments.target, found), "\n\n".join(texts))
+    show(arguments, found[0].prediction if single else _document(target, found), "\n\n".join(texts))
     over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow, given)
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
     for entry in failed:
         print(f"steptrace: error: {entry.name}: {entry.error}", file=sys.stderr)  # noqa: T201
     return 2 if failed else EXIT_OVER_BUDGET if over else 0
+
+
+def _is_command(target: Sequence[str]) -> bool:
+    """Whether a program is named: it has arguments, or is an executable file."""
+    path = Path(target[0])
+    return len(target) > 1 or (path.suffix != ".py" and path.is_file() and os.access(path, os.X_OK))
+
+
+def _follow_command(arguments: argparse.Namespace) -> Followed:
+    """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        settings = LaunchSettings(scratch, "predict", arguments.warmup, arguments.steps, profile=0)
+        limits = Limits(arguments.first_step_within, arguments.timeout)
+        launched = launch(arguments.target, settings, limits=limits, output=sys.stderr)
+        check_found(launched)
+        from steptrace.launch.result import prediction_of
+
+        return Followed("command", prediction_of(launched, shlex.join(arguments.target)))
 
 
 @contextmanager
@@ -120,8 +157,8 @@ def _programs(target: str) -> Iterator[list[Program]]:
         raise ConfigError(
             "a file is not a training step",
             where=target,
-            expected="module:function, a function without arguments that trains one step on 'cuda'",
-            next_step=f"steptrace predict {path.stem}:FUNCTION, from the folder of {path.name}",
+            expected="a command, or module:function, a function without arguments that trains one step on 'cuda'",
+            next_step=f"steptrace predict -- python {target}",
         )
     elif ":" in target:
         yield [Program("function", target, is_function=True)]
@@ -185,19 +222,21 @@ def _document(study: str, found: Sequence[Followed]) -> dict[str, Any]:
 def _text(name: str, prediction: dict[str, Any]) -> str:
     batch = prediction.get("batch_size")
     total = prediction["total"]
-    head = f"{name}: {total} sync{'' if total == 1 else 's'} per step predicted"
-    lines = [head + (f" (batch of {batch})" if batch is not None else "")]
+    head = f"{name}: {total:g} sync{'' if total == 1 else 's'} per step predicted"
+    steps = prediction.get("by_step") or ()
+    of_steps = f" (mean of {len(steps)} steps: {', '.join(map(str, steps))})" if len(set(steps)) > 1 else ""
+    lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
     if prediction["sites"]:
         rows = [
-            (str(s["count"]), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
+            (f"{s['count']:g}", s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
             for s in prediction["sites"]
         ]
         lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
     if prediction["unknown"]:
         lines.append("  not judged, so there may be more:")
-        lines += [f"    {u['op']} at {_place(u)} ({u['count']}x): {u['reason']}" for u in prediction["unknown"]]
-    sections = ", ".join(f"{label} {count}" for label, count in prediction["operators_per_section"].items())
-    lines.append(f"  operators: {prediction['operators']}" + (f" ({sections})" if sections else ""))
+        lines += [f"    {u['op']} at {_place(u)} ({u['count']:g}x): {u['reason']}" for u in prediction["unknown"]]
+    sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
+    lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
     return "\n".join(lines)
 
 

@@ -5,21 +5,17 @@ until the process ends, since what it does at its end may use it. Syncs are coun
 program logs every so often.
 """
 
-from contextlib import AbstractContextManager
-from typing import Any
+import atexit
 
 from steptrace.launch.probe import Phases, Probe
 from steptrace.predict import Prediction, predict_syncs
-
-#: Never left.
-_ENTERED: list[AbstractContextManager[Any]] = []
 
 
 def follow(probe: Probe) -> Phases:
     """Leave out the warm-up, and count over the steps after it."""
     manager = predict_syncs()
-    _ENTERED.append(manager)
     syncs = manager.__enter__()
+    atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
     by_step: list[int] = []
     try:
         left = probe.settings.warmup

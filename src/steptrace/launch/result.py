@@ -13,7 +13,7 @@ import steptrace
 from steptrace import machine
 from steptrace.errors import LaunchError
 from steptrace.files import read_json, replace_atomically
-from steptrace.launch.start import ADVICE, Launched
+from steptrace.launch.start import ADVICE, Launched, ended
 from steptrace.memory_record import RunMemory, write_memory
 from steptrace.record import Environment, RunRecord, write_run, write_steps
 from steptrace.schema import OP_LINES, validate
@@ -86,6 +86,34 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
     )
     write_run(run_dir, record)  # last: a folder with run.json is complete
     return record
+
+
+def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
+    """The prediction of a followed program, as prediction.json has it: counts are means over its steps (`by_step`).
+
+    Raises:
+        LaunchError: no step was followed to its end.
+    """
+    found = dict(launched.ranks[0]["prediction"])
+    steps = len(found["by_step"])
+    if not steps:
+        raise LaunchError(
+            f"no step was followed to its end on the virtual device: {ended(launched)}",
+            where=command,
+            next_step="its own output says why; a program that runs on CUDA or the CPU but not here is a gap of the "
+            "prediction",
+        )
+    found["total"] = _each(sum(found["by_step"]), steps)
+    found["operators"] = _each(found["operators"], steps)
+    found["operators_per_section"] = {name: _each(n, steps) for name, n in found["operators_per_section"].items()}
+    for places in ("sites", "unknown"):
+        found[places] = [{**place, "count": _each(place["count"], steps)} for place in found[places]]
+    return found
+
+
+def _each(count: int, steps: int) -> float:
+    """A count per step; whole numbers stay whole."""
+    return count // steps if count % steps == 0 else count / steps
 
 
 def _steps(ranks: tuple[dict[str, Any], ...]) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import OVER, VARIABLE, LaunchSettings
@@ -66,6 +66,7 @@ def launch(
     limits: Limits | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    output: TextIO | None = None,
 ) -> Launched:
     """Run a command with the probe in it.
 
@@ -75,6 +76,7 @@ def launch(
         limits: when to stop it.
         cwd: its working directory; default: this process's.
         env: more environment variables.
+        output: where its standard output goes; default: this process's.
 
     Raises:
         LaunchError: the command cannot be started.
@@ -87,7 +89,7 @@ def launch(
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
     with _signals_are_the_programs() as told:
         try:
-            child = subprocess.Popen(command, cwd=cwd, env=environment)
+            child = subprocess.Popen(command, cwd=cwd, env=environment, stdout=output)
         except OSError as error:
             expected = "a command that trains with PyTorch, such as: python train.py"
             raise LaunchError(f"cannot be started ({error.strerror})", where=command[0], expected=expected) from error
@@ -112,13 +114,13 @@ def check_found(launched: Launched) -> None:
     if failed is None and not launched.ranks and launched.failures:
         failed = launched.failures[0]
     if failed is not None:
-        raise LaunchError(f"the probe failed in the program: {failed.strip()}", where=_ended(launched))
+        raise LaunchError(f"the probe failed in the program: {failed.strip()}", where=ended(launched))
     if launched.ranks:
         return
     if launched.started == 0:
         raise LaunchError(
             "the probe was never loaded",
-            where=_ended(launched),
+            where=ended(launched),
             expected="a Python that reads PYTHONPATH, on this machine",
             next_step="look whether the command starts Python with -I, -E or -S, sets PYTHONPATH itself, or runs in a "
             "container or on another machine",
@@ -126,13 +128,13 @@ def check_found(launched: Launched) -> None:
     if any(launched.out.glob("stepped.*")):
         raise LaunchError(
             "its process ended without a word (a signal, or os._exit) after a step was seen",
-            where=_ended(launched),
+            where=ended(launched),
             next_step="look at the program's own output; fewer --warmup and --steps may do",
         )
-    raise LaunchError("no training step was seen", where=_ended(launched), next_step=ADVICE)
+    raise LaunchError("no training step was seen", where=ended(launched), next_step=ADVICE)
 
 
-def _ended(launched: Launched) -> str:
+def ended(launched: Launched) -> str:
     """How the program ended, for messages."""
     if launched.stopped:
         return f"the program was stopped: {launched.stopped}"

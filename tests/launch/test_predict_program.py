@@ -1,0 +1,73 @@
+"""`steptrace predict -- COMMAND`: the syncs of anybody's program, each with its line, without a GPU."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from steptrace.cli import main
+
+FORMS = Path(__file__).with_name("forms.py")
+FRAMEWORKS = Path(__file__).with_name("frameworks.py")
+
+
+def predicted(capfd: pytest.CaptureFixture[str], *command: str) -> dict[str, object]:
+    assert main(["predict", "--json", "--steps", "4", "--", sys.executable, *command]) == 0
+    return json.loads(capfd.readouterr().out)
+
+
+def places(prediction: dict[str, object]) -> dict[str, float]:
+    return {site["code"]: site["count"] for site in prediction["sites"]}
+
+
+def test_each_sync_of_an_unchanged_program_has_its_line(capfd) -> None:
+    found = predicted(capfd, str(FORMS), "loader")
+    assert (found["total"], found["by_step"], found["unknown"]) == (3, [3, 3, 3, 3], [])
+    copies = "inputs, targets = inputs.to(device), targets.to(device)"
+    assert places(found) == {copies: 2, "loss.item()": 1}
+    assert {Path(site["file"]).name for site in found["sites"]} == {"forms.py"}
+    assert {site["phase"] for site in found["sites"]} == {"forward"}
+
+
+def test_steps_of_several_optimizers_and_of_accumulated_batches(capfd) -> None:
+    assert predicted(capfd, str(FORMS), "gan")["total"] == 0
+    found = predicted(capfd, str(FORMS), "accumulation")
+    # The scaler reads once a step whether a gradient is not finite.
+    assert (found["total"], [site["op"] for site in found["sites"]]) == (1, ["aten::_local_scalar_dense"])
+    assert found["sites"][0]["code"] == "scaler.step(optimizer)"
+
+
+def test_a_budget_is_held(capfd) -> None:
+    command = ["--", sys.executable, str(FORMS), "loader"]
+    assert main(["predict", "--budget", "2", *command]) == 1
+    said = capfd.readouterr()
+    assert "3 syncs per step predicted" in said.out
+    assert "3 syncs per step, at most 2" in said.err
+    assert "loss.item()" in said.err
+    assert main(["predict", "--budget", "2", "--allow", "forms.py", *command]) == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "message"), [("by_hand", "no training step was seen"), ("raises", "no step was followed")]
+)
+def test_a_program_that_cannot_be_followed(capfd, form: str, message: str) -> None:
+    assert main(["predict", "--warmup", "4", "--", sys.executable, str(FORMS), form, "8"]) == 2
+    assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "lines"),
+    [
+        ("lightning", 2, ['self.total = getattr(self, "total", 0.0) + loss.item()']),
+        ("accelerate", 4, ["return tensor.to(device, non_blocking=non_blocking)"]),
+        ("transformers", None, ["return tensor.to(device, non_blocking=non_blocking)"]),
+    ],
+)
+def test_frameworks_choose_the_virtual_device_by_themselves(
+    capfd, tmp_path: Path, name: str, total: int | None, lines: list[str]
+) -> None:
+    pytest.importorskip(name, reason="it is not among the test requirements: pip install lightning transformers")
+    found = predicted(capfd, str(FRAMEWORKS), name, str(tmp_path))
+    assert total is None or found["total"] == total
+    assert set(lines) <= set(places(found))
