@@ -110,6 +110,8 @@ def _runs(suite: ET.Element, study: str, variant: VariantResult) -> None:
         _outcome(case, "error", (failure.error if failure else None) or "the check failed", text)
     elif answer.status == "not measured":
         _outcome(case, "skipped", "not measured")
+    elif answer.status == "not comparable":
+        _outcome(case, "skipped", f"not comparable: {answer.reason}")
     elif answer.status == "differs":  # marked on the page, but no failure unless a gate demands `same`
         ET.SubElement(case, "system-out").text = f"differs: relative error {fmt.relative_error(answer.max_rel_err)}"
 

@@ -99,7 +99,8 @@ class Rules:
         return "results/extension/status.json" if needed else []
 
     def _needs_extension(self, study: str, variant: str) -> bool:
-        return str(self.plan.variant(study, variant).config["loss"]["_target_"]).startswith(OPERATORS)
+        loss = self.plan.variant(study, variant).config.get("loss", {})  # a study of commands has none
+        return str(loss.get("_target_", "")).startswith(OPERATORS)
 
     # What makes a rule run again besides its input.
     def gates(self, wildcards: Wildcards) -> str:
@@ -120,9 +121,21 @@ class Rules:
         attempt = self.plan.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
         return f"--attempt {attempt} --key {failure_key(digests)}"
 
-    def launcher(self, wildcards: Wildcards) -> str:
-        """What starts the ranks of a training."""
-        return launcher(self.ranks(wildcards))
+    # What Python runs.
+    def trains(self, wildcards: Wildcards) -> str:
+        """A training of ours, under torchrun where it has several ranks; or a program of a study of commands."""
+        if self._is_program(wildcards):
+            return "-m steptrace.launch.main measure"
+        return f"{launcher(self.ranks(wildcards))} -m steptrace.train.main".lstrip()
+
+    def compares(self, wildcards: Wildcards) -> str:
+        """The check of a variant's answer."""
+        return f"-m {'steptrace.launch.main answer' if self._is_program(wildcards) else 'steptrace.train.equivalence'}"
+
+    def predicts(self, wildcards: Wildcards) -> str:
+        """The prediction of a variant's syncs."""
+        program = self._is_program(wildcards)
+        return f"-m {'steptrace.launch.main predict' if program else 'steptrace.predict.main --small'}"
 
     # In which order.
     def stage_of_round(self, round_: int) -> int:
@@ -173,7 +186,8 @@ class Rules:
         """All cores for a training on a CPU, its share for one on a GPU; on a cluster what it is asked for."""
         if not self.machine.local:
             # Per rank: the loader's workers, the training and the autograd thread.
-            return self.ranks(wildcards) * (int(self._config(wildcards)["data"]["num_workers"]) + 2)
+            workers = self._config(wildcards).get("data", {}).get("num_workers", 0)
+            return self.ranks(wildcards) * (int(workers) + 2)
         if self.device(wildcards) != "cuda":
             return self.machine.cores
         return max(1, self.machine.cores // max(self.machine.gpus, 1) * self.gpus_of_training(wildcards))
@@ -201,6 +215,9 @@ class Rules:
             return [*words, gates]  # it names the page, and the same command again would break them again
         words += [f"report: {INDEX.resolve()}"] if INDEX.exists() else []
         return [*words, "the same command again runs only what failed or is missing"]
+
+    def _is_program(self, wildcards: Wildcards) -> bool:
+        return "program" in self._config(wildcards)
 
     def _config(self, wildcards: Wildcards) -> dict[str, Any]:
         return self.plan.variant(wildcards.study, wildcards.variant).config

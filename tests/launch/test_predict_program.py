@@ -52,7 +52,7 @@ def test_a_budget_is_held(capfd) -> None:
     ("form", "message"), [("by_hand", "no training step was seen"), ("raises", "no step was followed")]
 )
 def test_a_program_that_cannot_be_followed(capfd, form: str, message: str) -> None:
-    assert main(["predict", "--warmup", "4", "--", sys.executable, str(FORMS), form, "8"]) == 2
+    assert main(["predict", "--warmup", "9", "--", sys.executable, str(FORMS), form, "8"]) == 2
     assert message in capfd.readouterr().err
 
 

@@ -22,6 +22,7 @@ for study in STUDIES:
             quiet=QUIET,
         params:
             digests=of_variant(PLAN.prediction_digests, "config", "code", "versions"),
+            predicts=RULES.predicts,
         shell:
             """
             export OMP_NUM_THREADS={threads} # several at once must not want all cores each
@@ -29,6 +30,6 @@ for study in STUDIES:
                 --out results/{wildcards.study}/{wildcards.variant}/prediction --attempt 1 --timeout "$STEPTRACE_TIMEOUT_S" \
                 --log predict.log --expect ../prediction.json \
                 --label '{wildcards.study}/{wildcards.variant} prediction' \
-                -- "$STEPTRACE_PYTHON" -m steptrace.predict.main --config {input.config} --small \
+                -- "$STEPTRACE_PYTHON" {params.predicts} --config {input.config} \
                 --out results/{wildcards.study}/{wildcards.variant}
             """

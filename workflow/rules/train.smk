@@ -29,7 +29,7 @@ for study in STUDIES:
             params:
                 run=RULES.training,
                 versions=of_variant(PLAN.train_digests, "versions"),
-                launcher=RULES.launcher,
+                trains=RULES.trains,
             shell:
                 """
                 exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" \
@@ -38,7 +38,7 @@ for study in STUDIES:
                     {params.run} --timeout "$STEPTRACE_TIMEOUT_S" --expect run.json \
                     --failures results/{wildcards.study}/{wildcards.variant}/failures/run{wildcards.repeat}.jsonl \
                     --label '{wildcards.study}/{wildcards.variant} run{wildcards.repeat}' \
-                    -- "$STEPTRACE_PYTHON" {params.launcher} -m steptrace.train.main --config {input.config} \
+                    -- "$STEPTRACE_PYTHON" {params.trains} --config {input.config} \
                     --out results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat} --repeat {wildcards.repeat}
                 """
 
@@ -63,6 +63,7 @@ for study in STUDIES:
         params:
             run=RULES.equivalence,
             versions=of_variant(PLAN.equivalence_digests, "versions"),
+            compares=RULES.compares,
         shell:
             """
             exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --parent "$STEPTRACE_PARENT" --server checks \
@@ -70,6 +71,6 @@ for study in STUDIES:
                 {params.run} --timeout "$STEPTRACE_TIMEOUT_S" --expect equivalence.json \
                 --failures results/{wildcards.study}/{wildcards.variant}/failures/equivalence.jsonl \
                 --label '{wildcards.study}/{wildcards.variant} equivalence' \
-                -- "$STEPTRACE_PYTHON" -m steptrace.train.equivalence --config {input.config} \
+                -- "$STEPTRACE_PYTHON" {params.compares} --config {input.config} \
                 --reference {input.reference} --out results/{wildcards.study}/{wildcards.variant}/equivalence
             """

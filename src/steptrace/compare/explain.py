@@ -130,7 +130,7 @@ def equivalence(variant_dir: Path) -> Equivalence:
         if status.status != "ok":
             return Equivalence(status="failed", failure=error_of(status))
         result = read_json(folder / EQUIVALENCE_FILE)
-        if not isinstance(result, dict) or result.get("status") not in ("same", "differs"):
+        if not isinstance(result, dict) or result.get("status") not in ("same", "differs", "not comparable"):
             raise RecordError("file holds no equivalence result", where=folder / EQUIVALENCE_FILE)
     except RecordError as error:
         return Equivalence(status="failed", failure=error_without_process("failed", str(error)))

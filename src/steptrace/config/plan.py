@@ -19,6 +19,8 @@ from steptrace.gates import EVERY_VARIANT, check_key
 from steptrace.names import near
 
 RESULTS = "results"
+#: What runs a variant of a study of commands: the launcher, and what is inside the program.
+OF_PROGRAMS = ("steptrace.launch.main", "steptrace.launch.probe")
 #: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.
 _SHORT = 16
 
@@ -54,17 +56,17 @@ class Plan:
 
     def train_digests(self, study: str, variant: str) -> dict[str, str]:
         """Return what a training depends on: its configuration, the code it executes, and the versions it runs on."""
-        return self._digests_of(["steptrace.train.main"], [self.variant(study, variant).composed])
+        return self._digests_of("steptrace.train.main", [self.variant(study, variant).composed])
 
     def equivalence_digests(self, study: str, variant: str) -> dict[str, str]:
         """Return what a variant's comparison with the float64 reference depends on."""
         chosen = self.variant(study, variant)
         reference = self.studies[study].references[chosen.reference]
-        return self._digests_of(["steptrace.train.equivalence"], [chosen.composed, reference])
+        return self._digests_of("steptrace.train.equivalence", [chosen.composed, reference])
 
     def prediction_digests(self, study: str, variant: str) -> dict[str, str]:
         """Return what the prediction of a variant's syncs on a GPU depends on."""
-        return self._digests_of(["steptrace.predict.main"], [self.variant(study, variant).on_gpu])
+        return self._digests_of("steptrace.predict.main", [self.variant(study, variant).on_gpu])
 
     def code(self, *, scripts: Sequence[str] = (), modules: Sequence[str] = (), folders: Sequence[str] = ()) -> str:
         """Return the digest of code that a rule runs.
@@ -137,7 +139,8 @@ class Plan:
         """Whether writing the snapshots would change any file."""
         return not all(path.is_file() and path.read_bytes() == t.encode() for path, t in self.snapshots.items())
 
-    def _digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
+    def _digests_of(self, module: str, composed: list[Composed]) -> dict[str, str]:
+        modules = list(OF_PROGRAMS) if "program" in composed[0].config else [module]
         parts = (*modules, *(part.digest for part in composed))
         if parts not in self._of_parts:  # Snakemake asks for each of them, and several times
             self._of_parts[parts] = self._new_digests_of(modules, composed)
@@ -145,7 +148,7 @@ class Plan:
 
     def _new_digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
         names = sorted({str(target) for part in composed for _, target in targets(part.config)})
-        folders = sorted({folder for part in composed for folder in part.config["python_path"]})
+        folders = sorted({folder for part in composed for folder in part.config.get("python_path", [])})
         key = (*modules, *names, *folders)
         if key not in self._digests:
             paths = [self.project.workdir / folder for folder in folders]
@@ -206,8 +209,8 @@ def _check_targets(plan: Plan) -> None:
         composed = {f"variant {variant.name}": variant.composed for variant in study.variants}
         on_gpu = {f"variant {variant.name} at scale gpu": variant.on_gpu for variant in study.variants}
         for label, part in {**composed, **study.references, **on_gpu}.items():
-            folders = tuple(plan.project.workdir / folder for folder in part.config["python_path"])
-            for call in calls_of(part.config, allow=allow):
+            folders = tuple(plan.project.workdir / folder for folder in part.config.get("python_path", []))
+            for call in calls_of(part.config, allow=allow) if "program" not in part.config else ():
                 placed.setdefault(Placed(call, folders, where=f"{study.name}, {label}"))
     workdir = plan.project.workdir
     cache = workdir / RESULTS / ".cache" / "targets.json"

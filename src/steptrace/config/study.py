@@ -9,6 +9,7 @@ from typing import Any
 
 from steptrace.config.cache import ComposeCache, Composed
 from steptrace.config.documents import check, read_yaml
+from steptrace.config.programs import compose_program, in_words
 from steptrace.config.settings import Project, Settings
 from steptrace.errors import ConfigError
 from steptrace.names import file_safe, near, shorten
@@ -111,6 +112,7 @@ class _Cell:
 
     suffix: str
     overrides: tuple[str, ...]
+    values: Mapping[str, str]
 
     def named(self, variant: str) -> str:
         return shorten(f"{variant}__{self.suffix}") if self.suffix else variant
@@ -130,27 +132,26 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         raise ConfigError(f"the baseline '{baseline}' is not a variant", where=path, next_step=near(baseline, variants))
     scale = settings.scale
     _check_baseline_runs(document, scale, path)
-    common, common_on_gpu = _common(document, scale), _common(document, _GPU_SCALE)
     expanded: list[Variant] = []
     elsewhere: set[str] = set()
     references: dict[str, Composed] = {}
+    compose = (
+        _Programs(document, path, project.workdir) if "program" in document else _Configs(document, path, scale, cache)
+    )
     for cell in _cells(document.get("matrix", {}), path):
-        places, places_on_gpu = (_places(document, cell, at, path) for at in (scale, _GPU_SCALE))
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in variants.items():
-            own = [*_own(entry), *cell.overrides]
             where = f"{path}, variant '{cell.named(variant)}'"
             if not _runs_at(entry, scale):
                 elsewhere.add(cell.named(variant))
-            composed = cache.compose([*common, *own], where=where, places=places)
+            composed = compose(entry, cell, scale, where)
             on_gpu = composed
             if composed.config["device"] != "cuda":
-                at_gpu = f"{where} at scale {_GPU_SCALE}"
-                on_gpu = cache.compose([*common_on_gpu, *own], where=at_gpu, places=places_on_gpu)
+                on_gpu = compose(entry, cell, _GPU_SCALE, f"{where} at scale {_GPU_SCALE}")
             expanded.append(
                 Variant(
                     name=cell.named(variant),
-                    overrides=tuple(own),
+                    overrides=compose.overrides(entry, cell),
                     hypothesis=None if isinstance(entry, list) else entry.get("hypothesis"),
                     baseline=cell.named(baseline),
                     reference=reference,
@@ -158,9 +159,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
                     on_gpu=on_gpu,
                 )
             )
-        references[reference] = cache.compose(
-            _of_reference(document, common, cell), where=f"{path}, reference", places=places
-        )
+        references[reference] = compose.reference(cell, scale)
     _check_distinct([variant.name for variant in expanded], path)
     return Study(
         name=name,
@@ -194,8 +193,63 @@ def outline(name: str, project: Project, scale: str, cache: ComposeCache) -> Out
     cells = _cells(document.get("matrix", {}), path)
     variants = document["variants"]
     names = [cell.named(v) for cell in cells for v, entry in variants.items() if _runs_at(entry, scale)]
-    baseline = [*_common(document, scale), *_own(variants.get(document["baseline"], [])), *cells[0].overrides]
-    return Outline(document["title"], tuple(names), cache.compose(baseline, where=f"{path}, baseline"))
+    compose = _composer(document, path, scale, project, cache)
+    baseline = compose(variants.get(document["baseline"], []), cells[0], scale, f"{path}, baseline")
+    return Outline(document["title"], tuple(names), baseline)
+
+
+def _composer(
+    document: Mapping[str, Any], path: Path, scale: str, project: Project, cache: ComposeCache
+) -> "_Configs | _Programs":
+    """What makes configurations of the variants of a study."""
+    if "program" in document:
+        return _Programs(document, path, project.workdir)
+    return _Configs(document, path, scale, cache)
+
+
+class _Configs:
+    """Composes the variants of a study of our own trainings: from overrides, by Hydra."""
+
+    def __init__(self, document: Mapping[str, Any], path: Path, scale: str, cache: ComposeCache) -> None:
+        self._document, self._path, self._cache = document, path, cache
+        self._common = {at: _common(document, at) for at in (scale, _GPU_SCALE)}
+
+    def __call__(self, entry: list[str] | Mapping[str, Any], cell: _Cell, scale: str, where: str) -> Composed:
+        places = _places(self._document, cell, scale, self._path)
+        return self._cache.compose([*self._common[scale], *self.overrides(entry, cell)], where=where, places=places)
+
+    def overrides(self, entry: list[str] | Mapping[str, Any], cell: _Cell) -> tuple[str, ...]:
+        """What of a variant is its own."""
+        return (*_own(entry), *cell.overrides)
+
+    def reference(self, cell: _Cell, scale: str) -> Composed:
+        """The configuration of the float64 reference."""
+        overrides = _of_reference(self._document, self._common[scale], cell)
+        places = _places(self._document, cell, scale, self._path)
+        return self._cache.compose(overrides, where=f"{self._path}, reference", places=places)
+
+
+class _Programs:
+    """Composes the variants of a study of commands."""
+
+    def __init__(self, document: Mapping[str, Any], path: Path, workdir: Path) -> None:
+        self._document, self._path, self._workdir = document, path, workdir
+
+    def __call__(self, entry: list[str] | Mapping[str, Any], cell: _Cell, scale: str, where: str) -> Composed:
+        changes = _as_mapping(entry)
+        return compose_program(self._document, changes, cell.values, scale, workdir=self._workdir, where=where)
+
+    def overrides(self, entry: list[str] | Mapping[str, Any], cell: _Cell) -> tuple[str, ...]:
+        """What of a variant is its own."""
+        return (*in_words(_as_mapping(entry)), *cell.overrides)
+
+    def reference(self, cell: _Cell, scale: str) -> Composed:
+        """What a program is compared with: the baseline."""
+        return self(self._document["variants"][self._document["baseline"]], cell, scale, f"{self._path}, baseline")
+
+
+def _as_mapping(entry: list[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"arguments": entry} if isinstance(entry, list) else entry
 
 
 def _runs_at(entry: list[str] | Mapping[str, Any], scale: str) -> bool:
@@ -257,7 +311,7 @@ def _cells(matrix: Mapping[str, list[Any]], path: Path) -> list[_Cell]:
         texts = [_as_override(value) for value in values]
         parts = [f"{label}-{file_safe(text)}" for label, text in zip(labels, texts, strict=True)]
         overrides = tuple(f"{key}={text}" for key, text in zip(matrix, texts, strict=True))
-        cells.append(_Cell(suffix="__".join(parts), overrides=overrides))
+        cells.append(_Cell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
     _check_distinct([cell.suffix for cell in cells], path)
     return cells
 

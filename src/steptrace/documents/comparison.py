@@ -325,7 +325,9 @@ class Tolerance(Document, frozen=True):
     """The largest relative errors that count as the same answer."""
 
     loss: Annotated[float, field("Of the loss.")]
-    gradient: Annotated[float, field("Of the loss's gradient by the predictions.")]
+    gradient: Annotated[
+        float | None, field("Of the loss's gradient by the predictions; of a program's first gradients in float32.")
+    ] = None
     predictions: Annotated[float | None, field("Of the network's output.")] = None
     parameters: Annotated[float | None, field("Of the gradient by the parameters.")] = None
 
@@ -333,7 +335,12 @@ class Tolerance(Document, frozen=True):
 class Equivalence(Document, frozen=True):
     """Whether a variant computes what its reference computes."""
 
-    status: Annotated[Literal["same", "differs", "failed", "not measured"], field("The outcome.")]
+    status: Annotated[
+        Literal["same", "differs", "not comparable", "failed", "not measured"],
+        field(
+            "The outcome; `not comparable` of a program that computes something else each time, or on other samples."
+        ),
+    ]
     max_rel_err: Annotated[float | None, field("The larger of both errors.")] = None
     loss_rel_err: Annotated[float | None, field("Relative error of the loss.")] = None
     gradient_rel_err: Annotated[
@@ -343,6 +350,7 @@ class Equivalence(Document, frozen=True):
     parameters_rel_err: Annotated[float | None, field("Relative error of the gradient by the parameters.")] = None
     tolerance: Annotated[Tolerance | None, field("What is allowed.")] = None
     failure: Annotated[ProcessError | None, field("How the check failed.")] = None
+    reason: Annotated[str | None, field("Why the two cannot be compared.")] = None
 
 
 class Difference(Document, frozen=True):

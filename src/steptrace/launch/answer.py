@@ -16,6 +16,8 @@ from steptrace.launch.steps import Step
 #: Random vectors that a gradient is projected on.
 PROJECTIONS: Final = 8
 _SEED: Final = 0
+#: Weights of fewer dimensions (biases, scales) are no layer of their own.
+_MATRIX: Final = 2
 
 
 def answer(probe: Probe) -> Phases:
@@ -23,16 +25,40 @@ def answer(probe: Probe) -> Phases:
     waiting: list[dict[str, Any]] = []
     probe.record["answers"] = noted = []
     probe.hooks.before_update = lambda optimizer: waiting.append(_gradients(optimizer))
+    autocast = _watch_autocast()
     for _ in range(probe.settings.steps):
         step = yield
         noted.append(_note(step, waiting))
+        noted[-1]["formats"] += sorted(autocast)
         waiting.clear()
+
+
+def _watch_autocast() -> set[str]:
+    """The number formats that the program's autocast uses, as they come up."""
+    found: set[str] = set()
+    owner = torch.amp.autocast_mode.autocast
+    enter = owner.__enter__
+
+    def __enter__(self: Any) -> Any:  # noqa: N807
+        if self._enabled:
+            found.add(str(self.fast_dtype).removeprefix("torch."))
+        return enter(self)  # type: ignore[no-untyped-call]
+
+    owner.__enter__ = __enter__  # type: ignore[method-assign]
+    return found
 
 
 def _note(step: Step, gradients: list[dict[str, Any]]) -> dict[str, Any]:
     losses = [float(loss) for loss in step.losses]
     formats = sorted({str(loss.dtype).removeprefix("torch.") for loss in step.losses})
-    return {"loss": sum(losses) if losses else None, "loss_formats": formats, "gradients": list(gradients)}
+    return {
+        "loss": sum(losses) if losses else None,
+        "formats": formats + [name for gradient in gradients for name in gradient["formats"]],
+        "samples": step.samples if step.batches else None,
+        "depth": sum(gradient["depth"] for gradient in gradients),
+        "terms": max((gradient["terms"] for gradient in gradients), default=1),
+        "gradients": list(gradients),
+    }
 
 
 def _gradients(optimizer: Any) -> dict[str, Any]:
@@ -52,6 +78,8 @@ def _gradients(optimizer: Any) -> dict[str, Any]:
         "values": count,
         "formats": sorted({str(parameter.grad.dtype).removeprefix("torch.") for parameter in parameters}),
         "norm": square**0.5,
+        "depth": sum(parameter.ndim >= _MATRIX for parameter in parameters),
+        "terms": max((p.shape[1:].numel() for p in parameters if p.ndim >= _MATRIX), default=1),
         "projections": sums,
     }
 

@@ -105,6 +105,8 @@ def answer(study: Comparison) -> str:
         )
     if failed := by_status.get("failed"):
         said.append(f"The check of the answer failed for {_names(failed)}.")
+    if unlike := by_status.get("not comparable"):
+        said.append(f"The answer cannot be compared for {_names(unlike)}.")
     if unchecked := by_status.get("not measured"):
         said.append(f"The answer was not checked for {_names(unchecked)}.")
     return " ".join(said)

@@ -1,0 +1,121 @@
+"""One part of a study of commands, as the workflow's rules start it.
+
+    python -m steptrace.launch.main measure --config CONFIG --out RUNDIR --repeat K     run.json and what belongs to it
+    python -m steptrace.launch.main predict --config CONFIG --out DIR                   prediction.json
+    python -m steptrace.launch.main answer --config CONFIG --reference CONFIG --out DIR equivalence.json
+
+What cannot be done ends with a message and exit code 2. `{seed}` in a command is the study's seed, plus K in a run.
+"""
+
+import argparse
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from steptrace.errors import LaunchError, SteptraceError
+from steptrace.files import write_json
+from steptrace.launch.agree import verdict
+from steptrace.launch.result import Named, prediction_of, write_results
+from steptrace.launch.settings import LaunchSettings, Mode
+from steptrace.launch.start import Launched, Limits, check_found, ended, launch
+from steptrace.launch.worktree import folder_of
+
+#: A program of a study may take its time: the workflow has a limit of its own.
+_LIMITS: Final = Limits(first_step_s=None)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(description="Measure, predict or compare a program of a study of commands.")
+    parser.add_argument("part", choices=("measure", "predict", "answer"))
+    parser.add_argument("--config", type=Path, required=True, help="resolved config of the variant (YAML)")
+    parser.add_argument("--reference", type=Path, help="resolved config of the baseline, to compare with")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--repeat", type=int, default=0, help="number of the repeat, from 0")
+    options = parser.parse_args(arguments)
+    try:
+        config = _read(options.config)
+        if options.part == "measure":
+            _measure(config, options.out, options.repeat)
+        elif options.part == "predict":
+            _predict(config, options.out)
+        else:
+            _answer(config, _read(options.reference), options.out)
+    except SteptraceError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
+    measured = config["measured"]
+    probe = out / "probe"
+    settings = LaunchSettings(
+        str(probe.resolve()), "measure", measured["warmup"], measured["steps"], measured["profile"]
+    )
+    seed = config["seed"] + repeat
+    launched = _launch(config, settings, seed)
+    check_found(launched)
+    if not launched.complete:
+        raise LaunchError(
+            f"the program ended before its steps were measured: {ended(launched)}",
+            where=_command(config, seed),
+            next_step="its own output says why; a program that trains for fewer steps needs smaller `steps`",
+        )
+    named = Named(config["study"], config["variant"], repeat, seed, config["digest"], config["scale"]["name"])
+    write_results(launched, out, named, config["program"])
+    shutil.rmtree(probe)
+
+
+def _predict(config: dict[str, Any], out: Path) -> None:
+    (out / "prediction.json").unlink(missing_ok=True)
+    launched = _once(config, "predict", warmup=2, steps=config["measured"]["predicted_steps"])
+    write_json(out / "prediction.json", prediction_of(launched, _command(config, config["seed"])))
+
+
+def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> None:
+    own, other = _answers(config), _answers(reference)
+    found = verdict(own, other)
+    if found["status"] == "differs" and verdict(_answers(reference), other)["status"] != "same":
+        found = {
+            "status": "not comparable",
+            "reason": "the baseline itself computes something else each time it is started: it needs a fixed seed",
+        }
+    write_json(out / "equivalence.json", found)
+
+
+def _answers(config: dict[str, Any]) -> list[dict[str, Any]]:
+    launched = _once(config, "answer", warmup=0, steps=config["measured"]["compared_steps"])
+    answers: list[dict[str, Any]] = launched.ranks[0]["answers"]
+    return answers
+
+
+def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Launched:
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        launched = _launch(config, LaunchSettings(scratch, mode, warmup, steps, profile=0), config["seed"])
+        check_found(launched)
+        return launched
+
+
+def _launch(config: dict[str, Any], settings: LaunchSettings, seed: int) -> Launched:
+    program = config["program"]
+    command = [word.replace("{seed}", str(seed)) for word in program["command"]]
+    return launch(command, settings, limits=_LIMITS, cwd=folder_of(program), env=program["env"])
+
+
+def _command(config: dict[str, Any], seed: int) -> str:
+    return shlex.join(word.replace("{seed}", str(seed)) for word in config["program"]["command"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return config
+
+
+if __name__ == "__main__":
+    sys.exit(main())

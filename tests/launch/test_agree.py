@@ -1,0 +1,63 @@
+"""Whether two programs compute the same: by the losses and gradients of their first steps."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from steptrace.launch.agree import verdict
+
+
+def answers(dtype: str = "float32") -> list[dict[str, Any]]:
+    gradient = {"optimizer": "SGD", "values": 100, "norm": 2.0, "projections": [2.0, -2.0] * 4}
+    step = {"formats": [dtype], "samples": 8, "depth": 4, "terms": 64, "gradients": [gradient]}
+    return [{"loss": 1.0, **copy.deepcopy(step)}, {"loss": 0.9, **copy.deepcopy(step)}]
+
+
+def test_equal_answers_are_the_same() -> None:
+    found = verdict(answers(), answers())
+    assert (found["status"], found["max_rel_err"]) == ("same", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"), [(1e-7, "same"), (1e-4, "differs"), (float("nan"), "differs"), (float("inf"), "differs")]
+)
+def test_the_first_loss_is_held(change: float, status: str) -> None:
+    own = answers()
+    own[0]["loss"] += change
+    assert verdict(own, answers())["status"] == status
+
+
+def test_the_first_gradient_is_held_in_float32_alone() -> None:
+    own, coarse = answers(), answers("bfloat16")
+    for step in (own[0], coarse[0]):
+        step["gradients"][0]["projections"] = [2.1, -2.1] * 4
+    found = verdict(own, answers())
+    assert (found["status"], found["gradient_rel_err"]) == ("differs", pytest.approx(0.05))
+    assert verdict(coarse, answers())["status"] == "same"
+    assert verdict(coarse, answers())["tolerance"].keys() == {"loss"}
+
+
+def test_later_losses_may_be_further_apart() -> None:
+    own = answers()
+    own[1]["loss"] *= 1 + 5e-6
+    assert verdict(own, answers())["status"] == "same"
+    own[1]["loss"] *= 1 + 5e-3
+    assert verdict(own, answers())["status"] == "differs"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"samples": 16}, "a step has 16 samples, the baseline's 8"),
+        ({"loss": None}, "its loss is not known"),
+        ({"gradients": []}, "the gradients have other sizes"),
+    ],
+)
+def test_what_cannot_be_compared_is_no_silent_same(change: dict[str, Any], reason: str) -> None:
+    own = answers()
+    own[0] |= change
+    found = verdict(own, answers())
+    assert found["status"] == "not comparable"
+    assert reason in found["reason"]
+    assert verdict([], answers())["status"] == "not comparable"

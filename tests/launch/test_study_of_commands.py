@@ -1,0 +1,183 @@
+"""A study whose variants are commands: what its file comes to, when it runs again, and one that is run by git ref."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from steptrace.config.plan import Plan, make_plan
+from steptrace.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[1]) if len(sys.argv) > 1 else 1e-2)
+inputs, total = torch.randn(32, 8).to(device), 0.0
+for _ in range(500):
+    optimizer.zero_grad()
+    loss = model(inputs).square().mean()
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+"""
+STUDY = """
+title: Without reading the loss
+baseline: main
+program:
+  command: [{python}, train.py]
+  cwd: repository
+  warmup: 2
+  steps: 4
+  profile: 2
+  predicted_steps: 2
+  compared_steps: 2
+variants:
+  main: {{ref: main}}
+  faster: {{ref: faster}}
+"""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working directory with a repository whose branch `faster` leaves the `.item()` out."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git(repository, "init", "-q", "-b", "main")
+    (repository / "train.py").write_text(TRAIN)
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "first")
+    git(repository, "checkout", "-q", "-b", "faster")
+    (repository / "train.py").write_text(TRAIN.replace("total += loss.item()", "total += loss.detach()"))
+    git(repository, "commit", "-q", "-a", "-m", "no item")
+    git(repository, "checkout", "-q", "main")
+    return tmp_path
+
+
+@pytest.fixture
+def planned(folder: Path) -> Callable[..., Plan]:
+    """Plans the study under some text of its file."""
+
+    def plan(text: str = STUDY, scale: str = "cpu") -> Plan:
+        from steptrace.config import programs
+
+        programs._state.cache_clear()  # of one process's plan, which reads nothing twice
+        file = folder / "config" / "study" / "speed.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.format(python=sys.executable))
+        return make_plan(ROOT, folder, {"studies": ["speed"], "scale": scale, "repeats": 1})
+
+    return plan
+
+
+def digests(plan: Plan) -> dict[str, str]:
+    return {name: plan.train_digests(study, name)["config"] for study, name in plan.pairs}
+
+
+def test_a_variant_is_a_command_with_its_place(planned: Callable[..., Plan], folder: Path) -> None:
+    plan = planned()
+    config = plan.variant("speed", "faster").config
+    assert config["program"]["command"] == [sys.executable, "train.py"]
+    assert config["program"]["commit"] == git(folder / "repository", "rev-parse", "faster")
+    assert config["measured"] | {"warmup": 2, "steps": 4} == config["measured"]
+    assert plan.variant("speed", "faster").overrides == ("ref faster",)
+    assert len(set(digests(plan).values())) == 2
+
+
+def test_arguments_environment_scales_and_a_matrix(planned: Callable[..., Plan]) -> None:
+    text = STUDY.replace("train.py]", 'train.py, "{{rate}}", "{{seed}}"]')
+    text += "  more:\n    arguments: [--more]\n    env: {{A: 1}}\n    hypothesis: it is slower\n"
+    text += "matrix: {{rate: [0.1, 0.2]}}\nscales: {{cpu: [--cpu], gpu: [--gpu]}}\n"
+    plan = planned(text)
+    assert [name for _, name in plan.pairs][:3] == ["main__rate-0.1", "faster__rate-0.1", "more__rate-0.1"]
+    more = plan.variant("speed", "more__rate-0.2")
+    assert more.config["program"]["command"][1:] == ["train.py", "0.2", "{seed}", "--cpu", "--more"]
+    assert more.on_gpu.config["program"]["command"][-2:] == ["--gpu", "--more"]
+    assert more.config["program"]["env"] == {"A": "1"}
+    assert more.overrides == ("A=1", "--more", "rate=0.2")
+
+
+def test_what_the_program_reads_is_part_of_the_digest(planned: Callable[..., Plan], folder: Path) -> None:
+    text = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
+    repository = folder / "repository"
+    before = digests(planned(text))
+    assert digests(planned(text)) == before
+    (repository / "notes.txt").write_text("an untracked file")
+    with_notes = digests(planned(text))
+    assert with_notes["main"] != before["main"]
+    (repository / ".gitignore").write_text("notes.txt\n")
+    git(repository, "add", ".gitignore")
+    git(repository, "commit", "-q", "-m", "ignore")
+    ignored = digests(planned(text))
+    (repository / "notes.txt").write_text("another one")
+    assert digests(planned(text)) == ignored
+    (repository / "train.py").write_text(TRAIN + "# edited\n")
+    assert digests(planned(text))["main"] != ignored["main"]
+
+
+def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], folder: Path) -> None:
+    before = digests(planned())
+    (folder / "repository" / "train.py").write_text(TRAIN + "# edited\n")
+    assert digests(planned()) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{{ref: faster}}", "{{ref: fister}}", "there is no commit 'fister'"),
+        ("{{ref: faster}}", "{{patch: gone.patch}}", "the patch cannot be read"),
+        ("cwd: repository", "cwd: nowhere", "there is no such folder"),
+        ("{{ref: faster}}", "{{overrides: [loss=where]}}", "unknown key"),
+        ("variants:", "matrix: {{rate: [1]}}\nvariants:", "'rate' is nowhere in the command"),
+        ("variants:", "reference: [loss=where]\nvariants:", "reference"),
+    ],
+)
+def test_mistakes_are_told(planned: Callable[..., Plan], old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        planned(STUDY.replace(old, new))
+
+
+@pytest.mark.workflow
+def test_a_branch_against_another_one(planned: Callable[..., Plan], folder: Path) -> None:
+    """Syncs 1 -> 0, the line named, the answer the same, and nothing to do the second time."""
+    planned()
+    (folder / "config" / "workflow.yaml").write_text("studies: [speed]\nrepeats: 1\nscale: cpu\n")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "all"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+
+    def run() -> str:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False, timeout=280,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:]
+        return done.stdout
+
+    run()
+    comparison = json.loads((folder / "results" / "speed" / "comparison.json").read_text())
+    main, faster = comparison["variants"]
+    assert (main["status"], faster["status"]) == ("ok", "ok")
+    assert (main["syncs"]["predicted_per_step"], faster["syncs"]["predicted_per_step"]) == (1, 0)
+    assert [(site["file"], site["code"]) for site in main["predicted_sites"]] == [("train.py", "total += loss.item()")]
+    assert [v["equivalence"]["status"] for v in (main, faster)] == ["same", "same"]
+    assert faster["equivalence"]["max_rel_err"] == 0
+    assert main["step_ms"]["median"] > 0
+    page = (folder / "reports" / "speed.html").read_text()
+    assert "total += loss.item()" in page
+    assert "ref faster" in page
+    assert "Nothing to be done" in run()
