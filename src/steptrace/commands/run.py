@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace.commands.numbers import not_negative, positive, seconds
+from steptrace.commands.output import add_json, show, warn
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Launched, Limits, check_found, launch
@@ -44,6 +45,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_limits(command)
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
+    add_json(command)
     add_command(command)
     command.set_defaults(run=run)
 
@@ -74,14 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
     program = {"command": arguments.program, "cwd": str(Path.cwd())}
     measured: list[_Measured] = []
     for repeat in range(arguments.repeats):
-        launched = launch(arguments.program, settings, limits=limits)
-        sys.stdout.flush()
+        launched = launch(arguments.program, settings, limits=limits, output=sys.stderr if arguments.json else None)
         check_found(launched)
         run_dir = out / f"run{repeat}"
         record = write_results(launched, run_dir, Named(repeat=repeat), program)
         measured.append(_Measured(launched, record, run_dir))
     shutil.rmtree(settings.out)
-    _say(measured, out, shlex.join(arguments.program), page=not arguments.no_report)
+    _say(measured, out, arguments)
     return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
 
 
@@ -115,31 +116,51 @@ def _prepared(out: Path) -> Path:
     return out
 
 
-def _say(measured: Sequence[_Measured], out: Path, command: str, *, page: bool) -> None:
-    """Say what was found, on standard output; write summary.json and the page."""
-    lines = ["", f"steptrace: {command}", *_timing(measured)]
-    first = measured[0]
+def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace) -> None:
+    """Write summary.json and the page, and say what was found."""
+    first, command = measured[0], shlex.join(arguments.program)
+    lines = [f"steptrace: {command}", *_timing(measured)]
+    document: dict[str, Any] = {
+        "runs": [one.run_dir / "run.json" for one in measured],
+        "step_ms": statistics.median(_median_ms(one) for one in measured),
+        "medians_ms": [_median_ms(one) for one in measured],
+        "loader_wait_ms": _wait_ms(measured),
+        "summary": None,
+        "report": None,
+        "warnings": list(dict.fromkeys(warning for one in measured for warning in one.record.warnings)),
+    }
     traces = [first.run_dir / name for name in first.record.traces]
     if traces:
         from steptrace.commands.analyze import write_analysis
 
         summary = write_analysis(traces, out)
+        document["summary"] = out / "summary.json"
         lines += _of_traces(summary, on_gpu=first.record.device == "cuda", command=command)
-        if page:
+        if not arguments.no_report:
             from steptrace.report.trace import page as trace_page
 
             trace_page.write(summary, out / "report.html")
+            document["report"] = out / "report.html"
             lines += [f"  {line}" for line in trace_page.in_words(summary).splitlines()]
             lines.append(str(out / "report.html"))
-    for warning in dict.fromkeys(warning for one in measured for warning in one.record.warnings):
-        print(f"steptrace: warning: {warning}", file=sys.stderr)  # noqa: T201
-    lines.append(str(first.run_dir / "run.json"))
-    print("\n".join(lines), flush=True)  # noqa: T201
+    for warning in document["warnings"]:
+        warn(warning)
+    show(arguments, document, "\n".join([*lines, str(first.run_dir / "run.json")]))
+
+
+def _median_ms(one: _Measured) -> float:
+    return float(statistics.median(row["step_ns"] for row in one.timed)) / _NS_PER_MS
+
+
+def _wait_ms(measured: Sequence[_Measured]) -> float | None:
+    """The mean wait for data; None in a program without a DataLoader."""
+    known = [row["wait_ns"] for one in measured for row in one.timed if row["batches"]]
+    return statistics.mean(known) / _NS_PER_MS if known else None
 
 
 def _timing(measured: Sequence[_Measured]) -> list[str]:
     """The step time with its spread, what a step consists of, and the wait for data."""
-    medians = [statistics.median(row["step_ns"] for row in one.timed) / _NS_PER_MS for one in measured]
+    medians = [_median_ms(one) for one in measured]
     first = measured[0]
     steps = [row["step_ns"] / _NS_PER_MS for one in measured for row in one.timed]
     spread = statistics.quantiles(steps, n=20) if len(steps) > 1 else [steps[0]] * 19
@@ -157,9 +178,8 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
         parts += [f"{typical['samples']} samples"] if typical["samples"] else []
     optimizers = ", ".join(f"{name} {count}" for name, count in first.launched.ranks[0]["optimizers"])
     lines.append(f"  each step: {', '.join(parts)}; steps of the optimizers: {optimizers or 'none seen'}")
-    known = [row["wait_ns"] for one in measured for row in one.timed if row["batches"]]
-    if known:
-        wait = statistics.mean(known) / _NS_PER_MS
+    wait = _wait_ms(measured)
+    if wait is not None:
         lines.append(f"  waiting for data: {wait:.3f} ms of it ({100 * wait / statistics.mean(steps):.0f} %)")
     else:
         lines.append("  waiting for data: not measured, since no DataLoader was used")

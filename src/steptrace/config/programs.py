@@ -20,9 +20,11 @@ from steptrace.config.cache import Composed
 from steptrace.config.digest import code_digest, config_digest
 from steptrace.errors import ConfigError
 
-#: What of a program is measured unless its study says otherwise.
-_MEASURED: Final = {"warmup": 10, "steps": 30, "profile": 3, "predicted_steps": 4, "compared_steps": 3}
+#: How many steps of a program are looked at unless its study says otherwise.
+_COUNTS: Final = {"warmup": 10, "steps": 30, "profile": 3, "predicted_steps": 4, "compared_steps": 3}
 _GIT_TIMEOUT_S: Final = 60
+#: Steps under the profiler before those that are recorded (`steptrace.capture.recording.Settings`).
+_UNDER_PROFILER: Final = 2
 
 
 def compose_program(
@@ -61,6 +63,7 @@ def compose_program(
         source["files"] = _state(cwd)
     if patch:
         source |= {"patch": patch, "patch_digest": _of_patch(workdir / patch, where)}
+    counts = {key: int(program.get(key, default)) for key, default in _COUNTS.items()}
     texts = {key: str(value) for key, value in values.items()}
     everything = " ".join([*command, *map(str, _environment(program, entry).values())])
     for key in texts:
@@ -74,10 +77,12 @@ def compose_program(
             **source,
             "packages": _packages(command[0]),
         },
-        "measured": {**_MEASURED, **{key: program[key] for key in _MEASURED if key in program}},
         "seed": int(program.get("seed", 0)),
         "device": "cuda" if scale == "gpu" else "cpu",
-        "scale": {"name": scale},
+        # As in our own trainings, for whoever asks how long one takes.
+        "scale": {"name": scale, "warmup_steps": counts["warmup"], "timed_steps": counts["steps"]},
+        "profile": {"warmup": _UNDER_PROFILER, "active": counts["profile"]},
+        "followed": {key: counts[key] for key in ("predicted_steps", "compared_steps")},
         "distributed": {"world_size": int(program.get("ranks", 1))},
     }
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)

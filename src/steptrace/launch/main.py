@@ -53,11 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
-    measured = config["measured"]
-    probe = out / "probe"
-    settings = LaunchSettings(
-        str(probe.resolve()), "measure", measured["warmup"], measured["steps"], measured["profile"]
-    )
+    probe, scale = out / "probe", config["scale"]
+    counts = (scale["warmup_steps"], scale["timed_steps"], config["profile"]["active"])
+    settings = LaunchSettings(str(probe.resolve()), "measure", *counts)
     seed = config["seed"] + repeat
     launched = _launch(config, settings, seed)
     check_found(launched)
@@ -74,7 +72,7 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
 
 def _predict(config: dict[str, Any], out: Path) -> None:
     (out / "prediction.json").unlink(missing_ok=True)
-    launched = _once(config, "predict", warmup=2, steps=config["measured"]["predicted_steps"])
+    launched = _once(config, "predict", warmup=2, steps=config["followed"]["predicted_steps"])
     write_json(out / "prediction.json", prediction_of(launched, _command(config, config["seed"])))
 
 
@@ -90,7 +88,7 @@ def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> Non
 
 
 def _answers(config: dict[str, Any]) -> list[dict[str, Any]]:
-    launched = _once(config, "answer", warmup=0, steps=config["measured"]["compared_steps"])
+    launched = _once(config, "answer", warmup=0, steps=config["followed"]["compared_steps"])
     answers: list[dict[str, Any]] = launched.ranks[0]["answers"]
     return answers
 
