@@ -91,3 +91,19 @@ def test_operators_against_a_slow_count(data: st.DataObject) -> None:
     assert dict(zip(table["label"], table["operators"], strict=True)) == {
         label: expected[label] for label in expected if label in set(table["label"])
     }
+
+
+def test_what_lies_inside_a_closure_is_not_the_optimizers() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 400_000)
+    builder.label(STEP, 10_000, 100_000)
+    for k in range(20):  # forward of the closure
+        builder.op("aten::addmm", 11_000 + k * 1_000, 500)
+        builder.kernel(11_100 + k * 1_000, 11_200 + k * 1_000, 300, "gemm")
+    builder.op("autograd::engine::evaluate_function: AddmmBackward0", 40_000, 30_000)
+    builder.op("aten::mm", 45_000, 10_000)
+    builder.op("aten::_fused_adamw_", 80_000, 5_000)
+    builder.kernel(81_000, 82_000, 1_500, "adamw")
+    row = calls_of(builder)[STEP]
+    assert (row["count"], row["host_ns"], row["operators"], row["most_common"]) == (1, 40_000, 1, "aten::_fused_adamw_")
+    assert (row["kernels"], row["device_ns"]) == (1, 1_500)

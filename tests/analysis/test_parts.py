@@ -132,3 +132,25 @@ def test_the_parts_of_real_traces_add_up(name: str) -> None:
     assert found is not None
     assert min(found.parts_ns.values()) >= 0
     assert sum(found.parts_ns.values()) == found.window_ns
+
+
+def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 10, 90)
+    builder.op("aten::addmm", 150, 100)
+    builder.op("autograd::engine::evaluate_function: AddmmBackward0", 400, 200, sequence=1)
+    builder.label("Optimizer.step#AdamW.step", 700, 100)
+    found = step_parts(builder.trace(), None)
+    assert found is not None
+    # The loss is not known apart from the forward pass, which is not 0.
+    assert found.parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
+
+
+def test_without_any_label_nothing_is_told_of_the_parts() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000)
+    builder.op("aten::addmm", 150, 100)
+    found = step_parts(builder.trace(), None)
+    assert found is not None
+    assert found.parts_ns == {"other": 1_000}

@@ -25,6 +25,7 @@ import pandas as pd
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.series import steps_of
+from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
 from steptrace.intervals import Ints
 from steptrace.trace.columns import has_ancestor, nearest, references, row_numbers, texts
@@ -196,7 +197,7 @@ def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
     """The instants at which a part of a step begins or ends, and what lasts from each to the next (None: no part)."""
     spans, rest = _labelled(trace), None
     if not any(name == "forward" for *_, name in spans):
-        spans, rest = _inferred(trace), "forward"
+        spans, rest = unlabelled_parts(trace), "forward"
     edges, names = [_NONE], [rest]
     for start, end, name in sorted(spans):
         start = max(start, edges[-1])
@@ -216,25 +217,6 @@ def _labelled(trace: Trace) -> list[tuple[int, int, str]]:
     chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
     ends = chosen["ts"] + chosen["dur"]
     return [(int(a), int(b), str(name)) for a, b, name in zip(chosen["ts"], ends, chosen["name"], strict=True)]
-
-
-def _inferred(trace: Trace) -> list[tuple[int, int, str]]:
-    """The same from PyTorch's own labels and the backward operators; what is left over is forward."""
-    labels, ops = trace.annotations, trace.ops
-    begins = {"enumerate(DataLoader)": "data", "Optimizer.": "optimizer"}
-    spans = [
-        (int(ts), int(ts + dur), phase)
-        for ts, dur, name in zip(labels["ts"], labels["dur"], labels["name"], strict=True)
-        for start, phase in begins.items()
-        if str(name).startswith(start)
-    ]
-    backward = ops[ops["backward"].to_numpy(dtype=bool)]
-    cuts = np.array(sorted({*(start for start, *_ in spans), *trace.steps["ts"]}), dtype=np.int64)
-    piece = np.searchsorted(cuts, backward["ts"].to_numpy(), side="right")
-    whole = pd.DataFrame({"piece": piece, "start": backward["ts"], "end": backward["ts"] + backward["dur"]})
-    hulls = whole.groupby("piece").agg(start=("start", "min"), end=("end", "max"))
-    spans += [(int(a), int(b), "backward") for a, b in zip(hulls["start"], hulls["end"], strict=True)]
-    return spans
 
 
 def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:

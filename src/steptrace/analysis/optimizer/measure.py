@@ -1,15 +1,18 @@
 """What optimizers do in a step: parameter by parameter, or on many tensors at once; gradients set to zero, or dropped.
 
-PyTorch puts a label around every `Optimizer.step` and `Optimizer.zero_grad`. What an operator inside it is called tells
-how the update is made (`_foreach_`, `_fused_`, or neither); TorchTidy (torch.profiler._pattern_matcher) looks for the
-Python frames `_single_tensor_...` and for `zero_` instead.
+PyTorch puts a label around every `Optimizer.step` and `Optimizer.zero_grad`. Where a step's closure computes the
+gradients (LBFGS, Lightning), the update begins with the end of the last backward pass inside the label. What an
+operator inside it is called tells how the update is made (`_foreach_`, `_fused_`, or neither); TorchTidy
+(torch.profiler._pattern_matcher) looks for the Python frames `_single_tensor_...` and for `zero_` instead.
 """
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.annotations import annotation_times
@@ -19,6 +22,8 @@ from steptrace.trace.columns import nearest, row_numbers, take
 from steptrace.trace.model import Trace
 
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
+#: The operator around each node of a backward pass.
+_NODE: Final = "autograd::engine::evaluate_function"
 _FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
 
 
@@ -28,6 +33,8 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     found = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
     if not found:
         return schema.empty(OPTIMIZER_CALLS)
+    trace = _without_closures(trace, labels["name"].isin(list(found)).to_numpy(dtype=bool))
+    labels = trace.annotations
     names = labels["name"].astype(object)
     parent = row_numbers(labels["parent"])
     holder = nearest(parent, names.isin(list(found)).to_numpy(dtype=bool))
@@ -63,12 +70,29 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     return schema.validate(table, OPTIMIZER_CALLS)
 
 
+def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:
+    """The trace with labels of optimizers that begin where the backward passes inside them are over."""
+    nodes = trace.ops[trace.ops["name"].astype(str).str.startswith(_NODE).to_numpy(dtype=bool)]
+    if nodes.empty:
+        return trace
+    nodes = nodes.sort_values("ts")
+    begin, until = nodes["ts"].to_numpy(), np.maximum.accumulate((nodes["ts"] + nodes["dur"]).to_numpy())
+    labels = trace.annotations
+    start = labels["ts"].to_numpy()
+    end = start + labels["dur"].to_numpy()
+    last = np.searchsorted(begin, end) - 1  # the last node that begins before the label ends
+    inside = optimizers & (last >= 0) & (begin[last] >= start)
+    moved = np.where(inside, np.minimum(until[last], end), start)
+    return replace(trace, annotations=labels.assign(ts=moved, dur=end - moved))
+
+
 def _operators(trace: Trace, holder: Ints, names: "pd.Series[Any]") -> pd.DataFrame:
     """The operators called directly under each label: `name` and the `label` that holds them."""
     label = take(holder, row_numbers(trace.ops["annotation"]))
     caller = row_numbers(trace.ops["parent"])
     # An operator of the label's own calls others inside it; one around the label (a custom optimizer's) does not.
     direct = (label >= 0) & (take(label, caller) != label)
+    direct &= trace.ops["ts"].to_numpy() >= take(trace.annotations["ts"].to_numpy(), label)
     rows = np.flatnonzero(direct)
     return pd.DataFrame(
         {

@@ -4,15 +4,21 @@ With a GPU, all steps are one window: from the first one's start on the host, or
 it, to the end of the last one's work. Steps overlap where the host runs ahead of the GPU; a window holds every instant
 once, and divided by the number of steps it is what a step takes. At each instant the GPU computes, or runs
 communication or copies that no computation hides, or is idle, with one cause. Without a GPU, the window is the host's
-steps one after the other, in the parts as the training loop labels them, of labels inside each other the outer one.
+steps one after the other, in the parts as the training loop labels them, of labels inside each other the outer one; of
+somebody else's loop as PyTorch's own labels and the operators of the backward pass tell, and what cannot be told is no
+part.
 """
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
+from steptrace.intervals import Spans
 from steptrace.trace.columns import has_ancestor, row_numbers
 from steptrace.trace.model import Trace, once
 
@@ -77,18 +83,50 @@ def _left_over(trace: Trace, device: int) -> int:
 
 
 def _host_parts(trace: Trace) -> StepParts:
-    labels, steps = trace.annotations, trace.steps
+    steps = trace.steps
+    window = intervals.union(intervals.spans(steps["ts"], steps["ts"] + steps["host_dur"]))
+    spans = _labelled(trace)
+    if "forward" not in spans:
+        spans = _unlabelled(trace, spans)
+    taken, parts = intervals.empty(), dict[str, int]()
+    for name in HOST_PARTS:
+        if name not in spans:
+            continue  # not known, which is not nothing
+        own = intervals.intersect(spans[name], window)
+        # Two threads may be in different parts at once.
+        parts[name] = intervals.measure(intervals.subtract(own, taken))
+        taken = intervals.union(taken, own)
+    window_ns = intervals.measure(window)
+    return StepParts("host", len(steps), window_ns, {**parts, "other": window_ns - sum(parts.values())})
+
+
+def _labelled(trace: Trace) -> dict[str, Spans]:
+    """The parts that the training loop labels."""
+    labels = trace.annotations
     wanted = labels["name"].isin(HOST_PARTS).to_numpy() & labels["step"].notna().to_numpy()
     wanted &= trace.threads["training"].to_numpy(dtype=bool)[labels["thread"].to_numpy()]
     # Somebody else's loop may well compute its loss inside a part called forward: the outer one has that time.
     chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
-    window = intervals.union(intervals.spans(steps["ts"], steps["ts"] + steps["host_dur"]))
-    taken, parts = intervals.empty(), {}
-    for name in HOST_PARTS:
-        own = chosen[(chosen["name"] == name).to_numpy()]
-        spans = intervals.intersect(intervals.union(intervals.spans(own["ts"], own["ts"] + own["dur"])), window)
-        # Two threads may be in different parts at once.
-        parts[name] = intervals.measure(intervals.subtract(spans, taken))
-        taken = intervals.union(taken, spans)
-    window_ns = intervals.measure(window)
-    return StepParts("host", len(trace.steps), window_ns, {**parts, "other": window_ns - sum(parts.values())})
+    names = HOST_PARTS if "forward" in set(chosen["name"]) else sorted(set(chosen["name"].astype(str)))
+    rows = {name: chosen[(chosen["name"] == name).to_numpy()] for name in names}
+    return {name: intervals.union(intervals.spans(own["ts"], own["ts"] + own["dur"])) for name, own in rows.items()}
+
+
+def _unlabelled(trace: Trace, labelled: dict[str, Spans]) -> dict[str, Spans]:
+    """The parts of somebody else's steps: what is labelled, else by PyTorch's own labels and operators.
+
+    The forward pass, with the loss, is what lies between a backward pass and the part or the step's beginning before.
+    """
+    own: dict[str, list[tuple[int, int]]] = {}
+    for start, end, name in unlabelled_parts(trace):
+        own.setdefault(name, []).append((start, end))
+    found = {name: intervals.union(np.array(spans, dtype=np.int64)) for name, spans in own.items()} | labelled
+    if "backward" not in found:
+        return found
+    edges = np.sort(np.concatenate([trace.steps["ts"].to_numpy(), *(spans[:, 1] for spans in found.values())]))
+    backward = found["backward"]
+    before = edges[np.maximum(np.searchsorted(edges, backward[:, 0], side="right") - 1, 0)]
+    gaps = intervals.union(intervals.spans(np.minimum(before, backward[:, 0]), backward[:, 0]))
+    for spans in found.values():
+        gaps = intervals.subtract(gaps, spans)
+    return {**found, "forward": gaps}

@@ -16,6 +16,9 @@ ONE_BY_ONE: Final = 10
 #: Updates below this share of a step are left alone (the default noise floor). On a CPU, where PyTorch does the same by
 #: itself and no launches are saved, those below a moderate one.
 UPDATE_SHARE: Final = 0.01
+#: Classes of torch.optim that take `fused=`, and those that take `foreach=` alone.
+FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")
+FOREACH: Final = ("ASGD", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
 def _single_tensor(window: Window) -> Iterator[Match]:
@@ -40,7 +43,20 @@ def _single_tensor(window: Window) -> Iterator[Match]:
             f"of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,
+            advice=_advice(row.optimizer),
         )
+
+
+def _advice(optimizer: str) -> str | None:
+    """What an optimizer of this class takes; None, for the rule's own advice, where it takes either."""
+    if optimizer in FUSED:
+        return None
+    if optimizer in FOREACH:
+        return "Pass `foreach=True` to the optimizer: a few launches update all parameters."
+    return (
+        "Update all parameters together, with the operators torch._foreach_*, or take an optimizer of torch.optim that "
+        "does (`foreach=True`, or `fused=True`): a few launches update all of them."
+    )
 
 
 def _zeroed_gradients(window: Window) -> Iterator[Match]:
