@@ -1,0 +1,51 @@
+"""Supervised trainings on four devices: as many at once as there are, each with one of its own."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from steptrace.record import read_status
+
+TRAINING = """
+import sys, time
+start = time.monotonic()
+import torch
+assert torch.cuda.device_count() == 1
+torch.ones(4, device="cuda").sum()
+time.sleep(1)
+uuid = torch.cuda.get_device_properties(0).uuid
+open(sys.argv[1], "w").write(f"{uuid} {start} {time.monotonic()}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "trainings", "devices"),
+    [(None, 5, "0123"), ("3,1", 3, "13"), ("GPU-66616b65-2d63-7564-612d-646576696332", 2, "2")],
+)
+def test_each_training_has_a_device_of_its_own(
+    tmp_path: Path, visible: str | None, trainings: int, devices: str
+) -> None:
+    environment = os.environ | {"FAKECUDA_DEVICES": "4", "STEPTRACE_LOCKS": str(tmp_path / "locks")}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    command = [sys.executable, "-m", "steptrace.train.supervise", "--attempt", "1", "--device", "cuda"]
+    runs = [tmp_path / f"run{k}" for k in range(trainings)]
+    begun = [
+        subprocess.Popen(
+            [*command, "--out", str(run), "--", sys.executable, "-c", TRAINING, str(run / "span")], env=environment
+        )
+        for run in runs
+    ]
+    assert [process.wait(timeout=250) for process in begun] == [0] * trainings
+    assert {read_status(run).status for run in runs} == {"ok"}
+    spans = [
+        (uuid, float(start), float(end)) for uuid, start, end in ((run / "span").read_text().split() for run in runs)
+    ]
+    assert {uuid[-1] for uuid, _, _ in spans} == set(devices)  # the last digit of a stand-in's UUID is its index
+    for one, other in itertools.combinations(spans, 2):
+        assert one[0] != other[0] or min(one[2], other[2]) <= max(one[1], other[1])
