@@ -5,9 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
 #include "loops.h"
 #include "scan.h"
@@ -319,18 +316,7 @@ static PyObject *py_path(PyObject *self, PyObject *args)
     return none ? PyLong_FromLongLong(count) : NULL;
 }
 
-static PyObject *py_trim(PyObject *self, PyObject *none)
-{
-    (void)self;
-    (void)none;
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef METHODS[] = {
-    {"trim", py_trim, METH_NOARGS, "trim(): gives the system back what memory is free."},
     {"path", py_path, METH_VARARGS, "path(binding, source, time, found, node, begin): how many edges it has found."},
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
     {"nest", py_nest, METH_VARARGS, "nest(group, start, end, parent, open): cuts `end` and fills `parent`."},

@@ -31,7 +31,6 @@ from steptrace.analysis.quality import record as quality
 from steptrace.analysis.syncs import record as syncs
 from steptrace.analysis.syncs import record_prices as prices
 from steptrace.analysis.timeline import record as timeline
-from steptrace.compiled import compiled
 from steptrace.documents.base import convert
 from steptrace.documents.summary import Ranks, Summary, TraceSummary
 from steptrace.trace.bounds import path_text
@@ -103,7 +102,6 @@ def analyze_trace(
     device = trace.devices[0] if trace.devices else None
     analysis = Analysis(path, trace, device, lines or SourceLines())
     for section in SECTIONS:
-        _trim()
         analysis.tables.update(section.tables(analysis))
         if folder is not None:
             early = analysis.tables.keys() & set(_ONLY_WRITTEN)
@@ -227,12 +225,6 @@ def _write(table: pd.DataFrame, path: Path) -> None:
     """Write a table; only what repeats, its texts, through a dictionary: for times it costs as much as all the rest."""
     texts = [str(name) for name, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
     table.to_parquet(path, index=False, use_dictionary=texts)
-
-
-def _trim() -> None:
-    """Give back the memory that earlier steps have left free in pieces, so that the next step's does not add to it."""
-    if compiled is not None:
-        compiled.trim()
 
 
 def _sha256(path: Path) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from steptrace import schema
-from steptrace.compiled import compiled
 from steptrace.trace import names as naming
 from steptrace.trace.collectives import collectives_table
 from steptrace.trace.columns import (
@@ -53,10 +52,7 @@ def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
         TruncatedTraceError: its end is missing. Such a file is refused whole: its last steps would look faster than
             they were.
     """
-    raw = read_raw(Path(path), chunk=chunk)
-    if compiled is not None:
-        compiled.trim()
-    return link(raw)
+    return link(read_raw(Path(path), chunk=chunk))
 
 
 def link(raw: RawTrace) -> Trace:
