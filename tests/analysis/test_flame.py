@@ -78,8 +78,8 @@ def test_without_gpu_work_there_is_no_graph_of_it() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 10)
     trace = builder.trace()
-    assert flame.summary(flame.device_flame(trace, call_tree(trace))) is None
-    assert flame.summary(flame.host_flame(trace, call_tree(trace))) is not None
+    assert flame.shown(flame.device_flame(trace, call_tree(trace))) is None
+    assert flame.shown(flame.host_flame(trace, call_tree(trace))) is not None
 
 
 def test_the_summary_leaves_out_narrow_boxes_and_keeps_parents() -> None:
@@ -88,10 +88,10 @@ def test_the_summary_leaves_out_narrow_boxes_and_keeps_parents() -> None:
     builder.op("wide", 0, 400_000)
     builder.op("narrow", 500_000, 500)
     trace = builder.trace()
-    found = flame.summary(flame.host_flame(trace, call_tree(trace)))
+    found = flame.shown(flame.host_flame(trace, call_tree(trace)))
     assert found is not None
-    assert (found["total_ns"], found["boxes_left_out"]) == (1_000_000, 1)
-    assert [(box["name"], box["parent"], box["ns"]) for box in found["boxes"]] == [
+    assert (found.total_ns, found.boxes_left_out) == (1_000_000, 1)
+    assert [(box.name, box.parent, box.ns) for box in found.boxes] == [
         ("host time", None, 1_000_000),
         ("thread 100", 0, 1_000_000),
         ("outer", 1, 1_000_000),

@@ -9,13 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import LOADER, TraceBuilder
-from steptrace.analysis.input.measure import InputWait, input_wait, input_waits, verdict_on
+from steptrace.analysis.input.measure import input_wait, input_waits, verdict_on
+from steptrace.documents.summary import Input
 from steptrace.trace.model import Trace
 
 _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def _found(trace: Trace) -> InputWait:
+def _found(trace: Trace) -> Input:
     device = trace.devices[0] if trace.devices else None
     return input_wait(trace, device, input_waits(trace, device))
 

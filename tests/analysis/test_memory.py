@@ -249,20 +249,20 @@ def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_reco
     step(builder)
     builder.block(30, 500, 1)
     path = builder.write(tmp_path / "trace.json")
-    (entry,) = summarize_trace(analyze(path))["memory"]
-    assert (entry["device_type"], entry["device"], entry["peak_allocated_bytes"]) == ("cuda", 0, 1500)
-    assert (entry["capacity_bytes"], entry["capacity_source"], entry["headroom_bytes"]) == (9000, "device", 8000)
-    assert entry["fragmentation"] is None
-    assert entry["by_category"]["unknown"] == 1000
-    assert entry["curve"][-1] == (30, 1500, 1000)
+    (entry,) = summarize_trace(analyze(path)).memory
+    assert (entry.device_type, entry.device, entry.peak_allocated_bytes) == ("cuda", 0, 1500)
+    assert (entry.capacity_bytes, entry.capacity_source, entry.headroom_bytes) == (9000, "device", 8000)
+    assert entry.fragmentation is None
+    assert entry.by_category["unknown"] == 1000
+    assert entry.curve[-1] == (30, 1500, 1000)
     memory_record = RunMemory(
         "cuda", 4, 5000, "limit", {"parameters": 900, "gradients": 0, "optimizer_state": 0}, 900, 40, 10
     )
     write_memory(tmp_path, memory_record)
-    (entry,) = summarize_trace(analyze(path))["memory"]
-    assert (entry["capacity_bytes"], entry["headroom_bytes"], entry["fragmentation"]) == (5000, 4000, 0.75)
-    assert (entry["by_category"]["parameters"], entry["by_category"]["unknown"]) == (900, 100)
-    assert sum(entry["by_category"].values()) == entry["peak_allocated_bytes"]
+    (entry,) = summarize_trace(analyze(path)).memory
+    assert (entry.capacity_bytes, entry.headroom_bytes, entry.fragmentation) == (5000, 4000, 0.75)
+    assert (entry.by_category["parameters"], entry.by_category["unknown"]) == (900, 100)
+    assert sum(entry.by_category.values()) == entry.peak_allocated_bytes
     summary, _ = summarize([path])
     write(summary, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
@@ -276,7 +276,7 @@ def test_a_trace_without_allocations_has_null_memory(tmp_path):
     builder = TraceBuilder()
     step(builder)
     builder.op("aten::mm", 1, 2)
-    assert summarize_trace(analyze(builder.write(tmp_path / "trace.json")))["memory"] is None
+    assert summarize_trace(analyze(builder.write(tmp_path / "trace.json"))).memory is None
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=900), st.integers(8, 400))

@@ -181,13 +181,13 @@ def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_pa
     else:
         builder.op("aten::mm", 0, 100)
     summary, _ = summarize([builder.write(tmp_path / "made.json")])
-    entry = summary["traces"][0]
-    assert (entry["overview"] is None) == (not stepped)
-    assert (entry["precision"] is None) == (not stepped)
-    assert entry["placement"]["ops_total"] > 0
+    entry = summary.traces[0]
+    assert (entry.overview is None) == (not stepped)
+    assert (entry.precision is None) == (not stepped)
+    assert entry.placement.ops_total > 0
     if stepped:
-        assert sum(entry["precision"]["kernel_ns"].values()) == 175_000
-        assert [row["name"] for row in entry["overview"]["operators"][:2]] == [None, "aten::mm"]
+        assert sum(entry.precision.kernel_ns.values()) == 175_000
+        assert [row.name for row in entry.overview.operators[:2]] == [None, "aten::mm"]
 
 
 def test_copies_alone_have_no_number_format(tmp_path: Any) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder
 from steptrace.analysis.kernels.formats import FORMATS, kernel_format
-from steptrace.analysis.kernels.precision import kernel_formats, precision, type_format
+from steptrace.analysis.kernels.precision import kernel_formats, precision_of, type_format
 
 BF16_GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNN"
 SGEMM = "ampere_sgemm_128x64_nn"
@@ -35,7 +35,7 @@ def test_names_decide_and_input_types_help_where_names_are_silent() -> None:
     _under(builder, "aten::add", ADD, 5)
     builder.gpu(NCCL, 900_000, 50, None)
     builder.gpu(D2D, 900_100, 50, None)
-    found = precision(kernel_formats(builder.trace(), 0))
+    found = precision_of(kernel_formats(builder.trace(), 0))
     assert found.kernel_ns == {"bits8": 0, "bits16": 52, "bits32": 50, "bits64": 0, "integer": 0, "unknown": 3}
     assert (found.from_types_ns, found.tf32_ns) == (7, 20)
     assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (90, 60)
@@ -48,7 +48,7 @@ def test_an_unknown_kernel_of_a_matrix_operator_may_have_run_on_tensor_cores() -
     _under(builder, "aten::mm", ADD, 5)  # its bias: no matrix work
     _under(builder, "aten::relu", "some_vendor_kernel", 7)
     _under(builder, "fbgemm::permute", "permute_kernel<float>", 4)
-    found = precision(kernel_formats(builder.trace(), 0))
+    found = precision_of(kernel_formats(builder.trace(), 0))
     assert (found.tensor_core_eligible_ns, found.tensor_core_unknown_ns, found.tensor_core_ns) == (10, 10, 0)
 
 
@@ -57,7 +57,7 @@ def test_a_graphs_kernels_are_judged_by_their_names_alone() -> None:
     graph = builder.call("cudaGraphLaunch", 0, 10)
     builder.gpu(BF16_GEMM, 20, 10, graph)
     builder.gpu("flash_fwd_splitkv_combine_kernel<cutlass::half_t>", 40, 10, graph)
-    found = precision(kernel_formats(builder.trace(), 0))
+    found = precision_of(kernel_formats(builder.trace(), 0))
     assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (10, 10)
 
 
@@ -111,7 +111,7 @@ def test_every_kernels_time_counts_once(work: list[Any]) -> None:
             correlation = builder.call("cudaLaunchKernel", start + 10, 5)
         builder.gpu(name, start + 600, ns, correlation, device=device)
     trace = builder.trace()
-    found = precision(kernel_formats(trace, 0))
+    found = precision_of(kernel_formats(trace, 0))
     expected, eligible, core = dict.fromkeys(FORMATS, 0), 0, 0
     for name, op, types, ns, device in work:
         if device != 0 or name in (NCCL, D2D):

@@ -37,21 +37,21 @@ def accumulated(*, on_gpu: bool, no_sync: bool, small: bool = False) -> ReducePa
 def test_each_pass_reduces(*, on_gpu: bool) -> None:
     found = accumulated(on_gpu=on_gpu, no_sync=False)
     assert found is not None
-    assert (found.passes_per_step, found.count, found.measured_ns) == (2, 2, 60_000)
-    assert found.bytes == (None if on_gpu else 8_000)
+    assert (found.passes_per_step, found.redundant.count, found.redundant.measured_ns) == (2, 2, 60_000)
+    assert found.redundant.bytes == (None if on_gpu else 8_000)
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_the_last_pass_alone_reduces(*, on_gpu: bool) -> None:
     found = accumulated(on_gpu=on_gpu, no_sync=True)
     assert found is not None
-    assert (found.passes_per_step, found.count, found.measured_ns) == (2, 0, 0)
+    assert (found.passes_per_step, found.redundant.count, found.redundant.measured_ns) == (2, 0, 0)
 
 
 def test_something_small_is_no_reduction_of_gradients() -> None:
     found = accumulated(on_gpu=False, no_sync=False, small=True)
     assert found is not None
-    assert found.count == 0
+    assert found.redundant.count == 0
 
 
 def test_without_passes_steps_or_all_reduces_nothing_is_said() -> None:

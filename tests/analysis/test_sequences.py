@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder
 from steptrace.analysis.common.call_tree import call_tree
-from steptrace.analysis.kernels.sequences import kernel_sequences, summary
+from steptrace.analysis.kernels.sequences import kernel_sequences, most_frequent
 from steptrace.trace.model import Trace
 
 
@@ -88,9 +88,9 @@ def test_the_summary_folds_neighbours_of_one_name() -> None:
         _attention(builder, ts, "void ns::gemm<int>(int)", "void ns::gemm<int>(int)", "add")
     _attention(builder, 200_000, "once", "only")
     trace = builder.trace()
-    (row,) = summary(kernel_sequences(trace, call_tree(trace)))
-    assert row["kernels"] == [{"name": "gemm", "times": 2}, {"name": "add", "times": 1}]
-    assert (row["count"], row["left_out"]) == (2, 0)
+    (row,) = most_frequent(kernel_sequences(trace, call_tree(trace)))
+    assert [(entry.name, entry.times) for entry in row.kernels] == [("gemm", 2), ("add", 1)]
+    assert (row.count, row.left_out) == (2, 0)
 
 
 @given(

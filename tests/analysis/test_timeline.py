@@ -11,8 +11,8 @@ from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
 from steptrace.analysis.idle.measure import idle_gaps
 from steptrace.analysis.syncs.measure import sync_costs
 from steptrace.analysis.timeline.lanes import shown_time
-from steptrace.analysis.timeline.measure import CELL, MOST_BOXES, RESOLUTION, merge, summary, timeline
-from steptrace.files import write_json
+from steptrace.analysis.timeline.measure import CELL, MOST_BOXES, RESOLUTION, merge, shown_timeline, timeline
+from steptrace.documents.base import write
 from steptrace.trace.model import Trace
 
 Event = tuple[int, int, str, int, int]
@@ -206,10 +206,10 @@ def test_without_steps_the_whole_trace_is_shown() -> None:
     trace = builder.trace()
     time = shown_time(trace)
     assert (time.step, time.start, time.end, time.host_end) == (None, 0, 80_000, None)
-    found = summary(trace, tables_of(trace))
+    found = shown_timeline(trace, tables_of(trace))
     assert found is not None
-    assert found["step"] is None
-    assert found["host_ns"] is None
+    assert found.step is None
+    assert found.host_ns is None
 
 
 def test_a_trace_of_steps_alone_has_no_picture() -> None:
@@ -218,7 +218,7 @@ def test_a_trace_of_steps_alone_has_no_picture() -> None:
     trace = builder.trace()
     tables = tables_of(trace)
     assert len(tables["timeline"]) == len(tables["timeline_lanes"]) == 0
-    assert summary(trace, tables) is None
+    assert shown_timeline(trace, tables) is None
 
 
 def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_named() -> None:
@@ -227,9 +227,9 @@ def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_named() -> No
     for stream in range(10):
         builder.kernel(stream * 2_000, 50_000, 1_000 * (10 - stream), stream=stream)
     trace = builder.trace()
-    found = summary(trace, tables_of(trace))
+    found = shown_timeline(trace, tables_of(trace))
     assert found is not None
-    assert found["left_out"] == ["GPU 0, stream 8", "GPU 0, stream 9"]
+    assert found.left_out == ("GPU 0, stream 8", "GPU 0, stream 9")
 
 
 def dense_trace(events: int = 6_000) -> Trace:
@@ -251,8 +251,9 @@ def test_a_dense_step_keeps_its_numbers_of_boxes_and_bytes(tmp_path: Path) -> No
     tables = tables_of(trace)
     assert MOST_BOXES / 4 < len(tables["timeline"]) <= MOST_BOXES
     assert tables["timeline"]["events"].sum() == tables["timeline_lanes"]["events"].sum()
-    written = write_json(tmp_path / "summary.json", {"timeline": summary(trace, tables)})
-    assert written.stat().st_size < 60_000
+    found = shown_timeline(trace, tables)
+    assert found is not None
+    assert write(tmp_path / "timeline.json", found).stat().st_size < 60_000
 
 
 def test_an_event_that_can_be_seen_is_never_merged() -> None:

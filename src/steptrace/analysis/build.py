@@ -1,38 +1,35 @@
-"""Traces to the content of summary.json: every section in turn, over each trace and over all ranks."""
+"""Traces to the content of summary.json: what is said of each trace, and of all ranks together."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from steptrace.analysis.common.analysis import Analysis, RankSection, Section
-from steptrace.analysis.communication import record as collectives
-from steptrace.analysis.communication import record_ranks as ranks
-from steptrace.analysis.critical_path import record as critical_path
+from steptrace.analysis.common.analysis import Analysis
+from steptrace.analysis.communication import record as communication
+from steptrace.analysis.communication import record_ranks
+from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import record as idle
-from steptrace.analysis.idle import record_gaps as host_gaps
-from steptrace.analysis.input import record as input
-from steptrace.analysis.kernels import record as kernels
-from steptrace.analysis.launches import record as launches
-from steptrace.analysis.launches import record_queues as queues
-from steptrace.analysis.memory import record as memory
-from steptrace.analysis.optimizer import record as optimizer
+from steptrace.analysis.input.measure import input_wait
+from steptrace.analysis.kernels.placement import placement
+from steptrace.analysis.kernels.sequences import most_frequent
+from steptrace.analysis.launches.record import launches
+from steptrace.analysis.launches.record_queues import series
+from steptrace.analysis.memory.record import memory
 from steptrace.analysis.overview import record as overview
-from steptrace.analysis.overview import record_gpu as gpu_time
-from steptrace.analysis.overview import record_steps as steps
-from steptrace.analysis.program import record as program
-from steptrace.analysis.program import record_labels as annotations
-from steptrace.analysis.quality import record as quality
-from steptrace.analysis.syncs import record as syncs
-from steptrace.analysis.syncs import record_prices as prices
-from steptrace.analysis.timeline import record as timeline
-from steptrace.documents.base import convert
-from steptrace.documents.summary import Ranks, Summary, TraceSummary
+from steptrace.analysis.overview.parts import step_parts
+from steptrace.analysis.overview.step_figures import step_figures
+from steptrace.analysis.program.record import program
+from steptrace.analysis.quality.record import quality
+from steptrace.analysis.syncs.record import syncs
+from steptrace.analysis.tables import tables_of
+from steptrace.analysis.timeline.measure import shown_timeline
+from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
+from steptrace.documents.summary import Ranks, Section, StepTime, Summary, TraceSummary, WhatIf
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
@@ -42,33 +39,6 @@ from steptrace.trace.source import SourceLines, load_source_lines
 
 SCHEMA_VERSION = 1
 
-#: What the summary of one trace holds, in this order. A section may use the tables of those before it.
-SECTIONS: tuple[Section, ...] = (
-    quality,
-    gpu_time,
-    steps,
-    idle,
-    host_gaps,
-    input,
-    kernels,
-    syncs,
-    prices,
-    launches,
-    collectives,
-    queues,
-    memory,
-    annotations,
-    optimizer,
-    critical_path,
-    program,
-    overview,
-    timeline,
-)
-
-#: What is said of several ranks together.
-RANK_SECTIONS: tuple[RankSection, ...] = (ranks,)
-
-
 #: Tables that nothing here asks for again: they are written at once, where they are written, and let go.
 _ONLY_WRITTEN = ("call_tree", "critical_path", "memory_blocks")
 
@@ -77,6 +47,9 @@ _FOR_COUNTERS = ("queue_lengths", "copy_rates")
 
 #: What neither that nor the comparison of ranks asks a trace for.
 _NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
+
+#: How many labels summary.json lists; the table `annotation_times` has all.
+MOST_LABELS = 100
 
 
 def analyze(path: Path, sources: tuple[Path, ...] = ()) -> Analysis:
@@ -100,17 +73,14 @@ def analyze_trace(
     With `folder` all of them are written there, and those that only outsiders read are not kept.
     """
     device = trace.devices[0] if trace.devices else None
-    analysis = Analysis(path, trace, device, lines or SourceLines())
-    for section in SECTIONS:
-        analysis.tables.update(section.tables(analysis))
+    tables: dict[str, pd.DataFrame] = {}
+    for found in tables_of(path, trace, device, lines or SourceLines()):
+        tables.update(found)
         if folder is not None:
-            early = analysis.tables.keys() & set(_ONLY_WRITTEN)
-            _write_all({name: analysis.tables.pop(name) for name in early}, folder)
-    for across in RANK_SECTIONS:
-        analysis.carried.update(across.carried(analysis))
+            _write_all({name: tables.pop(name) for name in found if name in _ONLY_WRITTEN}, folder)
     if folder is not None:
-        _write_all({**{name: getattr(trace, name) for name in TABLES}, **analysis.tables}, folder)
-    return analysis
+        _write_all({**{name: getattr(trace, name) for name in TABLES}, **tables}, folder)
+    return Analysis(path, trace, device, tables)
 
 
 def summarize(
@@ -139,11 +109,12 @@ def summarize(
         for k, analysis in enumerate(analyses):
             folders[analysis.path].rename(tables / f"trace{k}")
         _write_ranks(analyses, tables)
+    summaries = tuple(summary for _, summary in done)
     return Summary(
         schema_version=SCHEMA_VERSION,
         warnings=(repeated,) if repeated else (),
-        traces=tuple(summary for _, summary in done),
-        ranks=None if repeated else _compare_ranks(analyses),
+        traces=summaries,
+        ranks=None if repeated else _compare_ranks(analyses, summaries),
     ), analyses
 
 
@@ -158,7 +129,7 @@ def _analyze_and_summarize(
         return analysis, summary
     trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
     tables = {name: analysis.tables[name] for name in _FOR_COUNTERS if name in analysis.tables}
-    return Analysis(path, trace, analysis.device, tables=tables, carried=analysis.carried), summary
+    return Analysis(path, trace, analysis.device, tables), summary
 
 
 def _repeated_ranks(analyses: list[Analysis]) -> str | None:
@@ -172,30 +143,55 @@ def _repeated_ranks(analyses: list[Analysis]) -> str | None:
 
 def summarize_trace(analysis: Analysis) -> TraceSummary:
     """One entry of `traces` in summary.json."""
-    trace, device = analysis.trace, analysis.device
-    entry: dict[str, Any] = {
-        "path": path_text(analysis.path),
-        "sha256": _sha256(analysis.path),
-        "rank": trace.rank,
-        "world_size": trace.meta.world_size,
-        "device": device,
-        "device_name": trace.meta.device_name(device),
-        "compute_major": trace.meta.compute_major(device),
-        "window_ns": trace.window[1] - trace.window[0],
-    }
-    for section in SECTIONS:
-        entry.update(section.record(analysis))
-    return convert(entry, TraceSummary)
+    trace, device, of = analysis.trace, analysis.device, analysis.tables
+    return TraceSummary(
+        **step_figures(trace, device),
+        path=path_text(analysis.path),
+        sha256=_sha256(analysis.path),
+        rank=trace.rank,
+        world_size=trace.meta.world_size,
+        device=device,
+        device_name=trace.meta.device_name(device),
+        compute_major=trace.meta.compute_major(device),
+        window_ns=trace.window[1] - trace.window[0],
+        quality=quality(analysis),
+        gpu=overview.gpu(analysis),
+        devices=overview.devices(trace),
+        temporal=analysis.rows("temporal", TemporalRow),
+        steps=analysis.rows("step_times", StepTime),
+        sections=analysis.rows("sections", Section),
+        idle=idle.idle(analysis),
+        host_gaps=idle.gaps_of_host(analysis),
+        input=input_wait(trace, device, of["input_waits"]),
+        kernels=analysis.rows("kernel_names", KernelName),
+        kernel_types=analysis.rows("kernel_types", KernelType),
+        syncs=syncs(analysis),
+        step_parts=step_parts(trace, device),
+        whatif=next(iter(analysis.rows("whatif", WhatIf)), None),
+        launches=launches(analysis),
+        collectives=communication.collectives(analysis),
+        all_reduce=communication.all_reduces(analysis),
+        all_reduce_passes=communication.passes(analysis),
+        queues=analysis.rows("queues", Queue),
+        copies=analysis.rows("copies", Copy),
+        series=series(analysis),
+        memory=memory(analysis),
+        annotations=analysis.rows("annotation_times", Label, MOST_LABELS),
+        optimizer=analysis.rows("optimizer_calls", OptimizerCall) or None,
+        critical_path=critical_path(of, gpu=device is not None),
+        program=program(analysis),
+        sequences=most_frequent(of["sequences"]),
+        overview=overview.overview(analysis),
+        placement=placement(trace),
+        precision=overview.precision(analysis),
+        timeline=shown_timeline(trace, of),
+        findings=(),
+    )
 
 
-def _compare_ranks(analyses: list[Analysis]) -> Ranks | None:
-    """What the rank sections say; None for a single trace."""
-    if len(analyses) < 2:
-        return None
-    found: dict[str, Any] = {}
-    for section in RANK_SECTIONS:
-        found.update(section.record(analyses, section.tables(analyses)))
-    return convert(found, Ranks)
+def _compare_ranks(analyses: list[Analysis], traces: Sequence[TraceSummary]) -> Ranks | None:
+    """What the ranks say together; None for a single trace."""
+    return record_ranks.ranks(analyses, traces) if len(analyses) > 1 else None
 
 
 def write_tables(analyses: list[Analysis], out: Path) -> None:
@@ -211,20 +207,15 @@ def write_tables(analyses: list[Analysis], out: Path) -> None:
 
 def _write_ranks(analyses: list[Analysis], out: Path) -> None:
     if len(analyses) > 1 and not _repeated_ranks(analyses):
-        for section in RANK_SECTIONS:
-            _write_all(section.tables(analyses), out / "ranks")
+        _write_all(record_ranks.tables(analyses), out / "ranks")
 
 
 def _write_all(tables: dict[str, pd.DataFrame], folder: Path) -> None:
+    """Write tables; only texts, which repeat, through dictionaries: for times these cost as much as all the rest."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
-        _write(table, folder / f"{name}.parquet")
-
-
-def _write(table: pd.DataFrame, path: Path) -> None:
-    """Write a table; only what repeats, its texts, through a dictionary: for times it costs as much as all the rest."""
-    texts = [str(name) for name, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
-    table.to_parquet(path, index=False, use_dictionary=texts)
+        texts = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
+        table.to_parquet(folder / f"{name}.parquet", index=False, use_dictionary=texts)
 
 
 def _sha256(path: Path) -> str:

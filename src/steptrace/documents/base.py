@@ -12,28 +12,6 @@ from steptrace.files import write_json
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A JSON object with known keys. Fields without a default must be there; unmeasured ones are null."""
 
-    # Reading a document as a mapping is on its way out: consumers take attributes.
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return getattr(self, "class_" if name == "class" else name)
-        except AttributeError:
-            raise KeyError(name) from None
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.keys()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of a key."""
-        return self[name] if name in self.keys() else default
-
-    def keys(self) -> tuple[str, ...]:
-        """The keys, as JSON has them."""
-        return self.__struct_encode_fields__
-
-    def items(self) -> list[tuple[str, Any]]:
-        """Keys and values."""
-        return [(name, self[name]) for name in self.keys()]
-
 
 _Document = TypeVar("_Document", bound=Document)
 

@@ -11,7 +11,7 @@ from builders import TraceBuilder, training_step
 from documents import fill, plain
 from steptrace.analysis.idle.measure import idle_gaps
 from steptrace.analysis.syncs.measure import sync_costs
-from steptrace.analysis.timeline.measure import summary, timeline
+from steptrace.analysis.timeline.measure import shown_timeline, timeline
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary, Timeline
 from steptrace.report.draw.timeline import KINDS, MAX_BYTES, tick_ns, timeline_figure
@@ -133,7 +133,7 @@ def summary_of(*, gpu: bool, stretch: int = 1) -> Json:
     device = trace.devices[0] if gpu else None
     gaps = None if device is None else idle_gaps(trace, device)
     tables = timeline(trace, device, sync_costs(trace, device), gaps)
-    return {"traces": [{"timeline": summary(trace, tables)}]}
+    return {"traces": [{"timeline": shown_timeline(trace, tables)}]}
 
 
 def give(study: Path, variant: str, content: Json, *, excerpt: bool = True) -> None:

@@ -1,15 +1,18 @@
-"""One trace on its way to summary.json: what every section of the summary takes."""
+"""One trace on its way to summary.json: its tables, and their rows as the documents' structs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import pandas as pd
 
+from steptrace.documents.base import Document
 from steptrace.trace.model import Trace
-from steptrace.trace.source import SourceLines
+
+_Row = TypeVar("_Row", bound=Document)
 
 
 @dataclass(frozen=True)
@@ -17,39 +20,27 @@ class Analysis:
     """One trace with every metric's table by name.
 
     `device` is the GPU that figures of one GPU are about: of several the one with the most activity time, None for a
-    trace without GPU work. `tables` grows section by section, so that a section can use those before it. `carried` is
-    what comparisons of ranks take from the trace besides its tables of GPU work, labels and steps.
+    trace without GPU work. A table that the trace has nothing for is missing.
     """
 
     path: Path
     trace: Trace
     device: int | None
-    lines: SourceLines = field(default_factory=SourceLines, repr=False)
-    tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
-    carried: dict[str, Any] = field(default_factory=dict, repr=False)
+    tables: Mapping[str, pd.DataFrame] = field(repr=False)
+
+    def rows(self, name: str, kind: type[_Row], most: int | None = None) -> tuple[_Row, ...]:
+        """The first rows of a table, at most `most`; empty if it is missing."""
+        return (
+            rows(self.tables[name].head(len(self.tables[name]) if most is None else most), kind)
+            if name in self.tables
+            else ()
+        )
 
 
-class Section(Protocol):
-    """A module of this package: the tables that its metrics make of one trace, and its part of summary.json."""
-
-    def tables(self, analysis: Analysis) -> dict[str, pd.DataFrame]:
-        """The section's tables by name; each is written to `tables/trace<k>/<name>.parquet`."""
-
-    def record(self, analysis: Analysis) -> dict[str, Any]:
-        """The keys that the section adds to the trace's entry in summary.json; what was not measured is None."""
-
-
-class RankSection(Protocol):
-    """A module of this package that compares the traces of several ranks."""
-
-    def carried(self, analysis: Analysis) -> dict[str, Any]:
-        """What the section needs of one trace that takes all of its tables to find, by name; small, and picklable."""
-
-    def tables(self, analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
-        """The section's tables by name; each is written to `tables/ranks/<name>.parquet`."""
-
-    def record(self, analyses: list[Analysis], tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
-        """The keys that the section adds to `ranks` in summary.json, from its own tables."""
+def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
+    """The rows of a table as structs; columns that these lack are left out, missing values are None."""
+    columns = table[list(kind.__struct_encode_fields__)]
+    return tuple(msgspec.convert(row, kind) for row in records(columns))
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

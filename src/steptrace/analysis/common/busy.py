@@ -12,29 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
+from steptrace.documents.summary import GpuTime
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.model import Trace, once
-
-
-@dataclass(frozen=True)
-class GpuTime:
-    """Where the time of one GPU went over one span, in ns. `comm_compute_overlap_ns` is |comm and compute|."""
-
-    activities: int
-    span_ns: int
-    busy_ns: int
-    idle_ns: int
-    compute_ns: int
-    comm_ns: int
-    memory_ns: int
-    exposed_comm_ns: int
-    exposed_memory_ns: int
-    comm_compute_overlap_ns: int
-
-    @property
-    def overlap_pct(self) -> float | None:
-        """The share of communication hidden by computation, None without communication."""
-        return 100.0 * self.comm_compute_overlap_ns / self.comm_ns if self.comm_ns else None
 
 
 @dataclass(frozen=True)
@@ -81,17 +61,19 @@ def gpu_time(trace: Trace, device: int) -> GpuTime:
     """Where the GPU's time went over the whole trace: from its first activity's start to its last one's end."""
     gpu = activity(trace, device)
     start, end = gpu.span
+    comm_ns, overlap_ns = intervals.measure(gpu.comm), intervals.measure(gpu.overlap)
     return GpuTime(
         activities=gpu.count,
         span_ns=end - start,
         busy_ns=intervals.measure(gpu.busy),
         idle_ns=end - start - intervals.measure(gpu.busy),
         compute_ns=intervals.measure(gpu.compute),
-        comm_ns=intervals.measure(gpu.comm),
+        comm_ns=comm_ns,
         memory_ns=intervals.measure(gpu.memory),
         exposed_comm_ns=intervals.measure(gpu.exposed_comm),
         exposed_memory_ns=intervals.measure(gpu.exposed_memory),
-        comm_compute_overlap_ns=intervals.measure(gpu.overlap),
+        comm_compute_overlap_ns=overlap_ns,
+        overlap_pct=100.0 * overlap_ns / comm_ns if comm_ns else None,
     )
 
 

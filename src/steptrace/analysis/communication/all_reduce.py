@@ -6,8 +6,7 @@ work (None where the trace holds no operators). With steps in the trace only wha
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,53 +15,41 @@ from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.communication.collectives import collective_times
 from steptrace.analysis.communication.host_collectives import host_collectives, host_compute
+from steptrace.documents.summary import AllReduce, AllReduceOfStep
 from steptrace.intervals import Spans
 from steptrace.trace.columns import row_numbers
-from steptrace.trace.model import Trace, once
+from steptrace.trace.model import Trace
 
 ALL_REDUCE = "all_reduce"
-_BY_STEP = ["index", "count", "bytes", "measured_ns", "exposed_ns"]
 
 
-@dataclass(frozen=True)
-class AllReduce:
-    """The all-reduces of a trace. `source` is `gpu` or `host`; `bytes` None unless said for all of them.
-
-    `steps` is the number of the trace's steps, None if it has none; then the figures are over the whole trace.
-    """
-
-    source: str
-    count: int
-    bytes: int | None
-    measured_ns: int
-    exposed_ns: int | None
-    steps: int | None
-
-    @property
-    def overlap(self) -> float | None:
-        """The share of the measured time that computation hid, 0 to 1; None where that is not known."""
-        if self.exposed_ns is None:
-            return None
-        return 1 - self.exposed_ns / self.measured_ns if self.measured_ns else None
-
-
-@once
-def all_reduce(trace: Trace, device: int | None) -> tuple[AllReduce | None, pd.DataFrame]:
-    """The all-reduces of a trace, and by step: `index`, `count`, `bytes`, `measured_ns`, `exposed_ns`.
-
-    Those of GPU `device`, or where it has none those of the host. None, and no rows, without any.
-    """
+def all_reduce(trace: Trace, device: int | None) -> AllReduce | None:
+    """The all-reduces of GPU `device`, or where it has none those of the host; None without any."""
     for source, times, compute in _sources(trace, device):
         found = times[(times["collective"] == ALL_REDUCE).to_numpy()]
         if len(trace.steps):
             found = found[found["step"].notna().to_numpy()]
         if len(found):
-            figures = {"count": len(found), **_figures(found, compute), "steps": len(trace.steps) or None}
-            return AllReduce(source, **figures), _by_step(found, compute, trace)
-    return None, pd.DataFrame(columns=_BY_STEP)
+            return _summed(source, found, compute, trace)
+    return None
 
 
-def _sources(trace: Trace, device: int | None) -> Iterator[tuple[str, pd.DataFrame, Spans | None]]:
+def _summed(source: Literal["gpu", "host"], found: pd.DataFrame, compute: Spans | None, trace: Trace) -> AllReduce:
+    figures: dict[str, Any] = {"count": len(found), **_figures(found, compute)}
+    measured, exposed, steps = figures["measured_ns"], figures["exposed_ns"], len(trace.steps)
+    per_step: dict[str, Any] = {
+        f"{name}_per_step": None if value is None or not steps else value / steps for name, value in figures.items()
+    }
+    return AllReduce(
+        source=source,
+        **figures,
+        overlap=1 - exposed / measured if measured and exposed is not None else None,
+        **per_step,
+        by_step=_by_step(found, compute, trace),
+    )
+
+
+def _sources(trace: Trace, device: int | None) -> Iterator[tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None]]:
     if device is None:
         yield "host", host_collectives(trace), host_compute(trace)
         return
@@ -72,14 +59,12 @@ def _sources(trace: Trace, device: int | None) -> Iterator[tuple[str, pd.DataFra
     yield "host", host_collectives(trace), compute
 
 
-def _by_step(found: pd.DataFrame, compute: Spans | None, trace: Trace) -> pd.DataFrame:
+def _by_step(found: pd.DataFrame, compute: Spans | None, trace: Trace) -> tuple[AllReduceOfStep, ...]:
     step = row_numbers(found["step"])
-    rows = [
-        {"index": int(index), "count": int((step == k).sum()), **_figures(found[step == k], compute)}
+    return tuple(
+        AllReduceOfStep(index=int(index), count=int((step == k).sum()), **_figures(found[step == k], compute))
         for k, index in enumerate(trace.steps["index"])
-    ]
-    table = pd.DataFrame(rows, columns=_BY_STEP)
-    return table.astype({"bytes": "Int64", "exposed_ns": "Int64"})
+    )
 
 
 def _figures(found: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:

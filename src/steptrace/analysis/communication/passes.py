@@ -5,7 +5,6 @@ Where a step takes several batches (gradient accumulation), gradients are needed
 the passes apart: what is asked for after one and before the next belongs to it.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from steptrace import intervals
 from steptrace.analysis.communication.all_reduce import ALL_REDUCE
 from steptrace.analysis.communication.collectives import collective_times
 from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.documents.summary import ReducePasses, Redundant
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
@@ -22,19 +22,6 @@ from steptrace.trace.model import Trace
 FORWARD: Final = "DistributedDataParallel.forward"
 #: A pass that reduces this share of what its step's last one does reduces gradients, not some other small thing.
 _GRADIENTS: Final = 0.5
-
-
-@dataclass(frozen=True)
-class ReducePasses:
-    """The passes of a trace's steps, and the all-reduces of gradients in all passes but each step's last.
-
-    `measured_ns` is the union of their spans, waiting for other ranks included; `bytes` None unless said for all.
-    """
-
-    passes_per_step: float
-    count: int
-    bytes: int | None
-    measured_ns: int
 
 
 def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
@@ -53,9 +40,11 @@ def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
     spans = intervals.union(intervals.spans(start, start + found["dur_ns"].to_numpy(dtype=np.int64)))
     return ReducePasses(
         passes_per_step=len(forward) / len(trace.steps),
-        count=len(found),
-        bytes=int(found["bytes"].sum()) if found["bytes"].notna().all() else None,
-        measured_ns=intervals.measure(spans),
+        redundant=Redundant(
+            count=len(found),
+            bytes=int(found["bytes"].sum()) if found["bytes"].notna().all() else None,
+            measured_ns=intervals.measure(spans),
+        ),
     )
 
 

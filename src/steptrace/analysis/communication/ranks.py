@@ -1,7 +1,6 @@
 """Several ranks of one job: who waited for whom in collectives, and how differently the same kernels ran."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
 from steptrace.analysis.communication.tables import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.analysis.kernels.measure import kernel_table
+from steptrace.documents.summary import Straggler
 from steptrace.schema import empty
 from steptrace.trace.model import Trace
 
@@ -21,19 +21,6 @@ def straggler_share(ranks: int) -> float:
     Chance alone gives one of two ranks more than half; of many ranks hardly any.
     """
     return (1 + 1 / ranks) / 2
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """The rank that the others wait for most: its share of all waiting caused (0 to 1), that waiting, and its delay.
-
-    `delay_ns` is how much sooner its collectives could have begun if it had come with the second-last rank.
-    """
-
-    rank: int
-    share: float
-    caused_ns: int
-    delay_ns: int
 
 
 def by_rank(traces: Sequence[Trace]) -> dict[int, Trace]:
@@ -111,7 +98,7 @@ def straggler(waits: pd.DataFrame) -> Straggler | None:
     noise = waits["clock_spread_ns"].fillna(0).max()
     if share <= straggler_share(int((waits["matched"] > 0).sum())) or row["delay_ns"] / max(row["last"], 1) <= noise:
         return None
-    return Straggler(int(row["rank"]), share, int(row["caused_ns"]), int(row["delay_ns"]))
+    return Straggler(rank=int(row["rank"]), share=share, caused_ns=int(row["caused_ns"]), delay_ns=int(row["delay_ns"]))
 
 
 def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:

@@ -3,66 +3,39 @@
 What the analysed GPU did, or where there is none, the host.
 """
 
-from typing import Any
-
 import pandas as pd
 
-from steptrace.analysis.common.analysis import Analysis, records
-from steptrace.analysis.communication import collectives
+from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.communication.all_reduce import all_reduce
-from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.analysis.communication.collectives import collectives_by_name, collectives_by_step
 from steptrace.analysis.communication.passes import reduce_passes
+from steptrace.documents.summary import AllReduce, CollectiveName, Collectives, CollectivesOfStep, ReducePasses
 
 
-def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
-    """`collective_times` of the analysed GPU, and `host_collectives` if the host carried out any."""
-    of_host = host_collectives(analysis.trace)
-    found = {"host_collectives": of_host} if len(of_host) else {}
-    if analysis.device is not None:
-        found["collective_times"] = collectives.collective_times(analysis.trace, analysis.device)
-    return found
-
-
-def record(analysis: Analysis) -> dict[str, Any]:
-    """The collectives by name and by step, null where nothing could have measured any; and the all-reduces."""
-    times = analysis.tables.get("collective_times")
-    if times is None and "host_collectives" in analysis.tables:
-        times = analysis.tables["host_collectives"].assign(group=None)
+def collectives(analysis: Analysis) -> Collectives | None:
+    """The collectives by name and by step; None where nothing could have measured any."""
+    times = _times(analysis)
     if times is None:
-        return {"collectives": None, "all_reduce": None, "all_reduce_passes": None}
-    return {
-        "collectives": {
-            "count": len(times),
-            "by_name": records(collectives.collectives_by_name(times)),
-            "by_step": records(collectives.collectives_by_step(times, analysis.trace)),
-        },
-        "all_reduce": _all_reduce(analysis),
-        "all_reduce_passes": _passes(analysis),
-    }
-
-
-def _all_reduce(analysis: Analysis) -> dict[str, Any] | None:
-    """The all-reduces of the trace, each instant counted once; null without any, per step null without steps."""
-    found, by_step = all_reduce(analysis.trace, analysis.device)
-    if found is None:
         return None
-    figures = {
-        "count": found.count,
-        "bytes": found.bytes,
-        "measured_ns": found.measured_ns,
-        "exposed_ns": found.exposed_ns,
-    }
-    per_step = {
-        f"{name}_per_step": None if value is None or found.steps is None else value / found.steps
-        for name, value in figures.items()
-    }
-    return {"source": found.source, **figures, "overlap": found.overlap, **per_step, "by_step": records(by_step)}
+    return Collectives(
+        count=len(times),
+        by_name=rows(collectives_by_name(times), CollectiveName),
+        by_step=rows(collectives_by_step(times, analysis.trace), CollectivesOfStep),
+    )
 
 
-def _passes(analysis: Analysis) -> dict[str, Any] | None:
-    """All-reduces of gradients before the last pass of a step, over all steps; null where no label tells passes."""
-    found = reduce_passes(analysis.trace, analysis.device)
-    if found is None:
-        return None
-    redundant = {"count": found.count, "bytes": found.bytes, "measured_ns": found.measured_ns}
-    return {"passes_per_step": found.passes_per_step, "redundant": redundant}
+def all_reduces(analysis: Analysis) -> AllReduce | None:
+    """The all-reduces of the trace, each instant counted once; None without any."""
+    return None if _times(analysis) is None else all_reduce(analysis.trace, analysis.device)
+
+
+def passes(analysis: Analysis) -> ReducePasses | None:
+    """All-reduces of gradients before the last pass of a step, over all steps; None where no label tells passes."""
+    return None if _times(analysis) is None else reduce_passes(analysis.trace, analysis.device)
+
+
+def _times(analysis: Analysis) -> pd.DataFrame | None:
+    of = analysis.tables
+    if "collective_times" in of or "host_collectives" not in of:
+        return of.get("collective_times")
+    return of["host_collectives"].assign(group=None)

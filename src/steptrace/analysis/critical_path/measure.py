@@ -20,6 +20,7 @@ work on that class can bring, and less than its share of the path as a rule. It 
 waits runs ahead of the GPU, into the next step, and what it does there is no longer waited for.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from steptrace.analysis.common import tables_paths as schema
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.graph import CLASSES, SYNC, Graph
 from steptrace.compiled import compiled
+from steptrace.documents.summary import ClassOfPath, CriticalPath
 from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace.columns import references, text
@@ -67,8 +69,8 @@ def left_without(graph: Graph, kind: int) -> int:
     return graph.left_without(removed | graph.wait if kind == SYNC else removed, waits=kind == SYNC)
 
 
-def summary(tables: dict[str, pd.DataFrame], *, gpu: bool) -> dict[str, Any] | None:
-    """The part of summary.json: means over the steps, per class and of the steps' length, and each class's share.
+def critical_path(tables: Mapping[str, pd.DataFrame], *, gpu: bool) -> CriticalPath | None:
+    """The path in short: means over the steps, per class and of the steps' length, and each class's share.
 
     Of means the parts still add up to the step, and a part over the step is its share. What is left and saved is that
     of all steps divided by their number. None if there is no path. Classes that only a GPU has are None in a trace
@@ -83,14 +85,14 @@ def summary(tables: dict[str, pd.DataFrame], *, gpu: bool) -> dict[str, Any] | N
     for name, row in tables["critical_classes"].set_index("class").iterrows():
         measured = gpu or name not in _ON_GPU
         path = steps.loc[(steps["class"] == name).to_numpy(), "path_ns"]
-        figures = {
+        figures: dict[str, Any] = {
             "path_ns": round(path.mean()),
             "share": float(path.sum() / total) if total else 0.0,
             "left_ns": round(row["left_ns"] / len(spans)),
             "saved_ns": round((row["span_ns"] - row["left_ns"]) / len(spans)),
         }
-        classes.append({"class": name, **(figures if measured else dict.fromkeys(figures))})
-    return {"steps": len(spans), "span_ns": round(spans.mean()), "classes": classes}
+        classes.append(ClassOfPath(class_=str(name), **(figures if measured else dict.fromkeys(figures))))
+    return CriticalPath(steps=len(spans), span_ns=round(spans.mean()), classes=tuple(classes))
 
 
 def _path(graph: Graph, step: int) -> tuple[Ints, ...]:

@@ -6,7 +6,6 @@ With steps, that time counts from the first step's start to the last one's end, 
 named.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -14,45 +13,13 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
+from steptrace.documents.summary import HostCall, HostGap, HostGaps
 from steptrace.trace.model import Trace
 
 #: A single call of at least this length is no launching: a launch with all that leads to it takes less.
 LONG_CALL_NS: Final = 250_000
 #: So many of the longest gaps are told of, and of each so many of the calls.
 MOST_GAPS, MOST_CALLS = 5, 3
-
-
-@dataclass(frozen=True)
-class Call:
-    """The calls of one name within a gap: how many, and their time in it."""
-
-    name: str
-    count: int
-    ns: int
-
-
-@dataclass(frozen=True)
-class HostGap:
-    """One gap: `where` it lies, the operator and label whose launch ended it, and the runtime calls in it."""
-
-    where: Literal["before", "between", "after"]
-    ts: int
-    dur: int
-    op: str | None
-    label: str | None
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True)
-class HostGaps:
-    """`gap_ns` is the length of all gaps that count, `long_call_ns` what of it single long calls filled.
-
-    `gaps` are the longest of all.
-    """
-
-    gap_ns: int
-    long_call_ns: int
-    gaps: tuple[HostGap, ...]
 
 
 def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
@@ -78,9 +45,11 @@ def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
 def _gap(between: pd.DataFrame, k: int, ts: int, stop: int, calls: pd.DataFrame) -> HostGap:
     """The k-th gap; behind those between the GPU's work come the one before it and the one after it."""
     if k >= len(between):
-        return HostGap("before" if k == len(between) else "after", ts, stop - ts, None, None, _by_name(calls, ts, stop))
+        where: Literal["before", "after"] = "before" if k == len(between) else "after"
+        return HostGap(where=where, ts=ts, dur=stop - ts, op=None, label=None, calls=_by_name(calls, ts, stop))
     row = between.iloc[k]
-    return HostGap("between", ts, stop - ts, _text(row["op"]), _text(row["label"]), _by_name(calls, ts, stop))
+    op, label = _text(row["op"]), _text(row["label"])
+    return HostGap(where="between", ts=ts, dur=stop - ts, op=op, label=label, calls=_by_name(calls, ts, stop))
 
 
 def _window(trace: Trace) -> tuple[int, int]:
@@ -98,12 +67,14 @@ def _calls(trace: Trace) -> pd.DataFrame:
     return rows[own].assign(end=lambda table: table["ts"] + table["dur"])
 
 
-def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[Call, ...]:
+def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:
     inside = (calls["end"].clip(upper=end) - calls["ts"].clip(lower=start)).clip(lower=0)
     rows = calls.assign(ns=inside)[(inside > 0).to_numpy()]
     by_name = rows.groupby(rows["name"].astype(str))["ns"].agg(["size", "sum"])
     by_name = by_name.sort_values("sum", ascending=False, kind="stable").head(MOST_CALLS)
-    return tuple(Call(str(name), int(row["size"]), int(row["sum"])) for name, row in by_name.iterrows())
+    return tuple(
+        HostCall(name=str(name), count=int(row["size"]), ns=int(row["sum"])) for name, row in by_name.iterrows()
+    )
 
 
 def _text(value: Any) -> str | None:

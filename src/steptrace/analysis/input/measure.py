@@ -7,7 +7,6 @@ still works costs nothing, so with a GPU only the part with the GPU idle counts 
 Thresholds are the TensorFlow Profiler's: input-bound moderately from 5 % of the step time on, highly from 20 %.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -15,9 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals, schema
+from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.idle.measure import LOADER_LABEL
 from steptrace.analysis.input.tables import INPUT_WAITS
+from steptrace.documents.rows import InputWaitOfStep
+from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import references
 from steptrace.trace.model import Trace
@@ -29,35 +31,6 @@ HIGH_SHARE: Final = 0.20
 Verdict = Literal["none", "moderate", "high"]
 
 _DATA, _COPY = "data", "copy data"
-
-
-@dataclass(frozen=True)
-class InputWait:
-    """The waits of all steps together, in ns; None where the trace cannot say.
-
-    `source` is what tells of them: the `loader`'s own label, the `section` of a loop, or None. `steps` is None for a
-    trace without steps, whose whole length counts. `counted_ns` is what counts against the steps and `share` its part
-    of `window_ns`: with a GPU from the first step's start to the end of the last one's work, else the steps on the
-    host.
-    """
-
-    source: Literal["loader", "section"] | None
-    steps: int | None
-    window_ns: int
-    waits: int | None
-    wait_ns: int | None
-    gpu_idle_wait_ns: int | None
-    counted_ns: int | None
-
-    @property
-    def share(self) -> float | None:
-        """What counts, as a share of the window."""
-        return None if self.counted_ns is None or not self.window_ns else self.counted_ns / self.window_ns
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """`none`, `moderate` or `high`."""
-        return verdict_on(self.share)
 
 
 def verdict_on(share: float | None) -> Verdict | None:
@@ -95,22 +68,32 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     return schema.validate(table, INPUT_WAITS)
 
 
-def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> InputWait:
-    """The waits of all steps: the sums of `input_waits`' table."""
+def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
+    """The waits of all steps, the sums of the table `input_waits`, and each step's; None where the trace cannot say.
+
+    With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
+    """
     found = _waits(trace)
     steps, window_ns = len(trace.steps) or None, _window_ns(trace, device)
-    if found is None:
-        return InputWait(None, steps, window_ns, None, None, None, None)
-    wait_ns = int(table["wait_ns"].sum())
-    idle_ns = None if device is None else int(table["gpu_idle_wait_ns"].sum())
-    return InputWait(
-        source=found[0],
+    waits = wait_ns = idle_ns = None
+    if found is not None:
+        waits, wait_ns = int(table["waits"].sum()), int(table["wait_ns"].sum())
+        idle_ns = None if device is None else int(table["gpu_idle_wait_ns"].sum())
+    counted_ns = wait_ns if idle_ns is None else idle_ns
+    share = None if counted_ns is None or not window_ns else counted_ns / window_ns
+    return Input(
+        source=None if found is None else found[0],
         steps=steps,
         window_ns=window_ns,
-        waits=int(table["waits"].sum()),
+        waits=waits,
         wait_ns=wait_ns,
         gpu_idle_wait_ns=idle_ns,
-        counted_ns=wait_ns if idle_ns is None else idle_ns,
+        counted_ns=counted_ns,
+        share=share,
+        verdict=verdict_on(share),
+        threshold_moderate=MODERATE_SHARE,
+        threshold_high=HIGH_SHARE,
+        by_step=rows(table, InputWaitOfStep) if steps else (),
     )
 
 

@@ -5,13 +5,13 @@ least half of their time: `aten::linear` only passes on, and is placed where its
 or view tensors without touching their elements are counted apart, since nothing could move them to a GPU.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from steptrace.analysis.common.call_tree import nest
 from steptrace.analysis.common.steps import own_operator_names
+from steptrace.documents.summary import Placement
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
@@ -29,24 +29,6 @@ VIEWS: Final = frozenset(
         "view_as_complex", "view_as_real", "_to_copy_alias", "swapaxes", "result_type", "to", "type_as",
     )
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Operators of the steps (of the whole trace without steps), by where they ran.
-
-    `ops_total` is `ops_device` + `ops_host` + `ops_view`. `device_ns` is the summed length of the GPU work that
-    operators launched, None without a GPU. `host_ns` is the host time of all operators that are neither on the device
-    nor views, without what they called; `view_ns` that of the views.
-    """
-
-    ops_total: int
-    ops_device: int
-    ops_host: int
-    ops_view: int
-    device_ns: int | None
-    host_ns: int
-    view_ns: int
 
 
 def placement(trace: Trace) -> Placement | None:

@@ -5,7 +5,6 @@ is `unknown`: a Triton kernel's name holds no types, and a guess would be worse 
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from steptrace import schema
 from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.common.tables_gpu import KERNEL_FORMATS
 from steptrace.analysis.kernels.formats import FORMATS, kernel_format
+from steptrace.documents.summary import Precision
 from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
 
@@ -40,27 +40,6 @@ _TYPES: Final = {
 #: What tells one row of `kernel_formats` from another.
 _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Precision:
-    """The compute kernels of one GPU by number format, in ns of summed kernel time.
-
-    `kernel_ns` has an entry for each of `FORMATS` and adds up to the time of all compute kernels; copies and
-    collectives are none. `from_types_ns` is the part that only the operator's input types told. `tf32_ns` is the part
-    of the 32-bit time in TF32 products. Of the matrix work, `tensor_core_eligible_ns`, `tensor_core_ns` ran on tensor
-    cores, `tensor_core_no_ns` did not, and of `tensor_core_unknown_ns` no name tells; `eligible_16_ns` is in 16 bits or
-    fewer.
-    """
-
-    kernel_ns: dict[str, int]
-    from_types_ns: int
-    tf32_ns: int
-    tensor_core_ns: int
-    tensor_core_eligible_ns: int
-    tensor_core_no_ns: int
-    tensor_core_unknown_ns: int
-    eligible_16_ns: int
 
 
 def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
@@ -110,7 +89,7 @@ def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, 
     return name, bits, None if bits == "unknown" else by, said.tensor_core, eligible, said.tf32
 
 
-def precision(formats: pd.DataFrame) -> Precision:
+def precision_of(formats: pd.DataFrame) -> Precision:
     """The sums of a table `kernel_formats`."""
     ns, core = formats["ns"], formats["tensor_core"]
     eligible = formats["eligible"].to_numpy(dtype=bool)

@@ -9,6 +9,7 @@ its own. The marks of steps are no labels here. Holistic Trace Analysis counts t
 and nothing of other threads.
 """
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ import pandas as pd
 
 from steptrace import schema as tables
 from steptrace.analysis.common import tables_paths as schema
+from steptrace.analysis.common.analysis import records
 from steptrace.analysis.common.call_tree import inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.documents.summary import Sequence, SequenceEntry
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import take
@@ -71,29 +74,19 @@ def kernel_sequences(
     return _table(found, kernels["name"].cat.categories)
 
 
-def summary(sequences: pd.DataFrame) -> list[dict[str, Any]]:
-    """The part of summary.json: of the sequences that came more than once those with the most GPU time.
+def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
+    """Of the sequences that came more than once those with the most GPU time, as summary.json has them.
 
     Their activities stand under short names, neighbours of one name as one entry; `left_out` counts the entries beyond
     the first.
     """
-    records = []
-    for row in sequences[(sequences["count"] > 1).to_numpy()].head(MOST).to_dict("records"):
-        entries = _folded([short_name(name) for name in row.pop("kernels").split("\n")])
-        shown = {"kernels": entries[:MOST_ENTRIES], "left_out": max(len(entries) - MOST_ENTRIES, 0)}
-        records.append({str(name): value for name, value in row.items()} | shown)
-    return records
-
-
-def _folded(names: list[str]) -> list[dict[str, Any]]:
-    """Neighbours of one name as one entry: `{"name", "times"}`."""
-    folded: list[dict[str, Any]] = []
-    for name in names:
-        if folded and folded[-1]["name"] == name:
-            folded[-1]["times"] += 1
-        else:
-            folded.append({"name": name, "times": 1})
-    return folded
+    found = []
+    for row in records(sequences[(sequences["count"] > 1).to_numpy()].head(MOST)):
+        names = groupby(short_name(name) for name in row.pop("kernels").split("\n"))
+        entries = tuple(SequenceEntry(name=name, times=len(list(same))) for name, same in names)
+        left_out = max(len(entries) - MOST_ENTRIES, 0)
+        found.append(Sequence(**row, kernels=entries[:MOST_ENTRIES], left_out=left_out))
+    return tuple(found)
 
 
 def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:

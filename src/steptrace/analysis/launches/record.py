@@ -1,11 +1,11 @@
 """`launches`: how GPU work was launched, in all, by call and by operator."""
 
-from typing import Any
-
 import pandas as pd
 
-from steptrace.analysis.common import launches
-from steptrace.analysis.common.analysis import Analysis, plain, records
+from steptrace.analysis.common.analysis import Analysis, rows
+from steptrace.analysis.common.launches import flags
+from steptrace.documents.rows import LaunchCall
+from steptrace.documents.summary import Distribution, Launches, LaunchOperator
 
 #: How many operators summary.json lists.
 MOST = 20
@@ -14,40 +14,41 @@ _TIMES = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "l
 _FLAGS = ("short_kernels", "slow_launches", "excess_delays")
 
 
-def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
-    """`launch_times`, one row a launch, and `launch_calls`."""
-    if analysis.device is None:
-        return {}
-    times = launches.launch_times(analysis.trace, analysis.device)
-    return {"launch_times": times, "launch_calls": launches.launch_calls(times)}
-
-
-def record(analysis: Analysis) -> dict[str, Any]:
+def launches(analysis: Analysis) -> Launches | None:
     """Sum, median, 95th percentile and maximum of each time; counts; by call; by operator. None without a GPU."""
     if analysis.device is None:
-        return {"launches": None}
+        return None
     times = analysis.tables["launch_times"]
-    times = times.assign(**launches.flags(times))
+    times = times.assign(**flags(times))
     kernels = analysis.trace.kernels
     linked = kernels.loc[(kernels["device"] == analysis.device).to_numpy(), "launch"].notna()
-    return {
-        "launches": {
-            "count": len(times),
-            "activities": int(linked.sum()),
-            "unlinked": int((~linked).sum()),
-            **{name: int(times[name].sum()) for name in _FLAGS},
-            **{name: _distribution(times[name]) for name in _TIMES},
-            "by_call": records(analysis.tables["launch_calls"]),
-            "by_op": records(_by_op(times)),
-        }
-    }
+    return Launches(
+        count=len(times),
+        activities=int(linked.sum()),
+        unlinked=int((~linked).sum()),
+        short_kernels=int(times["short_kernels"].sum()),
+        slow_launches=int(times["slow_launches"].sum()),
+        excess_delays=int(times["excess_delays"].sum()),
+        host_ns=_distribution(times["host_ns"]),
+        device_ns=_distribution(times["device_ns"]),
+        delay_ns=_distribution(times["delay_ns"]),
+        queueing_ns=_distribution(times["queueing_ns"]),
+        dependency_ns=_distribution(times["dependency_ns"]),
+        latency_ns=_distribution(times["latency_ns"]),
+        by_call=analysis.rows("launch_calls", LaunchCall),
+        by_op=rows(_by_op(times), LaunchOperator),
+    )
 
 
-def _distribution(values: "pd.Series[int]") -> dict[str, Any] | None:
+def _distribution(values: "pd.Series[int]") -> Distribution | None:
     if len(values) == 0:
         return None
-    figures = {"sum": int(values.sum()), "median": values.median(), "p95": values.quantile(0.95), "max": values.max()}
-    return {name: plain(value) for name, value in figures.items()}
+    return Distribution(
+        sum=int(values.sum()),
+        median=float(values.median()),
+        p95=float(values.quantile(0.95)),
+        max=int(values.max()),
+    )
 
 
 def _by_op(times: pd.DataFrame) -> pd.DataFrame:

@@ -1,16 +1,21 @@
 """`memory`: the peak of each device's memory, what was live there, and how much room is left."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.analysis import Analysis, plain, records
-from steptrace.analysis.memory import measure as memory
+from steptrace.analysis.common.analysis import Analysis, plain, records, rows
+from steptrace.analysis.memory import measure
+from steptrace.documents.rows import AtPeak
+from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import RecordError
 from steptrace.intervals import Ints
 from steptrace.memory_record import RunMemory, read_memory
+from steptrace.trace.model import Trace
+from steptrace.trace.source import SourceLines
 
 #: How many origins, and how many points of a curve, summary.json holds; the tables have all.
 MOST: Final = 25
@@ -18,23 +23,24 @@ POINTS: Final = 400
 _KINDS: Final = {0: "cpu", 1: "cuda"}
 
 
-def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
+def memory_tables(path: Path, trace: Trace, lines: SourceLines) -> dict[str, pd.DataFrame]:
     """`memory_blocks`, `memory_curve`, `memory_devices` and `memory_at_peak`; none for a trace without such events."""
-    if len(analysis.trace.memory) == 0:
+    if len(trace.memory) == 0:
         return {}
-    held = _held(_memory_record(analysis))
-    blocks = memory.memory_blocks(analysis.trace)
-    devices, curve = memory.memory_devices(analysis.trace, blocks, held)
-    at_peak = memory.memory_at_peak(analysis.trace, blocks, devices, held, analysis.lines)
+    held = _held(_memory_record(path))
+    blocks = measure.memory_blocks(trace)
+    devices, curve = measure.memory_devices(trace, blocks, held)
+    at_peak = measure.memory_at_peak(trace, blocks, devices, held, lines)
     return {"memory_blocks": blocks, "memory_curve": curve, "memory_devices": devices, "memory_at_peak": at_peak}
 
 
-def record(analysis: Analysis) -> dict[str, Any]:
-    """One entry a device, the highest peak first; null where the profiler recorded no allocations."""
-    if "memory_devices" not in analysis.tables or len(analysis.tables["memory_devices"]) == 0:
-        return {"memory": None}
-    recorded = _memory_record(analysis)
-    return {"memory": [_device(analysis, row, recorded) for row in records(analysis.tables["memory_devices"])]}
+def memory(analysis: Analysis) -> tuple[DeviceMemory, ...] | None:
+    """One entry a device, the highest peak first; None where the profiler recorded no allocations."""
+    devices = analysis.tables.get("memory_devices")
+    if devices is None or len(devices) == 0:
+        return None
+    recorded = _memory_record(analysis.path)
+    return tuple(_device(analysis, row, recorded) for row in records(devices))
 
 
 def downsample(values: Ints, most: int) -> Ints:
@@ -50,36 +56,36 @@ def downsample(values: Ints, most: int) -> Ints:
     return np.array(sorted(set().union(*kept)), dtype=np.int64)
 
 
-def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> dict[str, Any]:
+def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> DeviceMemory:
     kind, device = _KINDS.get(row["device_type"], str(row["device_type"])), row["device"]
     of_run = recorded if recorded is not None and recorded.device == kind else None
     at_peak = _rows(analysis.tables["memory_at_peak"], row)
     sums = at_peak.groupby("category")["bytes"].sum()
     capacity, source = _capacity(analysis, row, of_run)
     taken = row["peak_reserved"] if row["peak_reserved"] is not None else row["peak_allocated"]
-    return {
-        "device_type": kind,
-        "device": device,
-        "peak_allocated_bytes": row["peak_allocated"],
-        "peak_reserved_bytes": row["peak_reserved"],
-        "peak_ts": row["peak_ts"],
-        "before_bytes": row["before"],
-        "complete": row["complete"],
-        "counter_agrees": row["agrees"],
-        "capacity_bytes": capacity,
-        "capacity_source": source,
-        "headroom_bytes": capacity - taken if capacity is not None and row["complete"] else None,
-        "fragmentation": None if of_run is None else of_run.fragmentation,
-        "by_category": {name: int(sums.get(name, 0)) for name in memory.CATEGORIES},
-        "at_peak": records(at_peak.drop(columns=["device_type", "device"]).head(MOST)),
-        "curve": _curve(_rows(analysis.tables["memory_curve"], row)),
-    }
+    return DeviceMemory(
+        device_type=kind,
+        device=device,
+        peak_allocated_bytes=row["peak_allocated"],
+        peak_reserved_bytes=row["peak_reserved"],
+        peak_ts=row["peak_ts"],
+        before_bytes=row["before"],
+        complete=row["complete"],
+        counter_agrees=row["agrees"],
+        capacity_bytes=capacity,
+        capacity_source=source,
+        headroom_bytes=capacity - taken if capacity is not None and row["complete"] else None,
+        fragmentation=None if of_run is None else of_run.fragmentation,
+        by_category={name: int(sums.get(name, 0)) for name in measure.CATEGORIES},
+        at_peak=rows(at_peak.head(MOST), AtPeak),
+        curve=_curve(_rows(analysis.tables["memory_curve"], row)),
+    )
 
 
-def _curve(curve: pd.DataFrame) -> list[list[int | None]]:
+def _curve(curve: pd.DataFrame) -> tuple[Any, ...]:
     kept = curve.iloc[downsample(curve["allocated"].to_numpy(dtype=np.int64), POINTS)]
     columns = [kept[name].astype(object) for name in ("ts", "allocated", "reserved")]
-    return [[plain(value) for value in point] for point in zip(*columns, strict=True)]
+    return tuple(tuple(plain(value) for value in point) for point in zip(*columns, strict=True))
 
 
 def _rows(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
@@ -92,17 +98,17 @@ def _capacity(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | Non
     """Bytes that were to be had, and who says so: the run's memory.json, or the GPU's properties in the trace."""
     if recorded is not None:
         return recorded.capacity_bytes, recorded.capacity_source
-    if row["device_type"] == memory.HOST:
+    if row["device_type"] == measure.HOST:
         return None, None
     known = next((d for d in analysis.trace.meta.devices if d.get("id") == row["device"]), {})
     total = known.get("totalGlobalMem")
     return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
 
 
-def _memory_record(analysis: Analysis) -> RunMemory | None:
+def _memory_record(trace: Path) -> RunMemory | None:
     """What the run wrote beside its trace; a file of that name that is none of ours says nothing."""
     try:
-        return read_memory(analysis.path.parent)
+        return read_memory(trace.parent)
     except RecordError:
         return None
 

@@ -5,17 +5,17 @@ counts once, so that they add up to it exactly. A trace without steps is one win
 time.
 """
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import pandas as pd
 
-from steptrace import schema
-from steptrace.analysis.common.busy import gpu_time
+from steptrace import intervals, schema
+from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.steps import own_operator_names
 from steptrace.analysis.common.tables_gpu import TOP_OPERATORS
 from steptrace.analysis.idle.measure import CAUSES, idle_by_cause
 from steptrace.analysis.overview.parts import step_parts
+from steptrace.documents.summary import Overview
 from steptrace.trace.model import Trace
 
 #: The parts with a GPU, by their names in `steptrace.analysis.overview.parts`.
@@ -29,21 +29,6 @@ PART_NAMES: Final = {
     "idle_dependency": "dependency",
     "idle_unknown": "unknown",
 }
-
-
-@dataclass(frozen=True)
-class Overview:
-    """`step_ns` is the mean of the steps' time, None without steps; `parts_ns` add up to `window_ns`.
-
-    `device_compute_share` is the share of the window in which the GPU computed, None without a GPU.
-    """
-
-    kind: Literal["gpu", "host"]
-    steps: int
-    window_ns: int
-    step_ns: float | None
-    parts_ns: dict[str, int]
-    device_compute_share: float | None
 
 
 def overview(trace: Trace, device: int | None) -> Overview | None:
@@ -66,17 +51,18 @@ def overview(trace: Trace, device: int | None) -> Overview | None:
 
 
 def _whole_trace(trace: Trace, device: int) -> Overview:
-    gpu = gpu_time(trace, device)
-    causes = idle_by_cause(trace, device)
-    parts = {"compute": gpu.compute_ns, "exposed_memory": gpu.exposed_memory_ns, "exposed_comm": gpu.exposed_comm_ns}
+    gpu = activity(trace, device)
+    causes, span_ns = idle_by_cause(trace, device), gpu.span[1] - gpu.span[0]
+    spans = {"compute": gpu.compute, "exposed_memory": gpu.exposed_memory, "exposed_comm": gpu.exposed_comm}
+    parts = {name: intervals.measure(of) for name, of in spans.items()}
     parts |= {f"idle_{cause}": causes[cause] for cause in CAUSES}
     return Overview(
         kind="gpu",
         steps=0,
-        window_ns=gpu.span_ns,
+        window_ns=span_ns,
         step_ns=None,
         parts_ns={new: parts[old] for old, new in PART_NAMES.items()},
-        device_compute_share=gpu.compute_ns / gpu.span_ns if gpu.span_ns else None,
+        device_compute_share=parts["compute"] / span_ns if span_ns else None,
     )
 
 

@@ -9,8 +9,7 @@ somebody else's loop as PyTorch's own labels and the operators of the backward p
 part.
 """
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
+from steptrace.documents.summary import StepParts
 from steptrace.intervals import Spans
 from steptrace.trace.columns import has_ancestor, row_numbers
 from steptrace.trace.model import Trace, once
@@ -25,16 +25,6 @@ from steptrace.trace.model import Trace, once
 #: The labels of the training loop, one after the other in a step.
 HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
 GPU_PARTS: Final = ("compute", "exposed_memory", "exposed_comm", *(f"idle_{cause}" for cause in CAUSES))
-
-
-@dataclass(frozen=True)
-class StepParts:
-    """The parts of all steps together, in ns; they add up to `window_ns`. `kind` says which parts these are."""
-
-    kind: Literal["gpu", "host"]
-    steps: int
-    window_ns: int
-    parts_ns: dict[str, int]
 
 
 @once
@@ -71,7 +61,7 @@ def _gpu_parts(trace: Trace, device: int) -> StepParts:
     idle["loader"] += waiting
     idle["host"] += intervals.measure(edges) - waiting
     parts |= {f"idle_{name}": idle[name] for name in CAUSES}
-    return StepParts("gpu", len(steps), end - start, parts)
+    return StepParts(kind="gpu", steps=len(steps), window_ns=end - start, parts_ns=parts)
 
 
 def _left_over(trace: Trace, device: int) -> int:
@@ -97,7 +87,8 @@ def _host_parts(trace: Trace) -> StepParts:
         parts[name] = intervals.measure(intervals.subtract(own, taken))
         taken = intervals.union(taken, own)
     window_ns = intervals.measure(window)
-    return StepParts("host", len(steps), window_ns, {**parts, "other": window_ns - sum(parts.values())})
+    parts["other"] = window_ns - sum(parts.values())
+    return StepParts(kind="host", steps=len(steps), window_ns=window_ns, parts_ns=parts)
 
 
 def _labelled(trace: Trace) -> dict[str, Spans]:

@@ -1,46 +1,44 @@
-"""`overview`, `placement`, `precision`: the first look at a trace, before any detail."""
+"""`gpu`, `devices`, `overview`, `precision`: the first look at a trace, before any detail."""
 
-from dataclasses import asdict
 from typing import Any
 
-import pandas as pd
+from msgspec.structs import asdict, replace
 
-from steptrace.analysis.common.analysis import Analysis, records
-from steptrace.analysis.common.call_tree import device_time_by
-from steptrace.analysis.kernels import placement, precision
-from steptrace.analysis.overview import measure as overview
+from steptrace.analysis.common import busy
+from steptrace.analysis.common.analysis import Analysis, rows
+from steptrace.analysis.kernels.precision import precision_of
+from steptrace.analysis.overview import measure
+from steptrace.documents.rows import KernelFormat, TopOperator
+from steptrace.documents.summary import DeviceTime, GpuTime, Overview, Precision
+from steptrace.trace.model import Trace
 
 #: How many operators and kernels summary.json lists.
 MOST = 10
 
 
-def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
-    """`top_operators`; `kernel_formats` of the analysed GPU."""
-    trace, of = analysis.trace, analysis.tables
-    by_operator = None if analysis.device is None else device_time_by(trace, of["kernel_origins"], ["op"])
-    found = {"top_operators": overview.top_operators(of["call_names"], by_operator)}
-    if analysis.device is not None:
-        found["kernel_formats"] = precision.kernel_formats(trace, analysis.device)
-    return found
+def gpu(analysis: Analysis) -> GpuTime:
+    """Where the time of the analysed GPU went; without a GPU 0 activities and null."""
+    if analysis.device is None:
+        unmeasured: dict[str, Any] = dict.fromkeys(GpuTime.__struct_fields__)
+        return GpuTime(**(unmeasured | {"activities": 0}))
+    return busy.gpu_time(analysis.trace, analysis.device)
 
 
-def record(analysis: Analysis) -> dict[str, Any]:
-    """Step time and its parts with the top operators (null without steps and GPU); placement; number formats.
-
-    `placement` is null without operators, `precision` without a GPU.
-    """
-    trace, device, of = analysis.trace, analysis.device, analysis.tables
-    seen, placed = overview.overview(trace, device), placement.placement(trace)
-    formats = of.get("kernel_formats")
-    return {
-        "overview": None if seen is None else {**asdict(seen), "operators": records(of["top_operators"].head(MOST))},
-        "placement": None if placed is None else asdict(placed),
-        "precision": None
-        if formats is None
-        else {**asdict(precision.precision(formats)), "kernels": records(_telling(formats))},
-    }
+def devices(trace: Trace) -> tuple[DeviceTime, ...]:
+    """The same of each GPU."""
+    return tuple(DeviceTime(device=device, **asdict(busy.gpu_time(trace, device))) for device in trace.devices)
 
 
-def _telling(formats: pd.DataFrame) -> pd.DataFrame:
-    """The kernels with the most time among those eligible for tensor cores."""
-    return formats[formats["eligible"].to_numpy(dtype=bool)].head(MOST)
+def overview(analysis: Analysis) -> Overview | None:
+    """Step time and its parts with the top operators; None without steps and GPU."""
+    seen = measure.overview(analysis.trace, analysis.device)
+    return None if seen is None else replace(seen, operators=analysis.rows("top_operators", TopOperator, MOST))
+
+
+def precision(analysis: Analysis) -> Precision | None:
+    """Number formats, with the kernels with the most time among those eligible for tensor cores; None without a GPU."""
+    formats = analysis.tables.get("kernel_formats")
+    if formats is None:
+        return None
+    eligible = formats[formats["eligible"].to_numpy(dtype=bool)].head(MOST)
+    return replace(precision_of(formats), kernels=rows(eligible, KernelFormat))

@@ -9,14 +9,14 @@ Frames of PyTorch's own, of steptrace, of the standard library and of built-ins 
 and so are the marks of steps; what ran in them belongs to the box below.
 """
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common import tables_paths as schema
+from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.call_tree import depths, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.documents.summary import Flame, FlameBox
 from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace import names as naming
@@ -73,8 +73,8 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     return _merge(parent, kind, (name, [*names, *threads]), own, "host time")
 
 
-def summary(flame: pd.DataFrame) -> dict[str, Any] | None:
-    """The part of summary.json: the total and its boxes, the narrow ones left out. None if there is nothing to show."""
+def shown(flame: pd.DataFrame) -> Flame | None:
+    """A flame graph as summary.json has it, the narrow boxes left out; None if there is nothing to show."""
     total = int(flame["ns"].iloc[0])
     if total == 0:
         return None
@@ -84,13 +84,12 @@ def summary(flame: pd.DataFrame) -> dict[str, Any] | None:
         wide[0] = True
     place = np.cumsum(wide) - 1
     parent = row_numbers(flame["parent"])[wide]
-    rows = flame.loc[wide, ["name", "kind", "calls", "ns"]].astype({"kind": object}).to_dict("records")
-    above = [None if row < 0 else int(place[row]) for row in parent]
-    return {
-        "total_ns": total,
-        "boxes_left_out": int((~wide).sum()),
-        "boxes": [{str(k): v for k, v in row.items()} | {"parent": a} for row, a in zip(rows, above, strict=True)],
-    }
+    boxes = flame.loc[wide, ["name", "kind", "calls", "ns"]].assign(parent=np.where(parent < 0, -1, place[parent]))
+    return Flame(
+        total_ns=total,
+        boxes_left_out=int((~wide).sum()),
+        boxes=rows(boxes.assign(parent=references(boxes["parent"].to_numpy())), FlameBox),
+    )
 
 
 def _shown(tree: pd.DataFrame) -> Mask:

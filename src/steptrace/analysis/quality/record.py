@@ -1,30 +1,20 @@
 """`quality`: what a reader should know before trusting a trace's figures."""
 
-from typing import Any
-
-import pandas as pd
-
-from steptrace.analysis.common.analysis import Analysis, records
-from steptrace.analysis.quality import measure as quality
+from steptrace.analysis.common.analysis import Analysis
+from steptrace.documents.rows import QualityCheck
+from steptrace.documents.summary import Quality
 
 
-def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
-    """`quality_checks`."""
-    return {"quality_checks": quality.quality_checks(analysis.trace)}
-
-
-def record(analysis: Analysis) -> dict[str, Any]:
+def quality(analysis: Analysis) -> Quality:
     """The steps counted, the share of GPU work with a known launch, every check, and the warnings of those that fail.
 
     A note of the reader (events without times, negative lengths, categories not read) is a warning too.
     """
     trace, checks = analysis.trace, analysis.tables["quality_checks"]
     failed = checks[checks["warns"].to_numpy(dtype=bool)]
-    return {
-        "quality": {
-            "steps": len(trace.steps),
-            "launch_coverage": float(trace.kernels["launch"].notna().mean()) if len(trace.kernels) else None,
-            "warnings": [*trace.meta.notes, *failed["says"]],
-            "checks": records(checks),
-        }
-    }
+    return Quality(
+        steps=len(trace.steps),
+        launch_coverage=float(trace.kernels["launch"].notna().mean()) if len(trace.kernels) else None,
+        warnings=(*trace.meta.notes, *failed["says"]),
+        checks=analysis.rows("quality_checks", QualityCheck),
+    )

@@ -14,11 +14,14 @@ shows where the events are dense. Longer events stay alone. Should the boxes sti
 length below which they merge is doubled until they are not.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
 from steptrace.analysis.timeline import tables as schema
 from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
+from steptrace.documents.summary import Lane, Timeline
 from steptrace.schema import validate
 from steptrace.trace.model import Trace
 
@@ -102,8 +105,8 @@ def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
     return boxes.sort_values(["lane", "level", "start_ns", "dur_ns", "kind"], kind="stable").reset_index(drop=True)
 
 
-def summary(trace: Trace, tables: dict[str, pd.DataFrame]) -> dict[str, object] | None:
-    """The part of summary.json, or None where nothing happened.
+def shown_timeline(trace: Trace, tables: Mapping[str, pd.DataFrame]) -> Timeline | None:
+    """What summary.json holds of the tables, or None where nothing happened.
 
     It is all that a page needs, and some 20 to 50 kB, so that a page can be made from summary.json alone, where the
     tables have not been kept. Boxes stand as columns, lane by lane; `what` is the row of `names` and `kinds`.
@@ -113,20 +116,20 @@ def summary(trace: Trace, tables: dict[str, pd.DataFrame]) -> dict[str, object] 
         return None
     time = shown_time(trace)
     what, pairs = pd.factorize(pd.MultiIndex.from_frame(boxes[["kind", "name"]]))
-    columns = ("start_ns", "dur_ns", "level", "events", "time_ns")
-    entries = []
+    columns = boxes[["start_ns", "dur_ns", "level", "events", "time_ns"]].assign(what=what)
+    found = []
     for lane in lanes[lanes["shown"].to_numpy()].itertuples():
-        own = (boxes["lane"] == lane.lane).to_numpy()
-        values = {column: boxes[column].to_numpy()[own].tolist() for column in columns}
-        entries.append({"kind": lane.kind, "name": lane.name, **values, "what": what[own].tolist()})
-    return {
-        "step": None if time.step is None else int(trace.steps["index"].iloc[time.step]),
-        "from_ns": time.start,
-        "span_ns": time.end - time.start,
-        "host_ns": None if time.host_end is None else time.host_end - time.start,
-        "events": int(lanes["events"].sum()),
-        "left_out": [str(name) for name in lanes.loc[~lanes["shown"], "name"]],
-        "kinds": [str(kind) for kind, _ in pairs],
-        "names": [str(name)[:_LONGEST_NAME] for _, name in pairs],
-        "lanes": entries,
-    }
+        own = columns[(boxes["lane"] == lane.lane).to_numpy()]
+        values = {str(name): tuple(values.tolist()) for name, values in own.items()}
+        found.append(Lane(kind=str(lane.kind), name=str(lane.name), **values))
+    return Timeline(
+        step=None if time.step is None else int(trace.steps["index"].iloc[time.step]),
+        from_ns=time.start,
+        span_ns=time.end - time.start,
+        host_ns=None if time.host_end is None else time.host_end - time.start,
+        events=int(lanes["events"].sum()),
+        left_out=tuple(str(name) for name in lanes.loc[~lanes["shown"], "name"]),
+        kinds=tuple(str(kind) for kind, _ in pairs),
+        names=tuple(str(name)[:_LONGEST_NAME] for _, name in pairs),
+        lanes=tuple(found),
+    )

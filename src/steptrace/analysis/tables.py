@@ -1,0 +1,131 @@
+"""Every table of one trace, group by group, so that a group need not stay in memory for those after it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from steptrace.analysis.common import annotations, launches, steps
+from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
+from steptrace.analysis.communication.collectives import collective_times
+from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.analysis.critical_path.measure import critical_paths
+from steptrace.analysis.idle.measure import idle_by_stream, idle_gaps
+from steptrace.analysis.input.measure import input_waits
+from steptrace.analysis.kernels.measure import kernel_table, kernel_types
+from steptrace.analysis.kernels.precision import kernel_formats
+from steptrace.analysis.kernels.sequences import kernel_sequences
+from steptrace.analysis.launches import copies, queues
+from steptrace.analysis.memory.record import memory_tables
+from steptrace.analysis.optimizer.measure import optimizer_calls
+from steptrace.analysis.overview.measure import top_operators
+from steptrace.analysis.program import flame, sections
+from steptrace.analysis.quality.measure import quality_checks
+from steptrace.analysis.syncs.measure import sync_costs, sync_sites
+from steptrace.analysis.syncs.whatif import sync_prices
+from steptrace.analysis.timeline.measure import timeline
+from steptrace.trace.model import Trace
+from steptrace.trace.source import SourceLines
+
+Tables = dict[str, pd.DataFrame]
+
+
+def tables_of(path: Path, trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:
+    """The tables by name, group by group; each is written to `tables/trace<k>/<name>.parquet`.
+
+    Args:
+        path: the trace file; what a run recorded stands beside it.
+        trace: what is in it.
+        device: the GPU that tables of one GPU are about; None leaves them out.
+        lines: where source lines are read from.
+    """
+    yield {"quality_checks": quality_checks(trace)}
+    yield _of_steps(trace, device)
+    idle = _of_idle(trace, device)
+    yield idle
+    yield _of_kernels(trace, device)
+    syncs = _of_syncs(trace, device, lines)
+    yield syncs
+    yield _of_launches(trace, device)
+    yield _of_communication(trace, device)
+    yield memory_tables(path, trace, lines)
+    yield {"annotation_times": annotations.annotation_times(trace, device)}
+    yield {"optimizer_calls": optimizer_calls(trace, device)}
+    yield critical_paths(trace)
+    yield _of_program(trace, device, lines)
+    yield timeline(trace, device, syncs["sync_costs"], idle.get("idle_gaps"))
+
+
+def _of_idle(trace: Trace, device: int | None) -> Tables:
+    found = {"idle_by_stream": idle_by_stream(trace)}
+    if device is not None:
+        found["idle_gaps"] = idle_gaps(trace, device)
+    return found
+
+
+def _of_kernels(trace: Trace, device: int | None) -> Tables:
+    if device is None:
+        return {}
+    return {
+        "kernel_names": kernel_table(trace, device),
+        "kernel_types": kernel_types(trace, device),
+        "kernel_formats": kernel_formats(trace, device),
+    }
+
+
+def _of_steps(trace: Trace, device: int | None) -> Tables:
+    times = sections.section_times(trace, device)
+    return {
+        "step_times": steps.step_times(trace, device),
+        "temporal": steps.temporal_breakdown(trace),
+        "section_times": times,
+        "sections": sections.section_medians(times, len(trace.steps)),
+        "input_waits": input_waits(trace, device),
+    }
+
+
+def _of_syncs(trace: Trace, device: int | None, lines: SourceLines) -> Tables:
+    costs = sync_costs(trace, device, lines)
+    sites = sync_sites(trace, device, costs)
+    if device is None:
+        none = pd.array([pd.NA] * len(sites), dtype="Int64")
+        return {"sync_costs": costs, "sync_sites": sites.assign(ceiling_ns=none, saved_ns=none)}
+    sites, together = sync_prices(trace, costs, sites)
+    return {"sync_costs": costs, "sync_sites": sites, "whatif": together}
+
+
+def _of_launches(trace: Trace, device: int | None) -> Tables:
+    lengths, rates = queues.queue_lengths(trace), copies.copy_rates(trace)
+    found = {
+        "queue_lengths": lengths,
+        "queues": queues.queues(trace, lengths),
+        "copy_rates": rates,
+        "copies": copies.copies(trace, rates),
+    }
+    if device is not None:
+        found["launch_times"] = launches.launch_times(trace, device)
+        found["launch_calls"] = launches.launch_calls(found["launch_times"])
+    return found
+
+
+def _of_communication(trace: Trace, device: int | None) -> Tables:
+    of_host = host_collectives(trace)
+    found = {"host_collectives": of_host} if len(of_host) else {}
+    if device is not None:
+        found["collective_times"] = collective_times(trace, device)
+    return found
+
+
+def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Tables:
+    tree = call_tree(trace)
+    names, origins = call_names(tree), kernel_origins(trace, tree, lines)
+    by_operator = None if device is None else device_time_by(trace, origins, ["op"])
+    return {
+        "call_tree": tree,
+        "call_names": names,
+        "kernel_origins": origins,
+        "flame_device": flame.device_flame(trace, tree),
+        "flame_host": flame.host_flame(trace, tree),
+        "sequences": kernel_sequences(trace, tree),
+        "top_operators": top_operators(names, by_operator),
+    }
