@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from documents import plain
 from steptrace.analysis import analyze, summarize_trace
 from steptrace.analysis.common import launches
 from steptrace.analysis.common.launches import launched_at
@@ -65,7 +66,7 @@ def _differences(expected: dict[str, Any], actual: dict[str, Any], prefix: str) 
 @pytest.fixture(scope="module", params=sorted(EXPECTED) or ["none"])
 def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str, Any]]:
     name = request.param
-    return name, EXPECTED[name], summarize_trace(analyze(TRACES / name))
+    return name, EXPECTED[name], plain(summarize_trace(analyze(TRACES / name)))
 
 
 def test_gpu_time_equals_expected(case: tuple[str, dict[str, Any], dict[str, Any]]) -> None:

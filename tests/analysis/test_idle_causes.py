@@ -1,5 +1,7 @@
 """Idle time: HTA's three categories per stream, and one cause per gap of the device."""
 
+import pytest
+
 from builders import D2D, LOADER, MAIN, PINNED_D2H, TraceBuilder
 from steptrace.analysis.idle.measure import idle_by_cause, idle_by_stream, idle_gaps
 
@@ -148,3 +150,19 @@ def test_the_wait_of_a_synchronous_copy_is_a_sync_whatever_the_gpu_record_says()
     builder.gpu(D2D, 180_000, 10_000, builder.call("hipMemcpyWithStream", 90_000, 110_000))
     builder.events[-2]["args"]["kind"] = 2
     assert {cause: ns for cause, ns in idle_by_cause(builder.trace(), 0).items() if ns} == {"sync": 80_000}
+
+
+@pytest.mark.parametrize(
+    ("call", "copy", "cause"),
+    [
+        ("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pageable)", "sync"),
+        ("cudaMemcpy", "Memcpy DtoH (Device -> Pageable)", "sync"),
+        ("cudaMemcpy", "Memcpy HtoD (Pageable -> Device)", "sync"),
+        ("cudaMemcpyAsync", "Memcpy HtoD (Pageable -> Device)", "host"),  # the host copies to a staging buffer first
+    ],
+)
+def test_idle_time_while_the_host_is_in_a_copy_is_not_unknown(call: str, copy: str, cause: str) -> None:
+    builder = _busy_until(100_000)
+    builder.gpu(copy, 180_000, 10_000, builder.call(call, 90_000, 110_000))
+    builder.kernel(210_000, 220_000, 10_000)
+    assert _causes(builder) == [(cause, 80_000), (cause, 30_000)]

@@ -27,7 +27,7 @@ def test_each_step_of_a_capture_has_its_kernels(control, tmp_path, monkeypatch):
                 capture.step()
             assert json.loads((tmp_path / name / "capture.json").read_text())["state"] == "recorded"
     summary, _ = summarize([tmp_path / "1", tmp_path / "2"])
-    for trace in summary["traces"]:
-        assert trace["kernels_per_step"] >= 2
-        assert trace["syncs"]["per_step"] == 1.0
-        assert trace["device_name"] == torch.cuda.get_device_name()
+    for trace in summary.traces:
+        assert trace.kernels_per_step >= 2
+        assert trace.syncs.per_step == 1.0
+        assert trace.device_name == torch.cuda.get_device_name()

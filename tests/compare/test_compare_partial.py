@@ -78,5 +78,5 @@ def test_a_failed_run_is_a_failure_in_a_partial_comparison_too(folder: Any, stat
     folder.make_study([{"name": "base"}], repeats=2)
     write_status(folder.path / "base" / "run0", status_of("failed", error="ValueError"))
     found = with_findings(compare(folder.path, partial=True))
-    assert found["variants"][0]["status"] == "failed"
+    assert found.variants[0].status == "failed"
     assert "failed_run" in {finding.rule for finding in found.findings}

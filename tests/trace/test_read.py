@@ -222,6 +222,6 @@ def test_a_trace_of_one_kind_of_event_has_all_its_tables(tmp_path: Path, kind: s
     add[kind]()
     path = builder.write(tmp_path / "trace.json")
     entry = summarize_trace(analyze(path))
-    assert entry["window_ns"] == 10
-    assert entry["gpu"]["activities"] == (1 if kind == "gpu" else 0)
-    assert entry["syncs"]["count"] == (1 if kind == "call" else 0)
+    assert entry.window_ns == 10
+    assert entry.gpu.activities == (1 if kind == "gpu" else 0)
+    assert entry.syncs.count == (1 if kind == "call" else 0)

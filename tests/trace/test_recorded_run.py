@@ -91,8 +91,8 @@ def _sites(run: Path, out: Path, *, with_lines: bool) -> set[tuple[Any, ...]]:
     if with_lines:
         for name in ("op_lines.parquet", "sources.json"):
             shutil.copy(run / name, out / name)
-    sites = summarize_trace(analyze(out / "trace.json"))["syncs"]["sites"]
-    return {(Path(s["file"]).name, s["line"], s["function"], s["phase"], s["code"], s["count_per_step"]) for s in sites}
+    sites = summarize_trace(analyze(out / "trace.json")).syncs.sites
+    return {(Path(str(s.file)).name, s.line, s.function, s.phase, s.code, s.count_per_step) for s in sites}
 
 
 def test_each_wait_has_its_own_line(run: Path, tmp_path: Path) -> None:

@@ -70,19 +70,17 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     # PyTorch 2.11 leaves the last collective of a window unfinished: without shapes, at times without a partner.
     cut_off = torch.__version__ < "2.12"
     summary, _ = summarize([out / name for name in run.traces])
-    assert [trace["rank"] for trace in summary["traces"]] == [0, 1]
-    for trace in summary["traces"]:
-        assert trace["all_reduce"]["source"] == "host"
-        assert trace["all_reduce"]["count_per_step"] == len(said.bucket_bytes)
-        assert trace["all_reduce"]["bytes_per_step"] in (
-            (None, said.parameter_bytes) if cut_off else (said.parameter_bytes,)
-        )
+    assert [trace.rank for trace in summary.traces] == [0, 1]
+    for trace in summary.traces:
+        assert trace.all_reduce.source == "host"
+        assert trace.all_reduce.count_per_step == len(said.bucket_bytes)
+        assert trace.all_reduce.bytes_per_step in ((None, said.parameter_bytes) if cut_off else (said.parameter_bytes,))
         # How much is hidden is chance: it may be all of it on a busy machine.
-        assert 0 <= trace["all_reduce"]["exposed_ns"] <= trace["all_reduce"]["measured_ns"]
-    together = summary["ranks"]["all_reduce"]
-    assert together["expected_ns"] == said.expected_ns
-    assert together["measured_ns_per_step"] > 0
-    matched = summary["ranks"]["collectives"]["matched_by"]["order"]
+        assert 0 <= trace.all_reduce.exposed_ns <= trace.all_reduce.measured_ns
+    together = summary.ranks.all_reduce
+    assert together.expected_ns == said.expected_ns
+    assert together.measured_ns_per_step > 0
+    matched = summary.ranks.collectives.matched_by["order"]
     assert 0 <= 2 * 2 * len(said.bucket_bytes) - matched <= (2 if cut_off else 0)
 
 
