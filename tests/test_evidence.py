@@ -9,7 +9,8 @@ from builders import TraceBuilder
 from documents import fill
 from steptrace import evidence
 from steptrace.documents.base import read, write
-from steptrace.documents.comparison import Comparison, Environment, Partial
+from steptrace.documents.comparison import Comparison, Partial
+from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError
 from steptrace.evidence import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable

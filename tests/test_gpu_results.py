@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from documents import fill
 from steptrace.documents.base import read, write
-from steptrace.documents.comparison import Comparison, Environment, Partial
+from steptrace.documents.comparison import Comparison, Partial
+from steptrace.documents.run import Environment
 from steptrace.errors import RecordError
 from steptrace.gpu_results import render
 

@@ -6,12 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from steptrace.documents.run import Environment, RunRecord, Status
 from steptrace.errors import RecordError
 from steptrace.files import read_json, replace_atomically, write_json
 from steptrace.record import (
-    Environment,
-    RunRecord,
-    Status,
     read_input,
     read_run,
     read_status,

@@ -9,7 +9,8 @@ import pytest
 
 from documents import fill, plain
 from steptrace.documents.comparison import Comparison
-from steptrace.record import Status, write_status
+from steptrace.documents.run import Status
+from steptrace.record import write_status
 from steptrace.unreadable import set_aside_unreadable
 
 GARBAGE = b"\x00\xff garbage"
@@ -21,7 +22,7 @@ def results(tmp_path):
     study = tmp_path / "results" / "tiny"
     run = study / "plain" / "run0"
     (run / "tables" / "trace0").mkdir(parents=True)
-    status = Status("ok", 0, None, None, (), "2026-01-01T00:00:00+00:00", 1.0, 1)
+    status = fill(Status, {"status": "ok", "exit_code": 0})
     for folder in (run, study / "plain" / "equivalence", study / "plain" / "prediction"):
         write_status(folder, status)
     for file in (run / "steps.parquet", run / "tables" / "trace0" / "kernels.parquet"):

@@ -6,8 +6,9 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, Environment, GateOutcome, VariantResult
+from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
 from steptrace.documents.finding import Finding
+from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import recommended

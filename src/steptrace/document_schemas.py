@@ -20,11 +20,11 @@ from steptrace.documents import rows
 from steptrace.documents.base import Document
 from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.memory import RunMemory
+from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary
 from steptrace.documents.verdict import Verdict
-from steptrace.memory_record import RunMemory
-from steptrace.record import RunRecord, Status
 from steptrace.schema import Table
 
 #: Each document by the name of its file.

@@ -18,7 +18,8 @@ from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.config.settings import Project
 from steptrace.documents.base import Document, read, write
-from steptrace.documents.comparison import Comparison, Environment
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError, TraceError
 from steptrace.names import near

@@ -8,7 +8,8 @@ import msgspec
 
 from steptrace import format as fmt
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, Environment, VariantResult
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.run import Environment
 from steptrace.errors import RecordError
 from steptrace.files import read_json
 from steptrace.markdown import table

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
+from documents import fill
 from steptrace.analysis import analyze, summarize, summarize_trace
 from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
 from steptrace.analysis.memory.record import downsample
-from steptrace.memory_record import RunMemory, write_memory
+from steptrace.documents.memory import RunMemory
+from steptrace.memory_record import write_memory
 from steptrace.report.trace.page import write
 from steptrace.trace.source import SourceLines
 
@@ -255,9 +257,9 @@ def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_reco
     assert entry.fragmentation is None
     assert entry.by_category["unknown"] == 1000
     assert entry.curve[-1] == (30, 1500, 1000)
-    memory_record = RunMemory(
-        "cuda", 4, 5000, "limit", {"parameters": 900, "gradients": 0, "optimizer_state": 0}, 900, 40, 10
-    )
+    held = {"parameters": 900, "gradients": 0, "optimizer_state": 0}
+    had = {"device": "cuda", "capacity_bytes": 5000, "capacity_source": "limit"}
+    memory_record = fill(RunMemory, {**had, "held": held, "free_bytes": 40, "largest_free_bytes": 10})
     write_memory(tmp_path, memory_record)
     (entry,) = summarize_trace(analyze(path)).memory
     assert (entry.capacity_bytes, entry.headroom_bytes, entry.fragmentation) == (5000, 4000, 0.75)

@@ -11,9 +11,10 @@ import pytest
 
 from documents import fill
 from steptrace.documents.base import write
+from steptrace.documents.run import Environment, RunRecord, Status
 from steptrace.documents.summary import Summary
 from steptrace.files import write_json
-from steptrace.record import Environment, RunRecord, Status, write_run, write_status, write_steps
+from steptrace.record import write_run, write_status, write_steps
 
 MS = 1_000_000
 ENVIRONMENT: dict[str, Any] = {

@@ -3,7 +3,8 @@
 import pytest
 
 from documents import compare
-from steptrace.record import Bandwidth, Communication, write_communication
+from steptrace.documents.run import Bandwidth, Communication
+from steptrace.record import write_communication
 
 SAID = Communication(
     world_size=4,
@@ -11,7 +12,10 @@ SAID = Communication(
     parameters=1_000,
     parameter_bytes=4_000,
     bucket_bytes=(3_000, 1_000),
-    bandwidths=(Bandwidth(1_000, 2_000_000, 0.75e6), Bandwidth(4_000, 6_000_000, 1e6)),
+    bandwidths=(
+        Bandwidth(bytes=1_000, median_ns=2_000_000, bus_bytes_per_s=0.75e6),
+        Bandwidth(bytes=4_000, median_ns=6_000_000, bus_bytes_per_s=1e6),
+    ),
     bus_bytes_per_s=1e6,
     expected_ns=6_000_000,
     simplified_ns=4_000_000,

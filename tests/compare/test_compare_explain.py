@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from documents import compare
+from documents import compare, fill
+from steptrace.documents.run import Status
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.files import write_json
-from steptrace.record import Status, write_status
+from steptrace.record import write_status
 
 MS = 1_000_000
 
@@ -196,7 +197,7 @@ def test_a_damaged_record_of_warnings_is_left_out(study: Any) -> None:
 def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     write_json(study.path / "base" / "prediction.json", {"total": 6, "sites": [], "unknown": []})
-    failed = Status("failed", 2, None, "no such operator", (), "2026-01-01T00:00:00+00:00", 1.0, 1)
+    failed = fill(Status, {"status": "failed", "exit_code": 2, "error": "no such operator"})
     write_status(study.path / "base" / "prediction", failed)
     base = only_variant(study)
     assert base["status"] == "ok"

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from documents import compare
-from steptrace.memory_record import LiveTensors, OutOfMemory, RunMemory, write_memory
+from documents import compare, fill
+from steptrace.documents.memory import RunMemory
+from steptrace.memory_record import write_memory
 from steptrace.record import write_status
 
 MIB = 2**20
@@ -49,20 +50,30 @@ def add(folder, trace_of):
             memory = [entry(peak * MIB, **of_entry), entry(16, device_type="cuda", device=0)]
             made = trace_of(memory=memory, steps=STEPS)
             run_dir = folder.add_run(name, repeat, [10.0] * 20, summary=made, config=config(batch, **(changes or {})))
-            write_memory(run_dir, RunMemory("cpu", batch, 1000 * MIB, "limit", {"parameters": 10}, 7))
+            write_memory(run_dir, run_memory(batch, gradient_bytes=7))
 
     return add
+
+
+def run_memory(batch, **more):
+    """A run's record with 1000 MiB to be had."""
+    had = {"device": "cpu", "batch_size": batch, "capacity_bytes": 1000 * MIB, "capacity_source": "limit"}
+    return fill(RunMemory, {**had, "held": {"parameters": 10}, **more})
 
 
 def ran_out(folder, status_of, name, batch):
     run_dir = folder.path / name / "run0"
     write_status(run_dir, status_of("oom", error="DefaultCPUAllocator: can't allocate memory"))
-    live = tuple(
-        LiveTensors("activations", "ReluBackward0", (batch, 8), "float32", 1, size) for size in range(60, 30, -1)
-    )
-    sizes = {"parameters": 10, "activations": 900}
-    oom = OutOfMemory("can't allocate", "forward", 5 * MIB, 998 * MIB, sizes, live)
-    write_memory(run_dir, RunMemory("cpu", batch, 1000 * MIB, "limit", {"parameters": 10}, oom=oom))
+    kind = {"category": "activations", "what": "ReluBackward0", "shape": (batch, 8), "dtype": "float32", "count": 1}
+    oom = {
+        "message": "can't allocate",
+        "phase": "forward",
+        "requested_bytes": 5 * MIB,
+        "used_bytes": 998 * MIB,
+        "by_category": {"parameters": 10, "activations": 900},
+        "live": [{**kind, "bytes": size} for size in range(60, 30, -1)],
+    }
+    write_memory(run_dir, run_memory(batch, oom=oom))
     (folder.path / name / "config.yaml").write_text(
         f"study: s\nvariant: {name}\nseed: 0\ndata:\n  batch_size: {batch}\n  num_workers: 0\n"
     )

@@ -18,7 +18,8 @@ import yaml
 from torch import Tensor, nn
 
 from steptrace.commands.studies import named_study
-from steptrace.record import Status, read_steps, write_status
+from steptrace.documents.run import Status
+from steptrace.record import read_steps, write_status
 from steptrace.run_summary import summarize_run
 from steptrace.train.main import run
 from steptrace.train.setup import load_config
@@ -104,7 +105,10 @@ def train(config: Path, out: Path, repeat: int) -> bool:
     """One run of a variant; whether no other process held up its host."""
     run(load_config(config), out, repeat)
     now = datetime.now(UTC).isoformat()
-    write_status(out, Status("ok", 0, None, None, (), started_at=now, wall_s=1.0, attempt=1))
+    write_status(
+        out,
+        Status(status="ok", exit_code=0, signal=None, error=None, log_tail=(), started_at=now, wall_s=1.0, attempt=1),
+    )
     steps = read_steps(out)
     spreads = [
         float(times.max() - times.min()) for _, times in steps[steps["phase"] != "warmup"].groupby("phase")["step_ns"]

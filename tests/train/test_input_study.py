@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from documents import fill
 from steptrace.analysis import summarize
 from steptrace.compare import compare
 from steptrace.config.plan import make_plan
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, InputOfVariant
+from steptrace.documents.run import Status
 from steptrace.findings import with_findings
-from steptrace.record import Status, write_status
+from steptrace.record import write_status
 from steptrace.train.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +57,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     for variant in ("files", "offline", "pooled"):
         run = study / variant / "run0"
         assert main(["--config", str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
-        write_status(run, Status("ok", 0, None, None, (), "2026-01-01T00:00:00+00:00", 1.0, 1))
+        write_status(run, fill(Status, {"status": "ok", "exit_code": 0}))
         write(run / "summary.json", summarize([run / "trace.json.gz"])[0])
     return with_findings(compare(study))
 

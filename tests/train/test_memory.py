@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from steptrace.memory_record import MEMORY_FILE, RunMemory, read_memory, write_memory
+from documents import fill
+from steptrace.documents.memory import RunMemory
+from steptrace.memory_record import MEMORY_FILE, read_memory, write_memory
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
 from steptrace.train.memory import free_blocks, watched_memory
@@ -129,7 +131,7 @@ def test_requested_bytes_by_message(message, expected):
 
 
 def test_the_record_survives_its_file_and_knows_its_fragmentation(tmp_path):
-    memory = RunMemory("cuda", 8, 1000, "device", {"parameters": 10}, 10, free_bytes=400, largest_free_bytes=100)
+    memory = fill(RunMemory, {"device": "cuda", "free_bytes": 400, "largest_free_bytes": 100})
     write_memory(tmp_path, memory)
     assert read_memory(tmp_path) == memory
     assert memory.fragmentation == 0.75

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from steptrace.record import Status, read_status
+from steptrace.documents.run import Status
+from steptrace.record import read_status
 
 pytestmark = [pytest.mark.workflow, pytest.mark.slow, pytest.mark.timeout(0)]
 

@@ -17,8 +17,8 @@ from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Launched, Limits, check_found, launch
 
 if TYPE_CHECKING:
+    from steptrace.documents.run import RunRecord
     from steptrace.documents.summary import Summary
-    from steptrace.record import RunRecord
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1

@@ -12,9 +12,10 @@ import numpy as np
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import CommunicationOfVariant, StragglerOfVariant, TriedMessage
+from steptrace.documents.run import Communication
 from steptrace.documents.summary import RankAllReduce, Ranks
 from steptrace.errors import RecordError
-from steptrace.record import Communication, read_communication
+from steptrace.record import read_communication
 
 _NS_PER_MS: Final = 1e6
 

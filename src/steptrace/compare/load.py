@@ -15,19 +15,11 @@ import pandas as pd
 
 from steptrace.documents.base import read
 from steptrace.documents.comparison import ProcessError
+from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.files import read_json
-from steptrace.record import (
-    SECTIONS_FILE,
-    STATUS_FILE,
-    RunRecord,
-    Status,
-    read_run,
-    read_sections,
-    read_status,
-    read_steps,
-)
+from steptrace.record import SECTIONS_FILE, STATUS_FILE, read_run, read_sections, read_status, read_steps
 from steptrace.stats import Nanoseconds, RunTimes, run_times
 
 STUDY_FILE: Final = "study.json"

@@ -6,20 +6,20 @@ allocator events with what the run counted of its lasting tensors.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Run, Study, Variant
 from steptrace.compare.memory_fit import fit_peaks
 from steptrace.config.documents import read_yaml
-from steptrace.documents.base import convert
 from steptrace.documents.comparison import MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
+from steptrace.documents.memory import RunMemory
 from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import SteptraceError
-from steptrace.memory_record import RunMemory, read_memory
+from steptrace.memory_record import read_memory
 
 #: How many kinds of live tensors of an out of memory comparison.json holds.
 _MOST: Final = 15
@@ -124,8 +124,8 @@ def _ran_out(records: Mapping[int, RunMemory], variant: Variant) -> OutOfMemoryO
         return None
     oom = records[repeats[0]].oom
     assert oom is not None
-    found = asdict(oom) | {"runs": repeats, "of": len(variant.runs), "live": [asdict(one) for one in oom.live[:_MOST]]}
-    return convert(found, OutOfMemoryOfVariant)
+    found = asdict(replace(oom, live=oom.live[:_MOST]))
+    return OutOfMemoryOfVariant(**found, runs=tuple(repeats), of=len(variant.runs))
 
 
 def _batch_size(variant: Variant, record: RunMemory | None) -> int | None:

@@ -1,12 +1,11 @@
 """The comparison of a study: everything that `comparison.json` says, except its findings."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from steptrace.compare.communication import communication
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
@@ -19,7 +18,7 @@ from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
 from steptrace.compare.trace_findings import trace_findings
 from steptrace.compare.waterfall import waterfall
 from steptrace.compare.whatif import predicted_step, sync_prices
-from steptrace.documents.comparison import Comparison, Environment, Partial, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, Partial, RunResult, VariantResult
 
 COMPARISON_FILE: Final = "comparison.json"
 SCHEMA_VERSION: Final = 1
@@ -52,7 +51,7 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
         baseline=study.baseline,
         scale=study.scale,
         partial=Partial(runs=sum(len(v.runs) for v in study.variants), planned=study.planned_runs) if partial else None,
-        environment=None if first is None else Environment(**asdict(first.record.environment)),
+        environment=None if first is None else first.record.environment,
         environments_differ=tuple(_environments_differ(study)),
         method=method,
         variants=tuple(variants),

@@ -4,32 +4,14 @@ from typing import Annotated, Any, Literal
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.finding import Finding
+from steptrace.documents.memory import OutOfMemory
 from steptrace.documents.rows import TopOperator
+from steptrace.documents.run import Environment
 from steptrace.documents.step_figures import StepFigures
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Status = Literal["ok", "failed", "oom", "killed", "not run"]
 InputVerdict = Literal["none", "moderate", "high"]
-
-
-class Environment(Document, frozen=True):
-    """Where a run took place."""
-
-    host: Annotated[str, field("Name of the machine.")]
-    os: Annotated[str, field("Operating system.")]
-    cpu: Annotated[str, field("Processor.")]
-    cpu_count: Annotated[int, field("Cores that the run may use.")]
-    memory_bytes: Annotated[int, field("Memory of the machine.", "B")]
-    gpu: Annotated[str | None, field("Name of the GPU.")]
-    gpu_count: Annotated[int, field("GPUs in sight.")]
-    gpu_memory_bytes: Annotated[int | None, field("Memory of the GPU.", "B")]
-    driver: Annotated[str | None, field("Version of the GPU's driver.")]
-    cuda: Annotated[str | None, field("CUDA version of PyTorch.")]
-    python: Annotated[str, field("Version of Python.")]
-    torch: Annotated[str, field("Version of PyTorch.")]
-    steptrace: Annotated[str, field("Version of steptrace.")]
-    git_commit: Annotated[str | None, field("Commit of the working directory.")]
-    git_dirty: Annotated[bool | None, field("Whether it had uncommitted changes.")]
 
 
 class Method(Document, frozen=True):
@@ -231,26 +213,9 @@ class PrecisionOfVariant(Document, frozen=True):
     tensor_core_unknown_share: Annotated[float | None, field("Of that, not known.")]
 
 
-class LiveTensors(Document, frozen=True):
-    """Tensors of one kind alive when memory ran out."""
+class OutOfMemoryOfVariant(OutOfMemory, frozen=True):
+    """How runs of a variant ran out of memory; the first of them."""
 
-    category: Annotated[str, field("Category.")]
-    what: Annotated[str, field("What they are.")]
-    shape: Annotated[tuple[int, ...], field("Shape.")]
-    dtype: Annotated[str, field("Element type.")]
-    count: Annotated[int, field("How many.")]
-    bytes: Annotated[int, field("Their bytes together.", "B")]
-
-
-class OutOfMemoryOfVariant(Document, frozen=True):
-    """How runs of a variant ran out of memory."""
-
-    message: Annotated[str, field("The error.")]
-    phase: Annotated[str | None, field("Part of the step.")]
-    requested_bytes: Annotated[int | None, field("Asked for.", "B")]
-    used_bytes: Annotated[int | None, field("Taken by then.", "B")]
-    by_category: Annotated[dict[str, int], field("Alive by category.", "B")]
-    live: Annotated[tuple[LiveTensors, ...], field("Alive by kind of tensor.")]
     runs: Annotated[tuple[int, ...], field("Repeats that ran out.")]
     of: Annotated[int, field("Of how many.")]
 

@@ -11,11 +11,13 @@ import psutil
 
 import steptrace
 from steptrace import machine
+from steptrace.documents.memory import RunMemory
+from steptrace.documents.run import Environment, RunRecord
 from steptrace.errors import LaunchError
 from steptrace.files import read_json, replace_atomically
 from steptrace.launch.start import ADVICE, Launched, ended
-from steptrace.memory_record import RunMemory, write_memory
-from steptrace.record import Environment, RunRecord, write_run, write_steps
+from steptrace.memory_record import write_memory
+from steptrace.record import write_run, write_steps
 from steptrace.schema import OP_LINES, validate
 
 #: Least timed steps of a program that ended early and still counts.
@@ -183,8 +185,16 @@ def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) ->
     if size is None or memory is None:
         return
     capacity, source = (gpu["memory_bytes"], "device") if gpu else (psutil.virtual_memory().total, "machine")
-    device, held = "cuda" if gpu else "cpu", memory["held"]
-    write_memory(run_dir, RunMemory(device, size, capacity, source, held, gradient_bytes=held.get("gradients")))
+    held = memory["held"]
+    found = RunMemory(
+        device="cuda" if gpu else "cpu",
+        batch_size=size,
+        capacity_bytes=capacity,
+        capacity_source=source,
+        held=held,
+        gradient_bytes=held.get("gradients"),
+    )
+    write_memory(run_dir, found)
 
 
 def _environment(rank: dict[str, Any]) -> Environment:

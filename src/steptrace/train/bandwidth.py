@@ -13,7 +13,7 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 from torch.nn.parallel import DistributedDataParallel
 
-from steptrace.record import Bandwidth, Communication
+from steptrace.documents.run import Bandwidth, Communication
 from steptrace.train.distributed import backend_of, barrier, from_every_rank
 from steptrace.train.loop import Training, synchronize
 
@@ -78,4 +78,5 @@ def _bandwidth(training: Training, size: int) -> Bandwidth:
         times_ns.append(time.perf_counter_ns() - start_ns)
     by_rank = np.array(from_every_rank(times_ns[_WARMUP:], ranks))
     median_ns = max(1, round(float(np.median(by_rank.max(axis=0)))))
-    return Bandwidth(size, median_ns, size * ring_share(ranks.world_size) / median_ns * 1e9)
+    bus = size * ring_share(ranks.world_size) / median_ns * 1e9
+    return Bandwidth(bytes=size, median_ns=median_ns, bus_bytes_per_s=bus)

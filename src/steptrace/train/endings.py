@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptrace.documents.run import RunStatus
 from steptrace.memory_record import OUT_OF_MEMORY
 from steptrace.train.torchrun import first_failure
 
@@ -16,9 +17,9 @@ _LONGEST = 500
 
 @dataclass(frozen=True)
 class Ending:
-    """How a process ended; `status` is one of `steptrace.record.STATUSES`."""
+    """How a process ended."""
 
-    status: str
+    status: RunStatus
     exit_code: int | None
     signal: int | None
     error: str | None

@@ -8,7 +8,7 @@ import torch
 
 import steptrace
 from steptrace import machine
-from steptrace.record import Environment
+from steptrace.documents.run import Environment
 
 
 def collect_environment(device: torch.device) -> Environment:

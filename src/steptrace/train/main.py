@@ -29,9 +29,11 @@ import torch._dynamo
 from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
+from steptrace.documents.memory import RunMemory
+from steptrace.documents.run import RunRecord
 from steptrace.errors import SteptraceError
-from steptrace.memory_record import RunMemory, write_memory
-from steptrace.record import RunRecord, write_communication, write_input, write_run, write_sections, write_steps
+from steptrace.memory_record import write_memory
+from steptrace.record import write_communication, write_input, write_run, write_sections, write_steps
 from steptrace.train.arrangement import check_compiled, compilations, recompiled
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of

@@ -9,16 +9,18 @@ import resource
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
+from msgspec.structs import replace
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from steptrace.memory_record import MEMORY_FILE, RunMemory, write_memory
+from steptrace.documents.memory import RunMemory
+from steptrace.memory_record import MEMORY_FILE, write_memory
 from steptrace.train.loop import Training, train_step
 from steptrace.train.out_of_memory import LiveTensorSums, is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 
@@ -57,7 +59,13 @@ class MemoryWatch:
 
     def empty(self) -> RunMemory:
         """A record with what is known without looking at the training."""
-        return RunMemory(self.device.type, self.batch_size, self.capacity_bytes, self.capacity_source, {})
+        return RunMemory(
+            device=self.device.type,
+            batch_size=self.batch_size,
+            capacity_bytes=self.capacity_bytes,
+            capacity_source=self.capacity_source,
+            held={},
+        )
 
     def end_limit(self) -> None:
         """Limit the process no longer; what a GPU's allocator may take stays limited."""

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from steptrace.memory_record import OUT_OF_MEMORY, LiveTensors, OutOfMemory
+from steptrace.documents.memory import LiveTensors, OutOfMemory
+from steptrace.memory_record import OUT_OF_MEMORY
 from steptrace.train import loop
 
 #: How many kinds of live tensors are written down, the largest first.
@@ -65,7 +66,10 @@ class LiveTensorSums:
         for category, what, tensor in self.storages.values():
             key = (category, what, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             groups[key].append(tensor.untyped_storage().nbytes())
-        rows = [LiveTensors(*key, len(sizes), sum(sizes)) for key, sizes in groups.items()]
+        rows = [
+            LiveTensors(category=category, what=what, shape=shape, dtype=dtype, count=len(sizes), bytes=sum(sizes))
+            for (category, what, shape, dtype), sizes in groups.items()
+        ]
         return sorted(rows, key=lambda row: -row.bytes)
 
 

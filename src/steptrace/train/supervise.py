@@ -26,9 +26,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from steptrace.documents.run import Status
 from steptrace.errors import SteptraceError
 from steptrace.progress import BRIEF
-from steptrace.record import Status, write_status
+from steptrace.record import write_status
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills

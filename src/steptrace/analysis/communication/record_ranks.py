@@ -8,9 +8,10 @@ import pandas as pd
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.communication import ranks as measure
 from steptrace.documents.rows import RankKernel, RankWait
+from steptrace.documents.run import Communication
 from steptrace.documents.summary import MatchedName, RankAllReduce, RankCollectives, Ranks, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.record import Communication, read_communication
+from steptrace.record import read_communication
 
 #: How many kernels summary.json compares across ranks; `rank_kernels.parquet` has all.
 MOST_KERNELS = 50

@@ -1,0 +1,94 @@
+"""run.json, status.json, communication.json: what one run leaves behind besides its tables. Unmeasured is null."""
+
+from typing import Annotated, Any, Literal
+
+from steptrace.documents.base import Document, field
+
+#: How a run can end.
+RunStatus = Literal["ok", "failed", "oom", "killed"]
+
+
+class Environment(Document, frozen=True):
+    """Where a run took place."""
+
+    host: Annotated[str, field("Name of the machine.")]
+    os: Annotated[str, field("Operating system.")]
+    cpu: Annotated[str, field("Processor.")]
+    cpu_count: Annotated[int, field("Cores that the run may use.")]
+    memory_bytes: Annotated[int, field("Memory of the machine.", "B")]
+    gpu: Annotated[str | None, field("Name of the GPU.")]
+    gpu_count: Annotated[int, field("GPUs in sight.")]
+    gpu_memory_bytes: Annotated[int | None, field("Memory of the GPU.", "B")]
+    driver: Annotated[str | None, field("Version of the GPU's driver.")]
+    cuda: Annotated[str | None, field("CUDA version of PyTorch.")]
+    python: Annotated[str, field("Version of Python.")]
+    torch: Annotated[str, field("Version of PyTorch.")]
+    steptrace: Annotated[str, field("Version of steptrace.")]
+    git_commit: Annotated[str | None, field("Commit of the working directory.")]
+    git_dirty: Annotated[bool | None, field("Whether it had uncommitted changes.")]
+
+
+class Status(Document, frozen=True):
+    """How a supervised process ended (status.json)."""
+
+    status: Annotated[RunStatus, field("`oom`: out of memory; `killed`: by a signal from outside, or the kernel.")]
+    exit_code: Annotated[int | None, field("Exit code.")]
+    signal: Annotated[int | None, field("Signal that ended it.")]
+    error: Annotated[str | None, field("The error in one line.")]
+    log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
+    started_at: Annotated[str, field("When it started (ISO 8601).")]
+    wall_s: Annotated[float, field("How long it ran.", "s")]
+    attempt: Annotated[int, field("Which attempt this was, from 1.")]
+
+
+class RunRecord(Document, frozen=True):
+    """One repeat of one variant (run.json). Step times stand in steps.parquet beside it."""
+
+    study: Annotated[str, field("Name of the study.")]
+    variant: Annotated[str, field("Name of the variant.")]
+    repeat: Annotated[int, field("Number of the repeat, from 0.")]
+    seed: Annotated[int, field("Seed.")]
+    world_size: Annotated[int, field("Ranks.")]
+    digest: Annotated[str, field("Digest of the variant's configuration.")]
+    scale: Annotated[str, field("Scale that it ran at.")]
+    device: Annotated[str, field("Device of rank 0: `cpu`, `cuda:0`.")]
+    clock: Annotated[str, field("What timed the steps.")]
+    environment: Annotated[Environment, field("Where it ran.")]
+    peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.", "B")]
+    peak_reserved_bytes: Annotated[int | None, field("Highest of the whole training.", "B")]
+    nvml: Annotated[dict[str, float] | None, field("What NVML said of the GPU during the timed steps.")]
+    traces: Annotated[tuple[str, ...], field("The trace files, one a rank.")]
+    config: Annotated[dict[str, Any], field("The composed configuration.")]
+    warnings: Annotated[tuple[str, ...], field("What was asked for and could not be measured, a sentence each.")] = ()
+    batch_bytes: Annotated[
+        dict[str, int] | None,
+        field("One batch's `inputs` and `targets` on the device; measured together with the sections.", "B"),
+    ] = None
+
+
+class Bandwidth(Document, frozen=True):
+    """An all-reduce of one message alone.
+
+    Bus bandwidth is size / time x 2(n-1)/n for n ranks, as nccl-tests define it: the rate at which each rank must send
+    whatever the number of ranks, so that it can be held against the link's.
+    """
+
+    bytes: Annotated[int, field("Its size.", "B")]
+    median_ns: Annotated[int, field("Median time on the slowest rank.", "ns")]
+    bus_bytes_per_s: Annotated[float, field("Bus bandwidth.", "B/s")]
+
+
+class Communication(Document, frozen=True):
+    """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""
+
+    world_size: Annotated[int, field("Ranks.")]
+    backend: Annotated[str, field("Backend of torch.distributed.")]
+    parameters: Annotated[int, field("Parameters with a gradient.")]
+    parameter_bytes: Annotated[int, field("Their bytes.", "B")]
+    bucket_bytes: Annotated[
+        tuple[int, ...] | None, field("PyTorch's buckets of gradients in the order they are reduced.", "B")
+    ]
+    bandwidths: Annotated[tuple[Bandwidth, ...], field("Messages tried alone.")]
+    bus_bytes_per_s: Annotated[float, field("That of the message nearest to all gradients.", "B/s")]
+    expected_ns: Annotated[int, field("One reduction of all gradients: parameter_bytes x 2(n-1)/n / bandwidth.", "ns")]
+    simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.", "ns")]
