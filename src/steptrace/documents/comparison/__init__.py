@@ -1,0 +1,156 @@
+"""comparison.json: the variants of a study side by side. Step times are unprofiled; figures of traces explain them."""
+
+from typing import Annotated, Any, Literal
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.comparison.runs import (
+    Difference,
+    Equivalence,
+    Noise,
+    ProcessError,
+    RatioToBaseline,
+    RunResult,
+    Status,
+    StepTimes,
+    Tolerance,
+    Verdict,
+    WaterfallPart,
+)
+from steptrace.documents.comparison.syncs import (
+    Place,
+    PredictedSite,
+    SyncAgreement,
+    SyncChange,
+    SyncCounts,
+    SyncDiff,
+    SyncPrices,
+    SyncSiteOfVariant,
+    UnknownPlace,
+    WhatIfOfVariant,
+)
+from steptrace.documents.comparison.window import (
+    Breakdown,
+    CommunicationOfVariant,
+    InputOfVariant,
+    InputVerdict,
+    LoadingParts,
+    MemoryOfVariant,
+    OutOfMemoryOfVariant,
+    OverviewOfVariant,
+    PlacementOfVariant,
+    PrecisionOfVariant,
+    StragglerOfVariant,
+    TriedMessage,
+)
+from steptrace.documents.finding import Finding
+from steptrace.documents.run import Environment
+from steptrace.documents.step_figures import StepFigures
+
+
+class Method(Document, frozen=True):
+    """How intervals and verdicts were made."""
+
+    interval: Annotated[str, field("The interval's method.")]
+    confidence: Annotated[float, field("Its confidence.")]
+    noise_floor: Annotated[float, field("Effects below are noise.")]
+    noise_floor_source: Annotated[str, field("`default`, or `A/A pair`.")]
+    correction: Annotated[str, field("For the number of variants.")]
+
+
+class VariantResult(StepFigures, frozen=True):
+    """One variant of a study."""
+
+    name: Annotated[str, field("Its name.")]
+    status: Annotated[Status, field("`ok` if every run ended well, else the worst ending.")]
+    hypothesis: Annotated[str | None, field("What its author expects.")]
+    overrides: Annotated[tuple[str, ...], field("Its difference to the baseline's configuration.")]
+    baseline: Annotated[str, field("The variant that it is compared with.")]
+    digest: Annotated[str | None, field("Digest of its configuration.")]
+    runs: tuple[RunResult, ...]
+    step_ms: StepTimes | None
+    samples_per_step: Annotated[int | None, field("Samples of one step, all ranks together.")]
+    ratio: RatioToBaseline | None
+    noise: Noise
+    syncs: SyncCounts
+    sync_sites: Annotated[tuple[SyncSiteOfVariant, ...], field("Traced, most expensive first.")]
+    predicted_sites: tuple[PredictedSite, ...]
+    predicted_unknown: tuple[UnknownPlace, ...]
+    sync_agreement: tuple[SyncAgreement, ...]
+    sync_prices: SyncPrices | None
+    nvml_util_pct: Annotated[float | None, field("NVML's sampled utilisation of the unprofiled steps.", "%")]
+    profiled_over_unprofiled: Annotated[float | None, field("How much slower profiled steps are.")]
+    sections_ms: Annotated[dict[str, float], field("Host time by label, a profiled step.", "ms")]
+    sections_device_ms: Annotated[dict[str, float], field("GPU time by label, a profiled step.", "ms")]
+    synchronised_sections_ms: Annotated[
+        dict[str, float] | None, field("By section in a pass that synchronises around each.", "ms")
+    ]
+    breakdown_ms: Breakdown | None
+    loader_wait_ms: Annotated[float | None, field("Mean wait for data, unprofiled.", "ms")]
+    loader_wait_pct: Annotated[float | None, field("The same as a share of the step time.", "%")]
+    peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.", "B")]
+    batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.", "B")]
+    input: InputOfVariant | None
+    overview: OverviewOfVariant | None
+    placement: PlacementOfVariant | None
+    precision: PrecisionOfVariant | None
+    memory: MemoryOfVariant | None
+    communication: CommunicationOfVariant | None
+    trace_findings: Annotated[tuple[Finding, ...], field("What most runs' traces agree on.")]
+    equivalence: Equivalence
+    waterfall: Annotated[tuple[WaterfallPart, ...], field("From the baseline's step time to this one's.")] = ()
+    step_difference: Difference | None = None
+    sync_diff: SyncDiff | None = None
+    whatif: WhatIfOfVariant | None = None
+
+
+class MemoryFit(Document, frozen=True):
+    """A line through the peaks of variants that differ in the batch size alone."""
+
+    variants: Annotated[tuple[str, ...], field("The variants.")]
+    out_of_memory: Annotated[tuple[str, ...], field("Those that ran out of memory.")]
+    peaks: Annotated[tuple[tuple[int, float], ...], field("Batch size and peak (B).")]
+    fixed_bytes: Annotated[float, field("Peak at batch size 0.", "B")]
+    per_sample_bytes: Annotated[float, field("Peak per sample.", "B")]
+    residual: Annotated[float | None, field("Largest distance of a peak from the line.")]
+    capacity_bytes: Annotated[float | None, field("What was to be had.", "B")]
+    largest_batch: Annotated[int | None, field("The largest that should fit.")]
+    failed_batch: Annotated[int | None, field("The smallest that ran out.")]
+
+
+class GateOutcome(Document, frozen=True):
+    """One gate and how it was judged."""
+
+    study: Annotated[str, field("Study.")]
+    variant: Annotated[str, field("Variant.")]
+    key: Annotated[str, field("Figure, a path into this document's variants.")]
+    limits: Annotated[dict[str, Any], field("As workflow.yaml gives them.")]
+    value: Annotated[Any, field("The figure.")]
+    outcome: Annotated[Literal["held", "broken", "skipped"], field("The outcome.")]
+    text: Annotated[str, field("A sentence if it is not held.")]
+
+
+class Partial(Document, frozen=True):
+    """How far a study that was cut off has come."""
+
+    runs: Annotated[int, field("Runs that this comparison is of.")]
+    planned: Annotated[int, field("Runs of the whole study.")]
+
+
+class Comparison(Document, frozen=True):
+    """The content of comparison.json."""
+
+    schema_version: Annotated[int, field("Version of this document.")]
+    study: Annotated[str, field("Name of the study.")]
+    title: Annotated[str, field("Its title.")]
+    question: Annotated[str, field("What it asks.")]
+    text: Annotated[str, field("What it is about.")]
+    baseline: Annotated[str, field("The study's baseline.")]
+    scale: Annotated[str, field("Scale that it ran at.")]
+    partial: Annotated[Partial | None, field("Of a study that is not done: how much of it this is.")]
+    environment: Annotated[Environment | None, field("Of the first measured run.")]
+    environments_differ: Annotated[tuple[str, ...], field("Keys that are not the same in all runs.")]
+    method: Method
+    variants: tuple[VariantResult, ...]
+    memory_fit: tuple[MemoryFit, ...]
+    findings: tuple[Finding, ...] = ()
+    gates: tuple[GateOutcome, ...] = ()

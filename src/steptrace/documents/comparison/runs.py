@@ -1,0 +1,112 @@
+"""Of a variant: its runs, their step times against the baseline's, and whether it computes the same."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+
+Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
+Status = Literal["ok", "failed", "oom", "killed", "not run"]
+
+
+class ProcessError(Document, frozen=True):
+    """How a process ended that did not end well."""
+
+    status: Annotated[str, field("`failed`, `oom`, `killed` or `not run`.")]
+    exit_code: Annotated[int | None, field("Exit code.")]
+    signal: Annotated[int | None, field("Signal that ended it.")]
+    error: Annotated[str | None, field("The error in one line.")]
+    log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
+
+
+class RunResult(Document, frozen=True):
+    """One repeat of a variant."""
+
+    repeat: Annotated[int, field("Its number, from 0.")]
+    status: Annotated[Status, field("How it ended.")]
+    seed: Annotated[int | None, field("Its seed.")]
+    path: Annotated[str, field("Its folder.")]
+    median_ms: Annotated[float | None, field("Median step time.", "ms")]
+    p95_ms: Annotated[float | None, field("95th percentile of the step time.", "ms")]
+    steps: Annotated[int | None, field("Steps that count.")]
+    warmup_left_out: Annotated[int | None, field("Leading timed steps found to be warm-up.")]
+    error: Annotated[ProcessError | None, field("How it failed.")]
+
+
+class StepTimes(Document, frozen=True):
+    """The unprofiled step time of a variant."""
+
+    median: Annotated[float, field("Centre of the runs' medians.", "ms")]
+    p95: Annotated[float, field("95th percentile of all steps.", "ms")]
+    low: Annotated[float | None, field("Lower end of the interval; null with one run.", "ms")]
+    high: Annotated[float | None, field("Upper end of the interval.", "ms")]
+    runs: Annotated[int, field("Measured runs.")]
+    steps: Annotated[int, field("Steps of all runs.")]
+
+
+class RatioToBaseline(Document, frozen=True):
+    """Baseline's step time over the variant's: above 1 is faster."""
+
+    value: Annotated[float, field("The ratio.")]
+    low: Annotated[float | None, field("Lower end of the interval.")]
+    high: Annotated[float | None, field("Upper end of the interval.")]
+    verdict: Annotated[Verdict | None, field("Null where none can be given.")]
+
+
+class Noise(Document, frozen=True):
+    """How uneven steps and runs are."""
+
+    iqr_over_median: Annotated[float | None, field("Interquartile range over median of the steps.")]
+    between_runs: Annotated[float | None, field("Standard deviation of the logarithms of the runs' medians.")]
+    drift: Annotated[float | None, field("Change of the step time over a run, median of the runs.")]
+    outlier_steps: Annotated[int | None, field("Steps with a modified z-score above 3.5; they count.")]
+    uneven: Annotated[tuple[str, ...], field("In what ways noise is above its limits.")]
+    warnings: Annotated[tuple[str, ...], field("What to read with care.")]
+
+
+class Tolerance(Document, frozen=True):
+    """The largest relative errors that count as the same answer."""
+
+    loss: Annotated[float, field("Of the loss.")]
+    gradient: Annotated[
+        float | None, field("Of the loss's gradient by the predictions; of a program's first gradients in float32.")
+    ] = None
+    predictions: Annotated[float | None, field("Of the network's output.")] = None
+    parameters: Annotated[float | None, field("Of the gradient by the parameters.")] = None
+
+
+class Equivalence(Document, frozen=True):
+    """Whether a variant computes what its reference computes."""
+
+    status: Annotated[
+        Literal["same", "differs", "not comparable", "failed", "not measured"],
+        field(
+            "The outcome; `not comparable` of a program that computes something else each time, or on other samples."
+        ),
+    ]
+    max_rel_err: Annotated[float | None, field("The larger of both errors.")] = None
+    loss_rel_err: Annotated[float | None, field("Relative error of the loss.")] = None
+    gradient_rel_err: Annotated[
+        float | None, field("Relative error of the loss's gradient by the predictions, on shared predictions.")
+    ] = None
+    predictions_rel_err: Annotated[float | None, field("Relative error of the network's output.")] = None
+    parameters_rel_err: Annotated[float | None, field("Relative error of the gradient by the parameters.")] = None
+    tolerance: Annotated[Tolerance | None, field("What is allowed.")] = None
+    failure: Annotated[ProcessError | None, field("How the check failed.")] = None
+    reason: Annotated[str | None, field("Why the two cannot be compared.")] = None
+
+
+class Difference(Document, frozen=True):
+    """A variant's step time less its baseline's, or of one part of the step."""
+
+    delta_ns: Annotated[int, field("Difference.", "ns")]
+    delta_ms: Annotated[float, field("Difference.", "ms")]
+    low: Annotated[float | None, field("Lower end of its interval.", "ms")]
+    high: Annotated[float | None, field("Upper end of its interval.", "ms")]
+    baseline_ns: Annotated[int, field("The baseline's.", "ns")]
+    variant_ns: Annotated[int, field("The variant's.", "ns")]
+
+
+class WaterfallPart(Difference, frozen=True):
+    """One part of the step in the waterfall; all parts add up to the step's difference."""
+
+    category: Annotated[str, field("The part; `residual` is what the parts leave over.")]

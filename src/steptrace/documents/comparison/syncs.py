@@ -1,0 +1,109 @@
+"""Of a variant: host synchronisations as predicted, warned of and traced, and what a step would be without them."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+
+
+class SyncCounts(Document, frozen=True):
+    """Host synchronisations per step by three sources."""
+
+    measured_per_step: Annotated[float | None, field("Traced on a GPU.")]
+    predicted_per_step: Annotated[int | None, field("Predicted without one.")]
+    predicted_not_judged: Annotated[int | None, field("Operations that the prediction cannot judge.")]
+    predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
+    warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
+
+
+class Place(Document, frozen=True):
+    """A place in the program."""
+
+    file: Annotated[str | None, field("File of the line.")]
+    line: Annotated[int | None, field("Line.")]
+    function: Annotated[str | None, field("Function.")]
+    op: Annotated[str | None, field("Innermost operator.")]
+    label: Annotated[str | None, field("Innermost `record_function` label.")]
+    phase: Annotated[str | None, field("Part of the step.")]
+    code: Annotated[str | None, field("Text of the line.")]
+
+
+class PredictedSite(Place, frozen=True):
+    """Predicted synchronisations at one place."""
+
+    kind: Annotated[str | None, field("What waits: `d2h_copy`, `stream`, ...")]
+    count_per_step: Annotated[float | None, field("Per step.")]
+
+
+class UnknownPlace(Place, frozen=True):
+    """A place that the prediction cannot judge."""
+
+    reason: Annotated[str | None, field("Why.")]
+    count_per_step: Annotated[float | None, field("Per step.")]
+
+
+class SyncSiteOfVariant(PredictedSite, frozen=True):
+    """Traced synchronisations at one place: medians over the runs, per step."""
+
+    blocked_ns_per_step: Annotated[float | None, field("Host blocked.", "ns")]
+    exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle time exposed.", "ns")]
+    ceiling_ns_per_step: Annotated[float | None, field("What a step could save at most without them.", "ns")]
+    saved_ns_per_step: Annotated[float | None, field("What the dependency model saves without them.", "ns")]
+
+
+class SyncAgreement(Document, frozen=True):
+    """One place as predicted, warned of and traced."""
+
+    file: Annotated[str | None, field("File.")]
+    line: Annotated[int | None, field("Line.")]
+    function: Annotated[str | None, field("Function.")]
+    code: Annotated[str | None, field("Text of the line.")]
+    phase: Annotated[str, field("`forward` or `backward`.")]
+    kind: Annotated[str | None, field("What waits.")]
+    predicted: Annotated[float, field("Per step.")]
+    warned: Annotated[float | None, field("Per step.")]
+    traced: Annotated[float | None, field("Per step.")]
+    why: Annotated[str | None, field("Likely reason of a difference; null where they agree.")]
+
+
+class SyncPrices(Document, frozen=True):
+    """What a step would gain without any of its own syncs, in profiled time."""
+
+    all_saved_ns_per_step: Annotated[float | None, field("By the dependency model.", "ns")]
+    all_ceiling_ns_per_step: Annotated[float, field("At most.", "ns")]
+    replay_error: Annotated[float, field("Modelled over measured step time with nothing removed, less 1.")]
+    unexplained_ns_per_step: Annotated[float, field("Waiting of the GPU without a known cause.", "ns")]
+    reason: Annotated[str | None, field("Why nothing is predicted.")]
+
+
+class SyncChange(Place, frozen=True):
+    """A synchronisation on both sides."""
+
+    kind: Annotated[str | None, field("What waits.")]
+    variant_file: Annotated[str | None, field("The variant's file where it differs.")]
+    variant_line: Annotated[int | None, field("The variant's line where it differs.")]
+    baseline_count_per_step: Annotated[float | None, field("Per step of the baseline.")]
+    variant_count_per_step: Annotated[float | None, field("Per step of the variant.")]
+    baseline_blocked_ns_per_step: Annotated[float | None, field("Host blocked, baseline.", "ns")]
+    variant_blocked_ns_per_step: Annotated[float | None, field("Host blocked, variant.", "ns")]
+    baseline_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, baseline.", "ns")]
+    variant_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, variant.", "ns")]
+
+
+class SyncDiff(Document, frozen=True):
+    """Which synchronisations a variant removes, keeps and adds."""
+
+    basis: Annotated[Literal["measured", "predicted"], field("What is compared.")]
+    sites: Annotated[tuple[SyncChange, ...], field("What changes in number first.")]
+
+
+class WhatIfOfVariant(Document, frozen=True):
+    """The variant's step time predicted from the baseline's traces, beside the measured one."""
+
+    removed_per_step: Annotated[float, field("Syncs removed.")]
+    added_per_step: Annotated[float, field("Syncs added.")]
+    predicted_ms: Annotated[float | None, field("Predicted step time.", "ms")]
+    measured_ms: Annotated[float, field("Measured step time.", "ms")]
+    error: Annotated[float | None, field("Predicted over measured, less 1.")]
+    replay_error: Annotated[float | None, field("The model's error with nothing removed.")]
+    runs: Annotated[int, field("Runs behind the prediction.")]
+    reason: Annotated[str | None, field("Why there is none.")]
