@@ -118,12 +118,10 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, name: str, read: ob
     assert caught.value.where == str(tmp_path / name)
 
 
-def test_unknown_status_is_refused_on_both_sides(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="unknown status 'fine'"):
-        write_status(tmp_path, make_status(status="fine"))
+def test_unknown_status_is_refused(tmp_path: Path) -> None:
     path = write_status(tmp_path, make_status())
     path.write_text(json.dumps(read_json(path) | {"status": "fine"}))
-    with pytest.raises(RecordError, match="unknown status 'fine'"):
+    with pytest.raises(RecordError, match=r"'fine'.*\$\.status"):
         read_status(tmp_path)
 
 
