@@ -1,263 +1,308 @@
-"""Rows of tables as they stand in summary.json: each class names its table in `ROWS`, which says what a column means.
+"""Rows of tables as they stand in summary.json; these tables take their columns from here, with type and meaning."""
 
-A test holds the fields against the table's columns: same names, types, and nulls.
-"""
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from steptrace.documents.base import Document
+from steptrace.documents.base import Document, field
+from steptrace.schema import Column
+
+_DTYPES = {int: "int64", float: "float64", str: "string", bool: "bool"}
+
+
+def columns_of(kind: type[Document]) -> tuple[Column, ...]:
+    """The columns of a table whose rows are of this kind."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    return tuple(_column(column, hints[name]) for name, column in names)
+
+
+def _column(name: str, hint: Any) -> Column:
+    (meta,) = hint.__metadata__
+    kinds = get_args(hint.__origin__) or (hint.__origin__,)
+    (value,) = (kind for kind in kinds if kind is not NoneType)
+    unit = (meta.extra_json_schema or {}).get("unit")
+    return Column(name, _DTYPES[value], meta.description, unit, nullable=NoneType in kinds)
 
 
 class QualityCheck(Document, frozen=True):
     """A row of `quality_checks`."""
 
-    check: str
-    found: int
-    of: int
-    warns: bool
-    says: str
+    check: Annotated[str, field("What was looked for.")]
+    found: Annotated[int, field("How many are wrong.")]
+    of: Annotated[int, field("Of how many.")]
+    warns: Annotated[bool, field("Whether that is enough to warn of.")]
+    says: Annotated[str, field("The warning, or that all is well.")]
 
 
 class TemporalRow(Document, frozen=True):
     """A row of `temporal`."""
 
-    rank: int | None
-    device: int
-    step: int | None
-    index: int | None
-    start_ns: int
-    span_ns: int
-    busy_ns: int
-    compute_ns: int
-    comm_ns: int
-    memory_ns: int
-    exposed_comm_ns: int
-    exposed_memory_ns: int
-    comm_compute_overlap_ns: int
-    idle_ns: int
+    rank: Annotated[int | None, field("Rank of the trace, null if it does not say.")]
+    device: Annotated[int, field("GPU.")]
+    step: Annotated[int | None, field("Row of `steps`; null for the whole trace.")]
+    index: Annotated[int | None, field("The N of `ProfilerStep#N`; null for the whole trace.")]
+    start_ns: Annotated[int, field("Start of the span.", "ns")]
+    span_ns: Annotated[int, field("Length of the span: of a step, up to the end of the last work it launched.", "ns")]
+    busy_ns: Annotated[int, field("Time with any activity.", "ns")]
+    compute_ns: Annotated[int, field("Time with a compute kernel.", "ns")]
+    comm_ns: Annotated[int, field("Time with a collective's kernel, hidden or not.", "ns")]
+    memory_ns: Annotated[int, field("Time with a memcpy or memset, hidden or not.", "ns")]
+    exposed_comm_ns: Annotated[int, field("Time with a collective's kernel and no compute kernel.", "ns")]
+    exposed_memory_ns: Annotated[int, field("Time with a memcpy or memset and no kernel.", "ns")]
+    comm_compute_overlap_ns: Annotated[int, field("Time with a collective's and a compute kernel.", "ns")]
+    idle_ns: Annotated[int, field("Time without any activity.", "ns")]
 
 
 class StreamIdle(Document, frozen=True):
     """A row of `idle_by_stream`."""
 
-    device: int
-    stream: int
-    host_wait_ns: int
-    kernel_wait_ns: int
-    other_ns: int
+    device: Annotated[int, field("GPU.")]
+    stream: Annotated[int, field("Stream.")]
+    host_wait_ns: Annotated[int, field("Before work launched after the previous one had ended.", "ns")]
+    kernel_wait_ns: Annotated[int, field("Of the others, gaps under 30 us.", "ns")]
+    other_ns: Annotated[int, field("The rest.", "ns")]
 
 
 class IdleEnding(Document, frozen=True):
     """A row of `idle_endings`."""
 
-    cause: str
-    op: str | None
-    label: str | None
-    gaps: int
-    idle_ns: int
-    longest_ns: int
+    cause: Annotated[str, field("`sync`, `loader`, `host`, `dependency` or `unknown`.")]
+    op: Annotated[str | None, field("The operator whose work ended them.")]
+    label: Annotated[str | None, field("The innermost label that launched it.")]
+    gaps: Annotated[int, field("How many.")]
+    idle_ns: Annotated[int, field("Their summed length.", "ns")]
+    longest_ns: Annotated[int, field("The longest.", "ns")]
 
 
 class IdleGap(Document, frozen=True):
     """A row of `idle_gaps`."""
 
-    ts: int
-    dur: int
-    cause: str
-    kernel: int
-    name: str
-    stream: int
-    launch: int | None
-    launched_after_ns: int | None
-    op: str | None
-    label: str | None
-    step: int | None
+    ts: Annotated[int, field("Start of the gap.", "ns")]
+    dur: Annotated[int, field("Length.", "ns")]
+    cause: Annotated[str, field("`sync`, `loader`, `host`, `dependency` or `unknown`.")]
+    kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.")]
+    name: Annotated[str, field("Short name of that activity.")]
+    stream: Annotated[int, field("Stream it ran on.")]
+    launch: Annotated[int | None, field("Row of `launches`: the call that caused it.")]
+    launched_after_ns: Annotated[int | None, field("From the gap's start to the start of that call.", "ns")]
+    op: Annotated[str | None, field("The operator that made the call.")]
+    label: Annotated[str | None, field("The innermost label that the call was made in.")]
+    step: Annotated[int | None, field("Row of `steps`: the step that launched it.")]
 
 
 class KernelName(Document, frozen=True):
     """A row of `kernel_names`."""
 
-    name: str
-    short_name: str
-    class_: str = msgspec.field(name="class")
-    count: int
-    sum_ns: int
-    mean_ns: float
-    median_ns: float
-    min_ns: int
-    max_ns: int
-    std_ns: float | None
-    share: float
+    name: Annotated[str, field("Name as recorded.")]
+    short_name: Annotated[
+        str, field("Name as a person would say it; what tells it from the table's others of the same.")
+    ]
+    class_: Annotated[str, field("`compute`, `comm` (collectives) or `memory` (memcpy and memset).")] = msgspec.field(
+        name="class"
+    )
+    count: Annotated[int, field("Activities.")]
+    sum_ns: Annotated[int, field("Sum of their lengths.", "ns")]
+    mean_ns: Annotated[float, field("Mean length.", "ns")]
+    median_ns: Annotated[float, field("Median length.", "ns")]
+    min_ns: Annotated[int, field("Shortest.", "ns")]
+    max_ns: Annotated[int, field("Longest.", "ns")]
+    std_ns: Annotated[float | None, field("Standard deviation of the sample; null for one activity.", "ns")]
+    share: Annotated[float, field("Of the summed lengths of all activities, 0 to 1.")]
 
 
 class KernelType(Document, frozen=True):
     """A row of `kernel_types`."""
 
-    classes: str
-    ns: int
-    busy_share: float
-
-
-class LaunchCall(Document, frozen=True):
-    """A row of `launch_calls`."""
-
-    call: str
-    kind: str
-    count: int
-    activities: int
-    host_ns: int
-    host_median_ns: float
-    device_ns: int
-    device_median_ns: float
-    delay_ns: int
-    queueing_ns: int
-    dependency_ns: int
-    latency_ns: int
-    latency_median_ns: float
-    short_kernels: int
-    slow_launches: int
-    excess_delays: int
-
-
-class Queue(Document, frozen=True):
-    """A row of `queues`."""
-
-    device: int
-    stream: int
-    activities: int
-    unlinked: int
-    span_ns: int
-    mean: float | None
-    median: int | None
-    p95: int | None
-    max: int
-    empty_ns: int
-    full_ns: int
-
-
-class Copy(Document, frozen=True):
-    """A row of `copies`."""
-
-    device: int
-    kind: str
-    count: int
-    unsized: int
-    bytes: int | None
-    ns: int
-    mean_bytes_per_second: float | None
-    median_bytes_per_second: float | None
-    max_bytes_per_second: float | None
-    median_bytes: float | None
-
-
-class Label(Document, frozen=True):
-    """A row of `annotation_times`."""
-
-    label: str
-    count: int
-    host_ns: int
-    host_self_ns: int
-    kernels: int | None
-    device_ns: int | None
-    device_self_ns: int | None
-
-
-class OptimizerCall(Document, frozen=True):
-    """A row of `optimizer_calls`."""
-
-    label: str
-    method: str
-    optimizer: str
-    count: int
-    host_ns: int
-    operators: int
-    foreach: int
-    fused: int
-    zeroing: int
-    most_common: str | None
-    most_common_count: int
-    single_tensor: int
-    kernels: int | None
-    device_ns: int | None
-
-
-class InputWaitOfStep(Document, frozen=True):
-    """A row of `input_waits`."""
-
-    step: int | None
-    index: int | None
-    host_ns: int
-    waits: int
-    wait_ns: int
-    gpu_idle_wait_ns: int | None
-
-
-class AtPeak(Document, frozen=True):
-    """A row of `memory_at_peak`."""
-
-    category: str
-    op: str | None
-    label: str | None
-    phase: str | None
-    file: str | None
-    line: int | None
-    function: str | None
-    code: str | None
-    blocks: int | None
-    bytes: int
-
-
-class TopOperator(Document, frozen=True):
-    """A row of `top_operators`."""
-
-    name: str | None
-    calls: int | None
-    host_self_ns: int | None
-    device_self_ns: int | None
-    share: float
+    classes: Annotated[str, field("The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
+    ns: Annotated[int, field("Time in which these ran and no others.", "ns")]
+    busy_share: Annotated[float, field("Of the GPU's busy time, 0 to 1.")]
 
 
 class KernelFormat(Document, frozen=True):
     """A row of `kernel_formats`."""
 
-    name: str
-    short_name: str
-    bits: str
-    by: str | None
-    tensor_core: str
-    eligible: bool
-    tf32: bool
-    count: int
-    ns: int
+    name: Annotated[str, field("Name as recorded.")]
+    short_name: Annotated[
+        str, field("Name as a person would say it; what tells it from the table's others of the same.")
+    ]
+    bits: Annotated[str, field("`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`.")]
+    by: Annotated[str | None, field("What told it: the kernel's `name` or its operator's input `types`.")]
+    tensor_core: Annotated[str, field("Whether it runs on tensor cores: `yes`, `no` or `unknown`.")]
+    eligible: Annotated[bool, field("Whether its arithmetic is such as tensor cores do.")]
+    tf32: Annotated[bool, field("Whether its products are in TF32.")]
+    count: Annotated[int, field("Kernels.")]
+    ns: Annotated[int, field("Sum of their lengths.", "ns")]
+
+
+class TopOperator(Document, frozen=True):
+    """A row of `top_operators`."""
+
+    name: Annotated[str | None, field("Operator; null for GPU work that none launched.")]
+    calls: Annotated[int | None, field("Calls; null without an operator.")]
+    host_self_ns: Annotated[
+        int | None, field("Host time without the operators and calls inside; null without an operator.", "ns")
+    ]
+    device_self_ns: Annotated[
+        int | None,
+        field("Length of the GPU work that it launched and no operator inside it; null without a GPU.", "ns"),
+    ]
+    share: Annotated[float, field("Of all GPU time, or, without a GPU, of all operators' own host time; 0 to 1.")]
+
+
+class LaunchCall(Document, frozen=True):
+    """A row of `launch_calls`."""
+
+    call: Annotated[str, field("Name of the call.")]
+    kind: Annotated[str, field("`kernel`, `graph`, `copy` or `set`.")]
+    count: Annotated[int, field("Launches.")]
+    activities: Annotated[int, field("GPU activities they caused.")]
+    host_ns: Annotated[int, field("Summed length of the calls.", "ns")]
+    host_median_ns: Annotated[float, field("Median length of a call.", "ns")]
+    device_ns: Annotated[int, field("Summed time of their work.", "ns")]
+    device_median_ns: Annotated[float, field("Median time of a launch's work.", "ns")]
+    delay_ns: Annotated[int, field("Summed delay.", "ns")]
+    queueing_ns: Annotated[int, field("Summed queueing.", "ns")]
+    dependency_ns: Annotated[int, field("Summed waiting for events.", "ns")]
+    latency_ns: Annotated[int, field("Summed launch latency.", "ns")]
+    latency_median_ns: Annotated[float, field("Median launch latency.", "ns")]
+    short_kernels: Annotated[int, field("Launches whose work takes less time than the call.")]
+    slow_launches: Annotated[int, field("Calls that took more than 50 us.")]
+    excess_delays: Annotated[int, field("Launches with more than 100 us of launch latency.")]
+
+
+class Queue(Document, frozen=True):
+    """A row of `queues`."""
+
+    device: Annotated[int, field("GPU.")]
+    stream: Annotated[int, field("Stream.")]
+    activities: Annotated[int, field("Activities with a known launch: each enters and leaves the queue once.")]
+    unlinked: Annotated[int, field("Activities without a known launch: left out.")]
+    span_ns: Annotated[int, field("Length of the series.", "ns")]
+    mean: Annotated[float | None, field("Mean length over time; null for a series without length.")]
+    median: Annotated[int | None, field("Length that the queue does not exceed half of the time.")]
+    p95: Annotated[int | None, field("Length that it does not exceed 95 % of the time.")]
+    max: Annotated[int, field("Longest.")]
+    empty_ns: Annotated[int, field("Time with nothing queued: the GPU depends on the host's next launch.", "ns")]
+    full_ns: Annotated[
+        int, field("Time with 1,024 launches or more queued, where the host's next launch blocks.", "ns")
+    ]
+
+
+class Copy(Document, frozen=True):
+    """A row of `copies`."""
+
+    device: Annotated[int, field("GPU.")]
+    kind: Annotated[str, field("The copy as recorded, or `Memset`.")]
+    count: Annotated[int, field("How many.")]
+    unsized: Annotated[int, field("Of these, how many say no bytes or took no time: no part of the rates.")]
+    bytes: Annotated[int | None, field("Bytes moved, of those that say; null where none does.", "B")]
+    ns: Annotated[int, field("Time with any of them running, each instant once.", "ns")]
+    mean_bytes_per_second: Annotated[float | None, field("Rate over the time that any that says its bytes ran.", "B/s")]
+    median_bytes_per_second: Annotated[float | None, field("Rate not exceeded half of that time.", "B/s")]
+    max_bytes_per_second: Annotated[float | None, field("Highest rate at any instant.", "B/s")]
+    median_bytes: Annotated[float | None, field("Median size of one.", "B")]
+
+
+class Label(Document, frozen=True):
+    """A row of `annotation_times`."""
+
+    label: Annotated[str, field("The label; steps (`ProfilerStep#N`) are none.")]
+    count: Annotated[int, field("How many, those inside one of their own label included.")]
+    host_ns: Annotated[int, field("Host time in them, each instant of a thread once.", "ns")]
+    host_self_ns: Annotated[int, field("Of that, outside other annotations within them.", "ns")]
+    kernels: Annotated[int | None, field("GPU activities launched in them, annotations within included.")]
+    device_ns: Annotated[int | None, field("Time the GPU was busy with these, each instant once.", "ns")]
+    device_self_ns: Annotated[int | None, field("Of their work without annotations within.", "ns")]
+
+
+class OptimizerCall(Document, frozen=True):
+    """A row of `optimizer_calls`."""
+
+    label: Annotated[str, field("`Optimizer.step#SGD.step`, `Optimizer.zero_grad#Adam.zero_grad`, ...")]
+    method: Annotated[str, field("`step` or `zero_grad`.")]
+    optimizer: Annotated[str, field("Name of the optimizer's class.")]
+    count: Annotated[int, field("Calls, those inside one of the same label left out.")]
+    host_ns: Annotated[int, field("Host time in them, each instant of a thread once.", "ns")]
+    operators: Annotated[int, field("Operators called.")]
+    foreach: Annotated[int, field("Of these, on many tensors at once (`_foreach_`).")]
+    fused: Annotated[int, field("Of these, a whole update in one (their name says fused).")]
+    zeroing: Annotated[int, field("Of these, setting to zero (`zero_`, `_foreach_zero_`).")]
+    most_common: Annotated[str | None, field("The operator called most often.")]
+    most_common_count: Annotated[int, field("How often.")]
+    single_tensor: Annotated[int, field("Python frames `_single_tensor_...`; 0 too where no frames are recorded.")]
+    kernels: Annotated[int | None, field("GPU activities launched; null without a GPU.")]
+    device_ns: Annotated[int | None, field("Time the GPU was busy with these, each instant once.", "ns")]
+
+
+class InputWaitOfStep(Document, frozen=True):
+    """A row of `input_waits`."""
+
+    step: Annotated[int | None, field("Row of `steps`; null for a trace without steps.")]
+    index: Annotated[int | None, field("The N of `ProfilerStep#N`; null for a trace without steps.")]
+    host_ns: Annotated[int, field("Length of the step on the host, or of the trace.", "ns")]
+    waits: Annotated[int, field("Waits that begin in it.")]
+    wait_ns: Annotated[
+        int, field("Time in them, whoever's wait it is; side by side on two threads it counts once.", "ns")
+    ]
+    gpu_idle_wait_ns: Annotated[
+        int | None, field("Of that time, what the GPU had nothing to do in; null without a GPU.", "ns")
+    ]
+
+
+class AtPeak(Document, frozen=True):
+    """A row of `memory_at_peak`."""
+
+    category: Annotated[
+        str,
+        field(
+            "`parameters`, `gradients`, `optimizer_state`, `activations`, `inputs`, `workspaces`, `temporary` or "
+            "`unknown`."
+        ),
+    ]
+    op: Annotated[str | None, field("Outermost operator around the allocation.")]
+    label: Annotated[str | None, field("Innermost `record_function` label around it.")]
+    phase: Annotated[str | None, field("Part of the step.")]
+    file: Annotated[str | None, field("File of the first frame that is neither PyTorch's nor steptrace's.")]
+    line: Annotated[int | None, field("Line in `file`; of backward work that of the forward operator.")]
+    function: Annotated[str | None, field("Function that the line stands in.")]
+    code: Annotated[str | None, field("Text of the line, where the file is known.")]
+    blocks: Annotated[int | None, field("Number of blocks; null where only their sum is known.")]
+    bytes: Annotated[int, field("Their bytes, summed.", "B")]
 
 
 class RankWait(Document, frozen=True):
     """A row of `rank_waits`."""
 
-    rank: int
-    clock_offset_ns: int | None
-    clock_spread_ns: int | None
-    collectives: int
-    matched: int
-    last: int
-    wait_ns: int | None
-    caused_ns: int | None
-    delay_ns: int | None
+    rank: Annotated[int, field("Rank, or the trace's place in the list where traces do not say.")]
+    clock_offset_ns: Annotated[int | None, field("Added to its times to align them; null if it shares nothing.", "ns")]
+    clock_spread_ns: Annotated[int | None, field("Half the width of what the offset is the median of.", "ns")]
+    collectives: Annotated[int, field("Its collectives.")]
+    matched: Annotated[int, field("Those found on another rank too.")]
+    last: Annotated[int, field("Of the matched: it was the last to arrive.")]
+    wait_ns: Annotated[
+        int | None, field("Its time in matched collectives before the last rank arrived, each instant once.", "ns")
+    ]
+    caused_ns: Annotated[int | None, field("Other ranks' waiting where it was last, added up over the ranks.", "ns")]
+    delay_ns: Annotated[
+        int | None, field("How much sooner these could have begun without it: last less second-last.", "ns")
+    ]
 
 
 class RankKernel(Document, frozen=True):
     """A row of `rank_kernels`."""
 
-    name: str
-    short_name: str
-    class_: str = msgspec.field(name="class")
-    ranks: int
-    count: int
-    sum_ns: int
-    sum_min_ns: int
-    sum_median_ns: float
-    sum_max_ns: int
-    mean_min_ns: float
-    mean_median_ns: float
-    mean_max_ns: float
-    slowest_rank: int
+    name: Annotated[str, field("Name as recorded.")]
+    short_name: Annotated[str, field("Name as a person would say it.")]
+    class_: Annotated[str, field("`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
+    ranks: Annotated[int, field("Ranks that ran it.")]
+    count: Annotated[int, field("Times it ran, on all ranks.")]
+    sum_ns: Annotated[int, field("Its time on all ranks.", "ns")]
+    sum_min_ns: Annotated[int, field("Least time on a rank.", "ns")]
+    sum_median_ns: Annotated[float, field("Median over the ranks of its time.", "ns")]
+    sum_max_ns: Annotated[int, field("Most time on a rank.", "ns")]
+    mean_min_ns: Annotated[float, field("Least mean length on a rank.", "ns")]
+    mean_median_ns: Annotated[float, field("Median over the ranks of its mean length.", "ns")]
+    mean_max_ns: Annotated[float, field("Greatest mean length on a rank.", "ns")]
+    slowest_rank: Annotated[int, field("Rank with the greatest mean length.")]

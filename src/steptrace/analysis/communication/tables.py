@@ -1,5 +1,6 @@
 """The tables of collectives, on one rank and across ranks."""
 
+from steptrace.documents.rows import RankKernel, RankWait, columns_of
 from steptrace.schema.table import Column, Table
 
 _RANK = Column("rank", "int64", "Rank, or the trace's place in the list where traces do not say.")
@@ -49,25 +50,7 @@ RANK_WAITS = Table(
     name="rank_waits",
     doc="One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did "
     "because of it.",
-    columns=(
-        _RANK,
-        Column("clock_offset_ns", "int64", "Added to its times to align them; null if it shares nothing.", "ns", True),
-        Column("clock_spread_ns", "int64", "Half the width of what the offset is the median of.", "ns", True),
-        Column("collectives", "int64", "Its collectives."),
-        Column("matched", "int64", "Those found on another rank too."),
-        Column("last", "int64", "Of the matched: it was the last to arrive."),
-        Column(
-            "wait_ns",
-            "int64",
-            "Its time in matched collectives before the last rank arrived, each instant once.",
-            "ns",
-            True,
-        ),
-        Column("caused_ns", "int64", "Other ranks' waiting where it was last, added up over the ranks.", "ns", True),
-        Column(
-            "delay_ns", "int64", "How much sooner these could have begun without it: last less second-last.", "ns", True
-        ),
-    ),
+    columns=columns_of(RankWait),
     key=("rank",),
 )
 
@@ -94,20 +77,6 @@ MATCHED_COLLECTIVES = Table(
 RANK_KERNELS = Table(
     name="rank_kernels",
     doc="One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it.",
-    columns=(
-        Column("name", "string", "Name as recorded."),
-        Column("short_name", "string", "Name as a person would say it."),
-        Column("class", "string", "`compute`, `comm` or `memory`."),
-        Column("ranks", "int64", "Ranks that ran it."),
-        Column("count", "int64", "Times it ran, on all ranks."),
-        Column("sum_ns", "int64", "Its time on all ranks.", "ns"),
-        Column("sum_min_ns", "int64", "Least time on a rank.", "ns"),
-        Column("sum_median_ns", "float64", "Median over the ranks of its time.", "ns"),
-        Column("sum_max_ns", "int64", "Most time on a rank.", "ns"),
-        Column("mean_min_ns", "float64", "Least mean length on a rank.", "ns"),
-        Column("mean_median_ns", "float64", "Median over the ranks of its mean length.", "ns"),
-        Column("mean_max_ns", "float64", "Greatest mean length on a rank.", "ns"),
-        Column("slowest_rank", "int64", "Rank with the greatest mean length."),
-    ),
+    columns=columns_of(RankKernel),
     key=("class", "name"),
 )

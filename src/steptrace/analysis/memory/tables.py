@@ -1,5 +1,6 @@
 """The tables of what the allocators gave out: blocks, curves, peaks, and what was live at a peak."""
 
+from steptrace.documents.rows import AtPeak, columns_of
 from steptrace.schema.table import Column, Table
 
 _DEVICE_TYPE = Column("device_type", "int64", "0 is the host, 1 a CUDA or ROCm device.")
@@ -66,15 +67,6 @@ MEMORY_AT_PEAK = Table(
     columns=(
         _DEVICE_TYPE,
         _DEVICE,
-        _CATEGORY,
-        Column("op", "string", "Outermost operator around the allocation.", nullable=True),
-        Column("label", "string", "Innermost `record_function` label around it.", nullable=True),
-        Column("phase", "string", "Part of the step.", nullable=True),
-        Column("file", "string", "File of the first frame that is neither PyTorch's nor steptrace's.", nullable=True),
-        Column("line", "int64", "Line in `file`; of backward work that of the forward operator.", nullable=True),
-        Column("function", "string", "Function that the line stands in.", nullable=True),
-        Column("code", "string", "Text of the line, where the file is known.", nullable=True),
-        Column("blocks", "int64", "Number of blocks; null where only their sum is known.", nullable=True),
-        Column("bytes", "int64", "Their bytes, summed.", "B"),
+        *columns_of(AtPeak),
     ),
 )
