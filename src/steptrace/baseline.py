@@ -1,7 +1,7 @@
 """Stored baselines: the step times of a day that later ones are held against, with the machine they were taken on.
 
 `baselines/NAME.json` is small and made to be committed. A step time holds for one machine: against another's it is not
-compared. Versions (PyTorch, driver, ...) may differ, since a new one is often the question, but that is told.
+compared. Versions (PyTorch, driver, ...) may differ, since a new one is often the question, but that is reported.
 """
 
 from collections.abc import Iterable, Sequence

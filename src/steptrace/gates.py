@@ -4,8 +4,8 @@ A gate holds one figure of one variant in comparison.json against limits. A figu
 gate: a gate nobody can check must not look like one that holds.
 
 Two figures are more than a look-up. `syncs.per_step` is the measured count, or the predicted one where no GPU measured
-any; with an `allow` list, the syncs at those lines are left out, so that what a program needs to wait for is no offence
-and a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (`steptrace.baseline`).
+any; with an `allow` list, the syncs at those lines are left out, so that a wait that the program needs is no violation and
+a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (`steptrace.baseline`).
 """
 
 import math
@@ -180,7 +180,7 @@ def _judge(gate: _Gate, comparison: Comparison, variant: VariantResult, baseline
         key = _PREDICTED if variant.syncs.measured_per_step is None else _MEASURED
         shown += f" ({key.removeprefix('syncs.').removesuffix('_per_step')})"
     try:
-        value, offenders = _value(variant, key, limits)
+        value, violations = _value(variant, key, limits)
         stored = _stored(baselines, gate, key) if "at_most_ratio" in limits else None
     except ConfigError as error:
         expected = f", expected {error.expected}" if error.expected else ""
@@ -194,8 +194,8 @@ def _judge(gate: _Gate, comparison: Comparison, variant: VariantResult, baseline
         return gate.outcome("held", value=value)
     text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
     text += f"{'not measured' if value is None else _shown(value)}, {' and '.join(problems)}"
-    if value and offenders:
-        text += f": {'; '.join(map(described, offenders))}"
+    if value and violations:
+        text += f": {'; '.join(map(described, violations))}"
     return gate.outcome("broken", text, value=value)
 
 
@@ -215,10 +215,10 @@ def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[
             raise ConfigError(f"'allow' is for counts of syncs, not for '{key}'")
         return value, []
     sites = variant.sync_sites if key == _MEASURED else variant.predicted_sites
-    offenders = over_budget(sites, limits.get("allow", ()))
-    if value is not None and len(offenders) < len(sites):
-        value = max(value - sum(site.count_per_step or 0 for site in sites if site not in offenders), 0)
-    return value, offenders
+    violations = over_budget(sites, limits.get("allow", ()))
+    if value is not None and len(violations) < len(sites):
+        value = max(value - sum(site.count_per_step or 0 for site in sites if site not in violations), 0)
+    return value, violations
 
 
 def _problems(value: Any, limits: Limits) -> list[str]:

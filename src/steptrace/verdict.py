@@ -83,7 +83,7 @@ def _error(value: float | None) -> str:
 
 
 def ending(verdict: Verdict, folder: Path) -> str | None:
-    """Return the last line of a run that only gates made fail: how many are broken, and where that is told.
+    """Return the last line of a run that only gates made fail: how many are broken, and where that stands.
 
     Args:
         verdict: the verdict on it.

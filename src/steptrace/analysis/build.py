@@ -133,7 +133,7 @@ def _analyze_and_summarize(
 
 
 def _repeated_ranks(analyses: list[Analysis]) -> str | None:
-    """Why these traces are not the ranks of one job; None if nothing speaks against it."""
+    """Why these traces are not the ranks of one job; None if nothing contradicts it."""
     said = Counter(a.trace.rank for a in analyses if a.trace.rank is not None)
     often = [f"{count} traces say that they are rank {rank}" for rank, count in sorted(said.items()) if count > 1]
     if not often:

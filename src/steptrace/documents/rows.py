@@ -128,7 +128,7 @@ class KernelFormat(Document, frozen=True):
         str, field("Name as a person would say it; what tells it from the table's others of the same.")
     ]
     bits: Annotated[str, field("`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`.")]
-    by: Annotated[str | None, field("What told it: the kernel's `name` or its operator's input `types`.")]
+    by: Annotated[str | None, field("Where that is known from: the kernel's `name` or its operator's input `types`.")]
     tensor_core: Annotated[str, field("Whether it runs on tensor cores: `yes`, `no` or `unknown`.")]
     eligible: Annotated[bool, field("Whether its arithmetic is such as tensor cores do.")]
     tf32: Annotated[bool, field("Whether its products are in TF32.")]

@@ -24,7 +24,7 @@ findings of high severity with one.
 
 One cause is one finding. A rule on a symptom is left out where findings on its causes account for half of its cost or
 more. A study has what most of a variant's traces agree on, with the median of their costs; where a rule on studies has
-the same name, that one speaks, since it knows unprofiled times and all runs.
+the same name, that one stands, since it knows unprofiled times and all runs.
 
 Figures are those of summary.json and comparison.json ([metrics](metrics.md)); findings stand there under `findings`.
 "ours" marks a threshold that no other tool gives.

@@ -18,7 +18,7 @@ from steptrace.findings.variants import ProfiledStep, per_variant, profiled_step
 from steptrace.format import duration
 from steptrace.format import whole_percent as percent
 
-#: A site below this share of a step is left to the table: it could not be told from noise (the default noise floor).
+#: A site below this share of a step is left to the table: it is within the default noise floor.
 SYNC_SHARE: Final = 0.01
 #: Together they must save so many times what they save one by one.
 _TOGETHER: Final = 1.5

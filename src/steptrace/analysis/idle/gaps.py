@@ -18,12 +18,12 @@ from steptrace.trace.model import Trace
 
 #: A single call of at least this length is no launching: a launch with all that leads to it takes less.
 LONG_CALL_NS: Final = 250_000
-#: So many of the longest gaps are told of, and of each so many of the calls.
+#: How many of the longest gaps are listed, and how many calls of each.
 MOST_GAPS, MOST_CALLS = 5, 3
 
 
 def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
-    """The gaps for which nothing but the host is to blame, from the table `idle_gaps`."""
+    """The gaps that only the host explains, from the table `idle_gaps`."""
     start, end = _window(trace)
     first, last = activity(trace, device).span
     between = gaps[(gaps["cause"] == "host").to_numpy()]

@@ -117,7 +117,7 @@ class StragglerOfVariant(Document, frozen=True):
 
 
 class CommunicationOfVariant(Document, frozen=True):
-    """What the ranks of a training told each other; a step is an optimizer step."""
+    """What the ranks of a training communicated; a step is an optimizer step."""
 
     world_size: Annotated[int, field("Ranks.")]
     backend: Annotated[str, field("Backend of torch.distributed.")]

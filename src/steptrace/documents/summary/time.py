@@ -145,7 +145,7 @@ class Precision(Document, frozen=True):
     """The compute kernels of the analysed GPU by number format, in summed kernel time."""
 
     kernel_ns: Annotated[Parts, field("By format: adds up to the time of all compute kernels.", "ns")]
-    from_types_ns: Annotated[int, field("Told by the operator's input types alone.", "ns")]
+    from_types_ns: Annotated[int, field("Known from the operator's input types alone.", "ns")]
     tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.", "ns")]
     tensor_core_ns: Annotated[int, field("Matrix work on tensor cores.", "ns")]
     tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.", "ns")]

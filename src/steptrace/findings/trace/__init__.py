@@ -1,7 +1,7 @@
 """Findings on traces: rules on one trace's entry of summary.json, and on several ranks together.
 
 A rule is data (see `findings.model.Rule`), one module a topic. A rule that has the name of one on comparisons is about
-the same cause; in a study the comparison's speaks. A figure that was not measured fires no rule.
+the same cause; in a study the comparison's stands. A figure that was not measured fires no rule.
 """
 
 from typing import Final
@@ -50,7 +50,7 @@ def with_trace_findings(summary: Summary) -> Summary:
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """All findings of one trace, by its entry in summary.json: the severest first, of these the most expensive.
 
-    Symptoms are told from causes by what they take; the ceilings are then capped by the critical path.
+    Symptoms are distinguished from causes by what they take; the ceilings are then capped by the critical path.
     """
     window = window_of(entry)
     found = ranked((to_finding(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)

@@ -14,7 +14,7 @@ from steptrace.findings.trace.window import Window, on_trace
 from steptrace.format import duration
 from steptrace.format import whole_percent as percent
 
-#: Below this share of 16 bits or less the TensorFlow Profiler speaks of it.
+#: Below this share of 16 bits or less the TensorFlow Profiler reports it.
 LOW_PRECISION_SHARE: Final = 0.10
 #: Below this share of the matrix work on tensor cores they count as badly used.
 TENSOR_CORE_SHARE: Final = 0.50
@@ -125,8 +125,8 @@ ARITHMETIC_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         name="tensor_cores_unused",
         condition=f"of matrix products, convolutions and attention less than {percent(TENSOR_CORE_SHARE)} of the time "
         f"runs on tensor cores, and what does not takes at least {percent(MODERATE_SHARE)} of the step",
-        basis="PyTorch's TensorBoard plugin speaks where none does; the TensorFlow Profiler calls less than 50 % of "
-        "the matrix unit low; 5 % of the step is ours",
+        basis="PyTorch's TensorBoard plugin reports it where none does; the TensorFlow Profiler calls less than 50 % "
+        "of the matrix unit low; 5 % of the step is ours",
         advice=f"{_BF16_ADVICE} {_TF32_ADVICE} {_OLDER_ADVICE}",
         counter_check="A GPU without tensor cores for the type has nothing to gain, nor has work bound by memory: look "
         "whether these kernels get shorter. The loss curve must stay the same.",
@@ -137,7 +137,7 @@ ARITHMETIC_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         name="fp32_where_bf16_fits",
         condition=f"less than {percent(LOW_PRECISION_SHARE)} of kernel time is in 16 bits or less, there is matrix "
         f"work, and half of the 32-bit time is at least {percent(MODERATE_SHARE)} of the step",
-        basis="the TensorFlow Profiler speaks below 10 % of 16 bits; the 5 % is ours",
+        basis="the TensorFlow Profiler reports it below 10 % of 16 bits; the 5 % is ours",
         advice=f"{_BF16_ADVICE} {_OLDER_ADVICE}",
         counter_check="The loss curve must stay the same; casts are kernels of their own, so a step of many small "
         "operators may gain nothing.",

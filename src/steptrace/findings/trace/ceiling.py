@@ -17,7 +17,7 @@ from steptrace.documents.finding import Finding
 from steptrace.findings.trace.window import Window
 from steptrace.format import duration
 
-#: Below this share of a step nothing could be told from noise (the default noise floor).
+#: Below this share of a step nothing can be distinguished from noise (the default noise floor).
 NOTHING_SHARE: Final = 0.01
 
 #: The class of the critical path that a rule's remedy makes less of.

@@ -87,7 +87,7 @@ QUALITY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     Rule(
         name="too_few_steps",
         condition=f"the trace marks fewer than {FEW_STEPS} steps",
-        basis="ours: of two that differ, neither can be told to be the exception",
+        basis="ours: of two that differ, neither can be called the exception",
         advice="Profile at least three steps after warm-up, each marked by the profiler's step().",
         counter_check="Profile twice: figures that agree are not the exception.",
         find=on_trace(_too_few_steps),
