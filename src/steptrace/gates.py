@@ -4,8 +4,8 @@ A gate holds one figure of one variant in comparison.json against limits. A figu
 gate: a gate nobody can check must not look like one that holds.
 
 Two figures are more than a look-up. `syncs.per_step` is the measured count, or the predicted one where no GPU measured
-any; with an `allow` list, the syncs at those lines are left out, so that a wait that the program needs is no violation and
-a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (`steptrace.baseline`).
+any; with an `allow` list, the syncs at those lines are left out, so that a wait that the program needs is no violation
+and a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (`steptrace.baseline`).
 """
 
 import math
