@@ -304,7 +304,7 @@ def test_a_study_that_cannot_be_read_is_an_error(folder: Any, content: str | Non
 
 
 def test_equivalence_in_all_its_outcomes(folder: Any, status_of: Callable[..., Any]) -> None:
-    folder.make_study([{"name": name} for name in ("base", "other", "broken", "lost", "odd")])
+    folder.make_study([{"name": name} for name in ("base", "other", "broken", "lost", "odd", "unlike")])
     result = {"status": "same", "max_rel_err": 1e-7, "loss_rel_err": 1e-8, "gradient_rel_err": 1e-7}
     result["tolerance"] = {"loss": 1e-5, "gradient": 1e-4}
     for name, status, content in (
@@ -312,17 +312,19 @@ def test_equivalence_in_all_its_outcomes(folder: Any, status_of: Callable[..., A
         ("other", "ok", result | {"status": "differs", "max_rel_err": 0.3, "cases": []}),
         ("broken", "failed", None),
         ("odd", "ok", {"status": "perhaps"}),
+        ("unlike", "ok", {"status": "not comparable", "reason": "other samples"}),
     ):
         write_status(folder.path / name / "equivalence", status_of(status, error=None if status == "ok" else "boom"))
         if content is not None:
             write_json(folder.path / name / "equivalence" / "equivalence.json", content)
     found = {name: variant["equivalence"] for name, variant in by_name(compare(folder.path)).items()}
-    nothing = {"predictions_rel_err": None, "parameters_rel_err": None, "failure": None}
+    nothing = {"predictions_rel_err": None, "parameters_rel_err": None, "failure": None, "reason": None}
     tolerance = result["tolerance"] | {"predictions": None, "parameters": None}
     assert found["base"] == result | nothing | {"tolerance": tolerance}
     assert (found["other"]["status"], found["other"]["max_rel_err"]) == ("differs", 0.3)
     assert (found["broken"]["status"], found["broken"]["failure"]["error"]) == ("failed", "boom")
     assert found["odd"]["status"] == "failed"
+    assert (found["unlike"]["status"], found["unlike"]["reason"]) == ("not comparable", "other samples")
     assert found["lost"]["status"] == "not measured"
 
 
