@@ -5,12 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from steptrace.cli import main
 from steptrace.record import read_run
 
 FORMS = Path(__file__).with_name("forms.py")
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 @pytest.mark.parametrize("form", ["loader", "gan", "accumulation"])
