@@ -10,13 +10,13 @@ export PATH := $(abspath $(BIN)):$(PATH)
 .PHONY: report test lint bench gpu-evidence gpu-results lock clean
 .DELETE_ON_ERROR:
 
-# Snakemake's own output is the progress. Whatever it exits with, 1 for a broken gate or a failed run, make exits with 2.
+# A line a run says how far it is (profiles/default, `logger`). Whatever it exits with, 1 for a broken gate or a failed run, make exits with 2.
 report: $(VENV)/.installed
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)
 
 # Linters first, so that the test runner's own closing line is the last one printed.
 test: lint test-setup
-	$(if $(shell command -v cc),STEPTRACE_EXPECT_COMPILED=1) $(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(if $(shell command -v cc),STEPTRACE_EXPECT_COMPILED=1) $(BIN)/pytest --numprocesses 2 --dist loadfile --durations 10 $(ARGS)
 
 # Hours: 10,000 changed traces, and kills and other faults at random moments; see docs/reliability.md.
 .PHONY: soak
