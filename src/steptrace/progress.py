@@ -31,7 +31,7 @@ KINDS: Final = {
 #: Seconds that a job takes for as long as none of its kind has ended.
 _GUESS_S: Final = {"trainings": 4.0, "extension": 15.0}
 _ELSE_S: Final = 2.0
-_RULE: Final = re.compile(rf"(?:^|_)({'|'.join(KINDS)})(?:_(.+?))??(?:_round\d+)?$")
+_RULE: Final = re.compile(rf"(?:^|_)({'|'.join(KINDS)})(?:_(.+?))??(?:_round\d+)?\Z")
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def test_a_budget_is_for_each_variant(
         (["masked_loss", "--allow", "x.py"], "--allow without --budget"),
         (["json:loads", "--batch-size", "2"], "brings its own batch"),
         (["nowhere.yaml"], "config cannot be read"),
-        (["train.py"], "steptrace predict train:FUNCTION, from the folder of train.py"),
+        (["train.py"], "steptrace predict -- python train.py"),
         ([__file__], "a file is not a training step"),
     ],
 )

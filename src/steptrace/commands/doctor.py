@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from steptrace.commands.output import Colour, add_json, coloured, progress, show
 from steptrace.config.gpus import count_gpus, torch_has_gpu_support
+from steptrace.errors import SteptraceError
 
 EXIT_UNUSABLE: Final = 1
 State = Literal["ok", "note", "missing", "broken"]
@@ -181,10 +182,9 @@ def _locks() -> list[Check]:
     allows = "one training at a time on each device"
     try:
         found = holders("cuda" if count_gpus() else "cpu")
-    except OSError as error:
-        folder = error.filename or os.environ.get("STEPTRACE_LOCKS")
-        next_step = "set STEPTRACE_LOCKS to a local folder that can be written to"
-        return [Check("Locks", "broken", f"{folder}: {error.strerror}", allows, next_step)]
+    except (SteptraceError, OSError) as error:
+        next_step = "set STEPTRACE_LOCKS to a local folder that is yours alone (mode 0700) and can be written to"
+        return [Check("Locks", "broken", str(error), allows, next_step)]
     busy = [f"{name} by process {pid}" for name, pid in found.items() if pid is not None]
     if busy:
         return [Check("Locks", "note", f"taken: {', '.join(busy)}", allows, "a study waits until it is free")]
