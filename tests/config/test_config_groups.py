@@ -49,7 +49,7 @@ def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
     assert config["data"]["pool"] == 2
     assert config["data"]["pin_memory"] is True
     assert config["data"]["non_blocking"] is True
-    assert config["scale"]["timed_steps"] == 16
+    assert config["scale"]["timed_steps"] == 12
     assert config["model"] == {
         "_target_": "steptrace.workloads.segmentation.SegmentationNet",
         "in_channels": 3,
