@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from snakemake_scheduler_plugin_steptrace import Scheduler
-from steptrace.progress import Progress, duration, job_of, summary, union
+from steptrace.format import rough_duration
+from steptrace.progress import Progress, job_of, summary, union
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_the_time_of_each_kind_is_that_in_which_one_ran():
 
 
 def test_durations_and_spans():
-    assert [duration(seconds) for seconds in (3.4, 100, 5000)] == ["3 s", "2 min", "1 h 23 min"]
+    assert [rough_duration(seconds) for seconds in (3.4, 100, 5000)] == ["3 s", "2 min", "1 h 23 min"]
     assert union([(5, 6), (0, 2), (1, 3), (1, 2)]) == 4
 
 

@@ -57,6 +57,14 @@ def duration_ms(value: float | None, digits: int = 3) -> str:
     return duration_ns(None if value is None else value * NS_PER_MS, digits)
 
 
+def rough_duration(seconds: float) -> str:
+    """How long a person waits: "12 s", "4 min", "1 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def decimals_for_width(width: float, *, least: int = 0, most: int = 6) -> int:
     """Digits behind the point that an interval of this width deserves.
 

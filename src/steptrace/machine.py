@@ -2,10 +2,57 @@
 
 import os
 import platform
+import socket
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
+import steptrace
+from steptrace.documents.run import Environment
+
 _GIT_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a program runs on: versions of Python, of torch with its build, and of the CUDA that it was built for."""
+
+    python: str
+    torch: str
+    cuda: str | None
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs that a program sees: name and memory of the one it uses, and how many there are."""
+
+    name: str
+    memory_bytes: int
+    count: int
+
+
+def environment(software: Software, gpus: Gpus | None, folder: Path | None = None) -> Environment:
+    """Describe this machine, with the state of a folder's repository (default: of the working directory)."""
+    commit, dirty = git_state(folder)
+    return Environment(
+        host=socket.gethostname(),
+        os=operating_system(),
+        cpu=cpu_model(),
+        cpu_count=cpu_count(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpu=gpus.name if gpus else None,
+        gpu_count=gpus.count if gpus else 0,
+        gpu_memory_bytes=gpus.memory_bytes if gpus else None,
+        driver=driver_version() if gpus else None,
+        cuda=software.cuda,
+        python=software.python,
+        torch=software.torch,
+        steptrace=steptrace.__version__,
+        git_commit=commit,
+        git_dirty=dirty,
+    )
 
 
 def operating_system() -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace.format import rough_duration
+
 SCHEMA_VERSION: Final = 1
 TIMING: Final = Path("results/timing.json")
 #: Set for jobs where this is at work: their supervisors say nothing of runs that soon end well.
@@ -83,7 +85,7 @@ class Progress:
         if job.kind == "trainings":
             total = self._planned[job.study or ""]
             done = total - self.left["trainings", job.study]
-            return [f"{job.study} {done}/{total}: {name} {ending}, about {duration(self.seconds_left())} left"]
+            return [f"{job.study} {done}/{total}: {name} {ending}, about {rough_duration(self.seconds_left())} left"]
         return [f"{job.study}: {name} {job.kind.removesuffix('s')} {ending}"] if ending.startswith("failed") else []
 
     def seconds_left(self) -> float:
@@ -124,15 +126,7 @@ def summary(timing: Mapping[str, Any]) -> str:
     """What a call says at its end of where the time went."""
     parts = [f"{kind} {of_kind['share']:.0%}" for kind, of_kind in timing["kinds"].items()]
     parts.append(f"no job {timing['no_job_s'] / timing['wall_s']:.0%}")
-    return f"{duration(timing['wall_s'])}, of which {', '.join(parts)}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return f"{rough_duration(timing['wall_s'])}, of which {', '.join(parts)}"
 
 
 def union(spans: Iterable[tuple[float, float]]) -> float:
@@ -154,7 +148,7 @@ def _ending(job: Job) -> str:
         if file.endswith("status.json"):
             try:
                 status = json.loads(Path(file).read_bytes())
-                took = f"after {duration(status['wall_s'])}"
+                took = f"after {rough_duration(status['wall_s'])}"
                 return f"ok {took}" if status["status"] == "ok" else f"failed {took} ({status['error']})"
             except (OSError, ValueError, KeyError, TypeError):
                 return "left no status"

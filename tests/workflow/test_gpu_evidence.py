@@ -3,11 +3,16 @@
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
+
+from steptrace.documents.base import read
+from steptrace.documents.run import Environment
 
 pytestmark = pytest.mark.workflow
 
@@ -146,3 +151,9 @@ def test_small_sizes_need_small_studies_and_have_results_of_their_own(node: Node
 
 def test_an_unknown_stage_is_refused(node: Node) -> None:
     assert node.run(STAGE="studys") == (2, "there is no stage studys\n")
+
+
+def test_the_machine_is_described_as_in_a_run_s_record(tmp_path: Path) -> None:
+    script = SCRIPT.parent / "describe_machine.py"
+    subprocess.run([sys.executable, Path(__file__).parents[2] / script, tmp_path / "machine.json"], check=True)
+    assert read(tmp_path / "machine.json", Environment).torch == torch.__version__

@@ -1,6 +1,5 @@
 """What a measured program left, made into the files of a run: as our own trainings leave them. Imports no torch."""
 
-import socket
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any, Final
 import pandas as pd
 import psutil
 
-import steptrace
 from steptrace import machine
 from steptrace.documents.memory import RunMemory
 from steptrace.documents.run import Environment, RunRecord
@@ -198,26 +196,10 @@ def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) ->
 
 
 def _environment(rank: dict[str, Any]) -> Environment:
-    gpu = rank["gpu"] or {}
     folder = Path(rank["cwd"])
-    commit, dirty = machine.git_state(folder if folder.is_dir() else None)
-    return Environment(
-        host=socket.gethostname(),
-        os=machine.operating_system(),
-        cpu=machine.cpu_model(),
-        cpu_count=machine.cpu_count(),
-        memory_bytes=psutil.virtual_memory().total,
-        gpu=gpu.get("name"),
-        gpu_count=gpu.get("count", 0),
-        gpu_memory_bytes=gpu.get("memory_bytes"),
-        driver=machine.driver_version() if gpu else None,
-        cuda=rank["cuda"],
-        python=rank["python"],
-        torch=rank["torch"],
-        steptrace=steptrace.__version__,
-        git_commit=commit,
-        git_dirty=dirty,
-    )
+    gpus = machine.Gpus(**rank["gpu"]) if rank["gpu"] else None
+    software = machine.Software(rank["python"], rank["torch"], rank["cuda"])
+    return machine.environment(software, gpus, folder if folder.is_dir() else None)
 
 
 def _warnings(launched: Launched) -> list[str]:

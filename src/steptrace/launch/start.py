@@ -127,7 +127,7 @@ def check_found(launched: Launched) -> None:
         )
     if any(launched.out.glob("stepped.*")):
         raise LaunchError(
-            "its process ended without a word (a signal, or os._exit) after a step was seen",
+            "its process ended (by a signal, or os._exit) after a step was seen and left no record",
             where=ended(launched),
             next_step="look at the program's own output; fewer --warmup and --steps may do",
         )

@@ -175,20 +175,25 @@ def _batch(traceback: TracebackType | None) -> Iterator[Tensor]:
         frame = traceback.tb_frame
         if frame.f_code.co_filename == loop.__file__:
             for name in ("inputs", "targets"):
-                yield from _tensors_in(frame.f_locals.get(name))
+                yield from tensors_in(frame.f_locals.get(name))
         traceback = traceback.tb_next
 
 
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors_in(tuple(value.values()))
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors_in(part)
-    elif hasattr(value, "__dict__"):
-        yield from _tensors_in(tuple(vars(value).values()))
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in containers and objects within one another, which may hold themselves."""
+    pending, seen = [value], set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif id(value) not in seen:
+            seen.add(id(value))
+            if isinstance(value, Mapping):
+                pending += value.values()
+            elif isinstance(value, list | tuple):
+                pending += value
+            else:
+                pending += getattr(value, "__dict__", {}).values()
 
 
 def _is_tensor(thing: Any) -> bool:
@@ -219,4 +224,5 @@ def _saved(roots: Iterable[Tensor]) -> Iterator[tuple[str, Tensor]]:
                     value = getattr(node, name)
                 except RuntimeError:  # released already, as the backward pass came by
                     continue
-                yield from ((node.name(), tensor) for tensor in _tensors_in(value))
+                saved = value if isinstance(value, list | tuple) else (value,)  # of sizes and numbers nothing is alive
+                yield from ((node.name(), tensor) for tensor in saved if isinstance(tensor, Tensor))
