@@ -1,11 +1,9 @@
 """Call tree, flame graphs, sequences and critical path on every shared trace: what must hold, and what is known."""
 
-import os
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
+from recorded import NAMES, TRACES, needs_traces
 from steptrace.analysis.common.call_tree import call_names, call_tree
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.kernels.sequences import kernel_sequences
@@ -13,12 +11,7 @@ from steptrace.analysis.program import flame
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
-NAMES = sorted(path.name for path in TRACES.glob("*.json.gz"))
-
-pytestmark = pytest.mark.skipif(
-    not NAMES, reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces"
-)
+pytestmark = needs_traces
 
 
 @pytest.fixture(scope="module", params=NAMES or ["none"])

@@ -16,13 +16,12 @@ Where the expected figure is itself off, the reason stands beside the allowance:
 
 import dataclasses
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from documents import plain
+from recorded import TRACES, needs_traces
 from steptrace.analysis import analyze, summarize_trace
 from steptrace.analysis.common import launches
 from steptrace.analysis.common.launches import launched_at
@@ -32,14 +31,11 @@ from steptrace.trace.columns import row_numbers
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
 EXPECTED: dict[str, Any] = (
     json.loads((TRACES / "expected.json").read_text()) if (TRACES / "expected.json").is_file() else {}
 )
 
-pytestmark = pytest.mark.skipif(
-    not EXPECTED, reason=f"no expected.json in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces"
-)
+pytestmark = needs_traces
 
 #: What HTA moved between categories, to be moved in ours for the comparison.
 _MISJUDGED_BY_HTA_NS = {

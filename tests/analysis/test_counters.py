@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import pandas as pd
 import pytest
 
 from builders import D2D, TraceBuilder, training_step
+from recorded import recorded
 from steptrace.cli import main
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES
-
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
 
 
 def _augmented(tmp_path: Path, trace: Path) -> tuple[Path, list[dict[str, Any]], list[dict[str, Any]]]:
@@ -77,9 +75,7 @@ def test_a_trace_without_gpu_work_has_no_counters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nccl", "h100_qwen", "cuda_graphs_vllm"])
 def test_real_traces_keep_every_event(tmp_path: Path, name: str) -> None:
-    path = TRACES / f"{name}.json.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path.name} in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces")
+    path = recorded(name)
     copy, counters, others = _augmented(tmp_path, path)
     assert others == [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e["ph"] != "C"]
     assert counters

@@ -1,7 +1,5 @@
 """A step's parts exclude each other and add up to it, to the nanosecond."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import PINNED_D2H, TraceBuilder
+from recorded import needs_traces, recorded
 from steptrace.analysis.overview.parts import GPU_PARTS, HOST_PARTS, step_parts
 from steptrace.trace.link import read_trace
-
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 
 
 def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
@@ -124,10 +121,10 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
     assert sum(found.parts_ns.values()) == found.window_ns
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to their folder")
+@needs_traces
 @pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_0", "h100_qwen", "cpu_only"])
 def test_the_parts_of_real_traces_add_up(name: str) -> None:
-    trace = read_trace(TRACES / f"{name}.json.gz")
+    trace = read_trace(recorded(name))
     found = step_parts(trace, trace.devices[0] if trace.devices else None)
     assert found is not None
     assert min(found.parts_ns.values()) >= 0

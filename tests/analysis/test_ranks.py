@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
+from recorded import needs_traces, recorded
 from steptrace.analysis.communication import ranks
 from steptrace.analysis.communication.tables import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.cli import main
 from steptrace.schema import validate
 from steptrace.trace.model import Trace
 
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 Part = tuple[int, int]  # start and end of a collective in us
 
@@ -162,7 +161,7 @@ def test_ranks_by_number_or_by_place() -> None:
 
 
 def _real(rank: int) -> dict[str, Any]:
-    return dict(json.loads(gzip.decompress((TRACES / f"two_ranks_{rank}.json.gz").read_bytes())))
+    return dict(json.loads(gzip.decompress(recorded(f"two_ranks_{rank}").read_bytes())))
 
 
 def _eight_ranks(folder: Path, delayed: int, delay_us: int) -> None:
@@ -184,7 +183,7 @@ def _eight_ranks(folder: Path, delayed: int, delay_us: int) -> None:
         (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
 
 
-@pytest.mark.skipif(not (TRACES / "two_ranks_0.json.gz").is_file(), reason=f"no traces in {TRACES}")
+@needs_traces
 @pytest.mark.parametrize("delayed", [5, 2])
 def test_eight_ranks_make_one_report_that_names_the_straggler(tmp_path: Path, delayed: int) -> None:
     folder = tmp_path / "traces"

@@ -1,7 +1,5 @@
 """What a step would take without a wait: known savings are found, a busy GPU saves nothing, a misfit says so."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
+from recorded import needs_traces, recorded
 from simulated import simulate, time_of, without
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.dependencies import dependencies
@@ -18,8 +17,6 @@ from steptrace.analysis.syncs.measure import sync_costs, sync_sites
 from steptrace.analysis.syncs.whatif import ceiling_ns, fit, saved_ns, sync_prices
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
-
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 
 US = 1_000
 #: 2 ms of queued GPU work, a wait for it, 0.5 ms of Python, 1 ms of GPU work: the wait exposes the Python.
@@ -155,10 +152,10 @@ def test_a_trace_without_host_events_says_nothing() -> None:
     assert fit(graph_of(builder.trace())).misfit == "the trace holds no host event"
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to their folder")
+@needs_traces
 @pytest.mark.parametrize("name", ["diff_control", "diff_test", "alexnet_cuda_sync", "nccl", "h100_qwen"])
 def test_real_traces_fit_within_a_thousandth(name: str) -> None:
-    trace = read_trace(TRACES / f"{name}.json.gz")
+    trace = read_trace(recorded(name))
     graph = made(trace)
     assert abs(fit(graph).error) < 0.001
     everything = set(trace.syncs.index[trace.syncs["counted"]])

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import TraceBuilder, training_step
+from recorded import TRACES, needs_traces, recorded
 from steptrace.cli import main
 from steptrace.diff import Side, diff, in_words, is_empty, read_sides, sides
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, normalised, pair
 from steptrace.report.diff import page_html
 
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")
-with_real = pytest.mark.skipif(not all(p.is_file() for p in REAL), reason=f"no traces in {TRACES}")
 
 MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::MulFunctor<float>, Array<char*, {0}>>(int)"
 
@@ -300,7 +298,7 @@ def _two_steps(length: int) -> TraceBuilder:
     return builder
 
 
-@with_real
+@needs_traces
 def test_the_real_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", *map(str, REAL), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
@@ -320,7 +318,7 @@ def test_the_real_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert not re.search(r"https?:", page.replace("http://www.w3.org", ""))
 
 
-@with_real
+@needs_traces
 def test_a_step_equals_hta() -> None:
     """Counts and microseconds of Holistic Trace Analysis's TraceDiff for step 1011 of both."""
     hta: dict[str, tuple[int, int, int, int]] = {
@@ -343,7 +341,7 @@ def test_a_step_equals_hta() -> None:
         assert tuple(got) == expected, name
 
 
-@with_real
+@needs_traces
 def test_the_real_trace_does_not_differ_from_itself_packed_or_not(tmp_path: Path) -> None:
     plain = tmp_path / "plain.json"
     plain.write_bytes(gzip.decompress(REAL[0].read_bytes()))
@@ -353,13 +351,13 @@ def test_the_real_trace_does_not_differ_from_itself_packed_or_not(tmp_path: Path
 _ODD = ["mi250", "cuda_graphs_vllm", "cpu_only", "triton", "event_sync", "rank_non_gpu", "h100_bert_small"]
 
 
-@with_real
+@needs_traces
 @pytest.mark.parametrize("name", _ODD)
 def test_odd_traces_differ_from_others_only(name: str) -> None:
     """AMD, graphs, no GPU, no steps, one kernel: all can be compared, with themselves and with another."""
-    path = TRACES / f"{name}.json.gz"
+    path = recorded(name)
     assert is_empty(diff(*read_sides([path], [path])))
-    found = diff(*read_sides([path], [TRACES / "two_ranks_0.json.gz"]))
+    found = diff(*read_sides([path], [recorded("two_ranks_0")]))
     assert not is_empty(found)
     assert in_words(found)
     assert "<html" in page_html(found)

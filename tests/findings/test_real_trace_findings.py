@@ -8,19 +8,13 @@ the first convolution, in `event_sync` and `mi250` the host launches once in hal
 all-reduces and no operator: what they cost is not known.
 """
 
-import os
-from pathlib import Path
-
 import pytest
 
+from recorded import needs_traces, recorded
 from steptrace.analysis import summarize
 from steptrace.findings import find_in_ranks, find_in_trace
 
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
-
-pytestmark = pytest.mark.skipif(
-    not TRACES.is_dir(), reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces"
-)
+pytestmark = needs_traces
 
 FIRES = {
     "alexnet_cuda_sync": ["host_bound", "too_few_steps"],
@@ -37,12 +31,12 @@ FIRES = {
 
 @pytest.mark.parametrize("name", FIRES)
 def test_findings_of_a_real_trace(name: str) -> None:
-    (entry,) = summarize([TRACES / f"{name}.json.gz"])[0].traces
+    (entry,) = summarize([recorded(name)])[0].traces
     assert [finding.rule for finding in find_in_trace(entry)] == FIRES[name]
 
 
 def test_findings_of_two_real_ranks() -> None:
-    summary, _ = summarize([TRACES / f"two_ranks_{rank}.json.gz" for rank in (0, 1)])
+    summary, _ = summarize([recorded(f"two_ranks_{rank}") for rank in (0, 1)])
     for entry in summary.traces:
         found = [finding.rule for finding in find_in_trace(entry)]
         assert found == ["host_bound", "exposed_communication", "too_few_steps"]

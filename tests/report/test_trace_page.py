@@ -1,5 +1,4 @@
 import html
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from markupsafe import escape
 
 from builders import TraceBuilder
 from documents import fill
+from recorded import recorded
 from steptrace.analysis import summarize
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
@@ -336,10 +336,7 @@ def test_an_empty_summary_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_real_trace_makes_a_page(tmp_path: Path) -> None:
-    folder = Path(os.environ.get("STEPTRACE_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
-    if not (folder / "nccl.json.gz").is_file():
-        pytest.skip(f"no recorded traces in {folder}: set STEPTRACE_TRACES to a folder that holds nccl.json.gz")
-    summary, _ = summarize([folder / "nccl.json.gz"])
+    summary, _ = summarize([recorded("nccl")])
     assert build(summary)[0].has_gpu
     trace_page.write(summary, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 1_000_000

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import hostile
 from builders import TraceBuilder, training_step
+from recorded import NAMES, TRACES, needs_traces
 from steptrace import intervals
 from steptrace.analysis.common import call_tree
 from steptrace.analysis.critical_path import graph
@@ -29,8 +30,6 @@ from steptrace.trace.kinds import KINDS
 from steptrace.trace.read import RawTrace, read_raw
 
 SOURCES = Path(__file__).parents[2] / "ext" / "compiled"
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
-NAMES = sorted(path.name for path in TRACES.glob("*.json.gz"))
 
 
 @pytest.mark.skipif(not os.environ.get("STEPTRACE_EXPECT_COMPILED"), reason="only asked for by make test")
@@ -95,7 +94,7 @@ def test_hostile_traces(tmp_path: Path, name: str, compiled: ModuleType) -> None
     _same(tmp_path / "trace.json", compiled)
 
 
-@pytest.mark.skipif(not NAMES, reason=f"no traces in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces")
+@needs_traces
 @pytest.mark.parametrize("name", NAMES)
 def test_real_traces(name: str, compiled: ModuleType) -> None:
     assert isinstance(_same(TRACES / name, compiled), dict)

@@ -4,7 +4,6 @@ import collections
 import gzip
 import hashlib
 import json
-import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 
 from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_step
+from recorded import recorded
 from steptrace.analysis.common.steps import step_times
 from steptrace.analysis.overview.step_figures import in_each_step
 from steptrace.analysis.syncs.measure import sync_costs
@@ -23,18 +23,10 @@ from steptrace.trace.excerpt_index import read_index
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
-TRACES = Path(os.environ.get("STEPTRACE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 NAMES = (
     "alexnet_cuda_sync", "cpu_only", "cuda_graphs_vllm", "diff_control", "event_sync", "event_sync_multi_stream",
     "h100_bert_small", "h100_qwen", "h100_vit", "mi250", "nccl", "rank_non_gpu", "triton", "two_ranks_0",
 )  # fmt: skip
-
-
-def _shared(name: str) -> Path:
-    path = TRACES / f"{name}.json.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path.name} in {TRACES}: set STEPTRACE_TRACES to the folder of shared traces")
-    return path
 
 
 def _document(path: Path) -> Any:
@@ -139,7 +131,7 @@ def _rest(event: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str) -> None:
-    source, out = _shared(name), tmp_path / "excerpt.json.gz"
+    source, out = recorded(name), tmp_path / "excerpt.json.gz"
     made = write_excerpt(source, out)
     assert (made.path, made.size) == (out, out.stat().st_size)
     assert made.size <= 1_000_000
@@ -161,7 +153,7 @@ def test_a_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_1"])
 def test_every_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str) -> None:
-    source = _shared(name)
+    source = recorded(name)
     full = read_trace(source)
     steps = full.steps["index"].tolist()
     assert len(steps) > 1
@@ -172,7 +164,7 @@ def test_every_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("name", ["nccl", "h100_qwen", "diff_test", "cuda_graphs_vllm", "rank_non_gpu"])
 def test_a_bound_holds_and_what_fits_is_a_trace(tmp_path: Path, name: str) -> None:
-    source, out = _shared(name), tmp_path / "out.json.gz"
+    source, out = recorded(name), tmp_path / "out.json.gz"
     made = write_excerpt(source, out, Wanted(max_bytes=20_000))
     assert not made.whole
     assert made.size == out.stat().st_size

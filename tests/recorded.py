@@ -1,0 +1,22 @@
+"""Real GPU traces, which are no part of this repository: a folder beside the checkout, or $STEPTRACE_TRACES."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TRACES: Final = Path(os.environ.get("STEPTRACE_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
+NAMES: Final = sorted(path.name for path in TRACES.glob("*.json.gz"))
+
+needs_traces = pytest.mark.skipif(
+    not NAMES, reason=f"no recorded traces in {TRACES}: set STEPTRACE_TRACES to their folder"
+)
+
+
+def recorded(name: str) -> Path:
+    """The file of a recorded trace; skips the test where there is none."""
+    path = TRACES / f"{name}.json.gz"
+    if not path.is_file():
+        pytest.skip(f"no {path.name} in {TRACES}: set STEPTRACE_TRACES to the folder of recorded traces")
+    return path
