@@ -2,13 +2,14 @@
 
 import json
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
 
 from snakemake_scheduler_plugin_steptrace import Scheduler
 from steptrace.format import rough_duration
-from steptrace.progress import Progress, job_of, summary, union
+from steptrace.progress import Progress, job_of, summary
 
 
 @pytest.mark.parametrize(
@@ -24,13 +25,13 @@ from steptrace.progress import Progress, job_of, summary, union
     ],
 )
 def test_what_a_rule_is_for(rule, kind, study):
-    job = job_of(rule, {}, (), 0.0)
+    job = job_of(rule, {}, (), 0)
     assert (job.kind, job.study) == (kind, study)
 
 
 @pytest.mark.parametrize("rule", ["all", "enforce", "my_own_rule"])
 def test_nobody_waits_for_others(rule):
-    assert job_of(rule, {}, (), 0.0) is None
+    assert job_of(rule, {}, (), 0) is None
 
 
 def status(tmp_path, **values):
@@ -39,39 +40,60 @@ def status(tmp_path, **values):
     return (str(path),)
 
 
+S = 1_000_000_000
+
+
 def test_each_training_says_how_many_are_left_and_about_how_long(tmp_path):
-    progress = Progress(started=100.0)
+    progress = Progress(started=100 * S)
     jobs = {"train_a_round0": 2, "train_b_round0": 3, "analyze_a": 1, "report": 1, "all": 1}
     assert progress.plan(jobs) == ["5 trainings: a 2, b 3"]
     wildcards = {"study": "a", "variant": "where", "repeat": "0"}
-    progress.start(1, job_of("train_a_round0", wildcards, status(tmp_path), 102.0))
-    progress.now = 112.0
-    # Four trainings of ten seconds, an analysis and a page that are not known yet, one after the other.
-    assert progress.end(1) == ["a 1/2: where run0 ok after 4 s, about 44 s left"]
+    progress.start(1, job_of("train_a_round0", wildcards, status(tmp_path), 102 * S))
+    progress.now = 112 * S
+    # Four trainings of eight seconds (the first one had to start a process besides), one second each for the others.
+    assert progress.end(1) == ["a 1/2: where run0 ok after 4 s, about 34 s left"]
     assert progress.end(7) == []  # not one of ours
 
 
+def run_jobs(jobs):
+    """The progress of a call with these jobs: their rule, start and end in seconds."""
+    progress = Progress(started=0)
+    progress.plan(Counter(rule for rule, _, _ in jobs))
+    for number, (rule, start, end) in enumerate(jobs):
+        progress.start(number, job_of(rule, {}, (), start * S))
+        progress.now = end * S
+        progress.end(number)
+    return progress
+
+
+def test_a_kind_of_job_that_runs_two_at_once_counts_half():
+    progress = run_jobs([("train_a_round0", 0, 10), ("predict_a", 10, 20), ("predict_a", 10, 20)])
+    progress.plan({"predict_a": 10})
+    assert progress.seconds_left() == pytest.approx(10 * (10 - 2) / 2)  # the first one started a process
+
+
+def test_what_runs_beside_trainings_adds_nothing_to_the_time_left():
+    progress = run_jobs([("train_a_round0", 0, 20), ("predict_a", 0, 20)])
+    progress.plan({"train_a_round0": 1, "predict_a": 1})
+    assert progress.seconds_left() == pytest.approx(18)
+
+
 def test_a_failure_is_told_of_whatever_was_supervised(tmp_path):
-    progress = Progress(started=0.0)
+    progress = Progress(started=0)
     progress.plan({"train_a_round0": 1, "predict_a": 2})
     failed = status(tmp_path, status="failed", error="ValueError: no")
     for number, rule in enumerate(["train_a_round0", "predict_a"]):
         wildcards = {"study": "a", "variant": "where"} | ({"repeat": "0"} if number == 0 else {})
-        progress.start(number, job_of(rule, wildcards, failed, 0.0))
-        progress.now = 1.0
+        progress.start(number, job_of(rule, wildcards, failed, 0))
+        progress.now = S
         line = progress.end(number)[0]
         assert "failed after 4 s (ValueError: no)" in line
     assert line == "a: where prediction failed after 4 s (ValueError: no)"
 
 
 def test_the_time_of_each_kind_is_that_in_which_one_ran():
-    progress = Progress(started=0.0)
-    spans = [("train_a_round0", 0, 6), ("predict_a", 6, 8), ("predict_a", 7, 9)]
-    for number, (rule, start, end) in enumerate(spans):
-        progress.start(number, job_of(rule, {}, (), float(start)))
-        progress.now = float(end)
-        progress.end(number)
-    progress.now = 10.0
+    progress = run_jobs([("train_a_round0", 0, 6), ("predict_a", 6, 8), ("predict_a", 7, 9)])
+    progress.now = 10 * S
     timing = progress.timing()
     assert timing["kinds"]["trainings"] == {"jobs": 1, "job_s": 6.0, "wall_s": 6.0, "share": 0.6}
     assert timing["kinds"]["predictions"] == {"jobs": 2, "job_s": 4.0, "wall_s": 3.0, "share": 0.3}
@@ -79,9 +101,8 @@ def test_the_time_of_each_kind_is_that_in_which_one_ran():
     assert summary(timing) == "10 s, of which trainings 60%, predictions 30%, no job 10%"
 
 
-def test_durations_and_spans():
+def test_durations():
     assert [rough_duration(seconds) for seconds in (3.4, 100, 5000)] == ["3 s", "2 min", "1 h 23 min"]
-    assert union([(5, 6), (0, 2), (1, 3), (1, 2)]) == 4
 
 
 @dataclass(frozen=True)
@@ -89,6 +110,21 @@ class Job:
     name: str
     priority: int
     scheduler_resources: dict[str, int] = field(default_factory=lambda: {"_cores": 1})
+    jobid: int = 0
+
+    def is_group(self):
+        return False
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    jobs: list[Job]
+    priority: int = 1
+    scheduler_resources: dict[str, int] = field(default_factory=lambda: {"_cores": 1})
+
+    def is_group(self):
+        return True
 
 
 @pytest.mark.parametrize(
@@ -106,3 +142,14 @@ def test_nothing_overtakes_a_job_of_a_higher_priority(free, expected):
         jobs[1] = Job("training", 5, {"_cores": 3})
     scheduler = Scheduler(None, None, logging.getLogger())
     assert [job.name for job in scheduler.select_jobs(jobs, jobs, {"_cores": free}, {})] == expected
+
+
+def test_jobs_of_equal_priority_start_in_the_order_of_their_numbers():
+    jobs = [
+        Job("third", 1, jobid=7),
+        Job("first", 1, jobid=2),
+        Group("second", [Job("", 1, jobid=9), Job("", 1, jobid=4)]),
+    ]
+    scheduler = Scheduler(None, None, logging.getLogger())
+    chosen = scheduler.select_jobs(jobs, jobs, {"_cores": 2}, {})
+    assert [job.name for job in chosen] == ["first", "second"]

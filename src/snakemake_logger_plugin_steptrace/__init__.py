@@ -74,16 +74,17 @@ class LogHandler(LogHandlerBase):
 
     def _of_event(self, event: LogEvent, record: logging.LogRecord) -> list[str]:
         told = record.__dict__
+        now = round(record.created * 1e9)
         if event == LogEvent.RUN_INFO and self.common_settings.dryrun:
             return [self.format(record)]
         if event == LogEvent.RUN_INFO:
-            self._progress = Progress(record.created)
+            self._progress = Progress(now)
             return self._progress.plan(told["stats"])
         if self._progress is None:
             return []
-        self._progress.now = record.created
+        self._progress.now = now
         if event == LogEvent.JOB_INFO:
-            job = job_of(told["rule_name"], dict(told["wildcards"]), tuple(told["output"]), record.created)
+            job = job_of(told["rule_name"], dict(told["wildcards"]), tuple(told["output"]), now)
             if job is not None:
                 self._progress.start(told["jobid"], job)
         elif event == LogEvent.JOB_FINISHED:

@@ -2,7 +2,8 @@
 
 Snakemake's own scheduler starts whatever fits: while a training waits for all cores, small jobs of every study to come
 overtake it one after the other, as one of them always ends before the others. Here none overtakes a job of a higher
-priority that has yet to be started.
+priority that has yet to be started. Jobs of one priority start in the order of their numbers, which is that of the
+variants in their study: Snakemake hands over a set, but numbers jobs in the order in which `rule all` asks for files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ class Scheduler(SchedulerBase):
         free = dict(available_resources)
         chosen: list[Any] = []
         waits = None
-        for job in sorted(selectable_jobs, key=lambda job: -job.priority):
+        for job in sorted(selectable_jobs, key=lambda job: (-job.priority, _number(job))):
             needs = {name: job.scheduler_resources.get(name, 0) for name in free}
             if waits is not None and job.priority < waits:
                 break
@@ -35,3 +36,8 @@ class Scheduler(SchedulerBase):
             else:
                 waits = job.priority
         return chosen
+
+
+def _number(job: Any) -> int:
+    """Of a job, or of the first one of a group."""
+    return int(min(one.jobid for one in job.jobs) if job.is_group() else job.jobid)

@@ -7,11 +7,12 @@ run, how many are left in it, and about how long all will take. `timing` is what
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace import intervals
 from steptrace.format import rough_duration
 
 SCHEMA_VERSION: Final = 1
@@ -30,9 +31,11 @@ KINDS: Final = {
     "verdict": "pages",
     "extension": "extension",
 }
-#: Seconds that a job takes for as long as none of its kind has ended.
-_GUESS_S: Final = {"trainings": 4.0, "extension": 15.0}
-_ELSE_S: Final = 2.0
+#: Seconds of the whole that a job takes (of two side by side each half), for as long as none of its kind has ended.
+_GUESS_S: Final = {"trainings": 2.0, "extension": 15.0}
+_ELSE_S: Final = 1.0
+#: What the first of a kind takes besides: it starts the process that the others are forked from.
+_START_S: Final = 2.0
 _RULE: Final = re.compile(rf"(?:^|_)({'|'.join(KINDS)})(?:_(.+?))??(?:_round\d+)?\Z")
 
 
@@ -44,19 +47,19 @@ class Job:
     study: str | None
     wildcards: Mapping[str, str]
     output: tuple[str, ...]
-    started: float
+    started: int
 
 
 @dataclass
 class Progress:
-    """The jobs of one call of the workflow; times are seconds of one clock, of which `now` is the last known."""
+    """The jobs of one call of the workflow; times are ns of one clock, of which `now` is the last known."""
 
-    started: float
-    now: float = 0.0
+    started: int
+    now: int = 0
     left: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     _planned: Counter[str] = field(default_factory=Counter)
     _running: dict[int, Job] = field(default_factory=dict)
-    _spans: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    _spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     def plan(self, jobs: Mapping[str, int]) -> list[str]:
         """Begin with so many jobs of each rule; return what to say."""
@@ -90,33 +93,35 @@ class Progress:
 
     def seconds_left(self) -> float:
         """About how long the rest takes, as if jobs ran side by side like those before."""
-        spans = [span for of_kind in self._spans.values() for span in of_kind]
-        work = sum(end - start for start, end in spans)
-        at_once = work / union(spans) if work else 1.0
-        return sum(count * self._typical(kind) for (kind, _), count in self.left.items()) / max(at_once, 1.0)
+        rest = sum(count * self._seconds_of_one(kind) for (kind, _), count in self.left.items())
+        worked = _seconds(*self._spans.values())
+        return rest * worked / sum(_seconds(spans) for spans in self._spans.values()) if worked else rest
 
     def timing(self) -> dict[str, Any]:
         """What results/timing.json holds: seconds of the whole, and of each kind of job the part in which one ran."""
         spans = {kind: self._spans[kind] for kind in dict.fromkeys(KINDS.values()) if kind in self._spans}
-        wall = max(self.now - self.started, 1e-3)
+        wall = max((self.now - self.started) / 1e9, 1e-3)
         kinds = {
             kind: {
                 "jobs": len(of_kind),
-                "job_s": round(sum(end - start for start, end in of_kind), 3),
-                "wall_s": round(union(of_kind), 3),
-                "share": round(union(of_kind) / wall, 4),
+                "job_s": round(sum(end - start for start, end in of_kind) / 1e9, 3),
+                "wall_s": round(_seconds(of_kind), 3),
+                "share": round(_seconds(of_kind) / wall, 4),
             }
             for kind, of_kind in spans.items()
         }
-        idle = wall - union([span for of_kind in spans.values() for span in of_kind])
+        idle = wall - _seconds(*spans.values())
         return {"schema_version": SCHEMA_VERSION, "wall_s": round(wall, 3), "no_job_s": round(idle, 3), "kinds": kinds}
 
-    def _typical(self, kind: str) -> float:
-        spans = self._spans.get(kind)
-        return sum(end - start for start, end in spans) / len(spans) if spans else _GUESS_S.get(kind, _ELSE_S)
+    def _seconds_of_one(self, kind: str) -> float:
+        """Seconds of the whole that one more job of a kind takes."""
+        if not (spans := self._spans.get(kind)):
+            return _GUESS_S.get(kind, _ELSE_S)
+        wall = _seconds(spans)
+        return max(wall - _START_S, wall / 2) / len(spans)
 
 
-def job_of(rule: str, wildcards: Mapping[str, str], output: tuple[str, ...], started: float) -> Job | None:
+def job_of(rule: str, wildcards: Mapping[str, str], output: tuple[str, ...], started: int) -> Job | None:
     """The job that a rule's name stands for; None where nobody waits for it."""
     match = _RULE.search(rule)
     return Job(KINDS[match[1]], match[2], wildcards, output, started) if match else None
@@ -129,13 +134,9 @@ def summary(timing: Mapping[str, Any]) -> str:
     return f"{rough_duration(timing['wall_s'])}, of which {', '.join(parts)}"
 
 
-def union(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds that lie in any of the spans."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
+def _seconds(*sets: list[tuple[int, int]]) -> float:
+    """Seconds in any of the spans."""
+    return intervals.measure(intervals.union(*(intervals.spans(*zip(*spans, strict=True)) for spans in sets))) / 1e9
 
 
 def _run(job: Job) -> str | None:

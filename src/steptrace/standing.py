@@ -1,4 +1,4 @@
-"""How far the studies of a results folder have come: which comparisons are whole, and which an index shows.
+"""Which comparisons of studies there are, which of them are whole, and which an index shows.
 
 `comparison.json` is written once everything of a study has run. While it has not, or anything is newer, what exists is
 compared in `comparison.partial.json` beside it (see `steptrace.partial`), which the next whole comparison replaces.
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.errors import RecordError
+from steptrace.root import ROOT
 
 STUDY: Final = "study.json"
 WHOLE: Final = "comparison.json"
@@ -61,3 +62,9 @@ def comparisons_with_pages(results: Path, pages: Path) -> list[Path]:
         if comparison.is_file() and (pages / f"{study.name}.html").is_file():
             found.append(comparison)
     return found
+
+
+def reference_results(study: str) -> list[Path]:
+    """`reports/reference/<machine>/<study>/comparison.json` of the working folder, else of this steptrace."""
+    found = (sorted(root.glob(f"reports/reference/*/{study}/comparison.json")) for root in (Path(), ROOT))
+    return next(filter(None, found), [])

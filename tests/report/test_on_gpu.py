@@ -9,9 +9,9 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from steptrace.documents.base import write
-from steptrace.report.notebook import find_references
 from steptrace.report.study import load_study, on_gpu
 from steptrace.report.study.on_gpu import expectations
+from steptrace.standing import reference_results
 
 
 def text_of(html: str) -> str:
@@ -91,6 +91,6 @@ def test_a_reference_is_found_below_the_working_folder(
 ) -> None:
     there = reference(tmp_path, make_study("gpu"))
     monkeypatch.chdir(tmp_path)
-    assert find_references("masked_loss") == [there]
-    assert find_references("no_such_study") == []
+    assert [path.resolve() for path in reference_results("masked_loss")] == [there.resolve()]
+    assert reference_results("no_such_study") == []
     assert msgspec.json.decode(there.read_bytes())["study"]

@@ -28,14 +28,14 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
         "report": 2,
     }
     # One of everything before the second of anything, and nothing between the trainings of a round.
-    rounds = [line[-4:] for line in ran if line.startswith("train")]
-    assert rounds == ["run0", "run0", "run1", "run1"]
+    trainings = [line.removeprefix("train results/tiny/") for line in ran if line.startswith("train")]
+    assert trainings == ["plain/run0", "other/run0", "plain/run1", "other/run1"]  # as the study names its variants
     order = [line.split()[0] for line in ran]
     assert order[:2] == order[6:8] == ["train"] * 2
     assert Counter(order[2:6]) == {"equivalence": 2, "predict": 2}
     assert order[8:12] == ["analyze_run"] * 4
     log = (finished.folder / "first.log").read_text()
-    assert re.search(r"^tiny 4/4: (plain|other) run1 ok after 0 s, about \d+ s left$", log, re.MULTILINE)
+    assert re.search(r"^tiny 4/4: other run1 ok after 0 s, about \d+ s left$", log, re.MULTILINE)
     timing = json.loads((finished.folder / "results/timing.json").read_text())
     assert timing["kinds"]["trainings"]["jobs"] == 4
     share = timing["kinds"]["trainings"]["share"]
@@ -52,8 +52,11 @@ def test_a_study_has_its_page_before_the_next_one_begins(new_project):
     assert not any("results/alone" in line for line in ran[: ran.index("report study results/tiny")])
 
 
-def test_nothing_runs_again_for_nothing(project):
-    """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times."""
+def test_nothing_runs_again_for_nothing(project, planned):
+    """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times.
+
+    Results of a GPU that were added make the study's page anew, which shows them, and nothing else of the study.
+    """
     project.edit(
         "workflow/rules/train.smk",
         "            run=RULES.training,",
@@ -75,6 +78,9 @@ def test_nothing_runs_again_for_nothing(project):
     assert result.returncode == 0, result.stdout
     assert "Nothing to be done" in result.stdout
     assert project.ran() == []
+    project.write("reports/reference/h200/tiny/comparison.json", "{}")
+    jobs = planned(project.run("--dry-run"))
+    assert {"report"} == jobs.keys() - {"all", "total", "verdict", "enforce"}
 
 
 def test_a_change_of_the_loss_retrains(project, planned):

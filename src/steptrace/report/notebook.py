@@ -23,6 +23,7 @@ from steptrace.report.page.markup import TEMPLATES, page_globals
 from steptrace.report.study.load import load_study
 from steptrace.report.study.model import title
 from steptrace.root import ROOT
+from steptrace.standing import reference_results
 
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
@@ -41,7 +42,7 @@ def render_study(comparison: Path, out: Path) -> None:
     study = load_study(comparison)  # a clear error before a cell runs
     parameters = {
         "COMPARISON": _relative(comparison, out),
-        "REFERENCES": [_relative(path, out) for path in find_references(study.study)],
+        "REFERENCES": [_relative(path, out) for path in reference_results(study.study)],
     }
     notebook = _execute(find_notebook("study"), parameters, out.parent)
     _write(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
@@ -84,12 +85,6 @@ def find_notebook(name: str) -> Path:
         if (root / relative).is_file():
             return root / relative
     raise ReportError("notebook of the report is missing", where=relative, next_step="install steptrace again")
-
-
-def find_references(study: str) -> list[Path]:
-    """`reports/reference/<machine>/<study>/comparison.json` of the working folder, else of this steptrace."""
-    found = (sorted(root.glob(f"reports/reference/*/{study}/comparison.json")) for root in (Path.cwd(), ROOT))
-    return next(filter(None, found), [])
 
 
 def _execute(path: Path, parameters: Mapping[str, object], folder: Path) -> NotebookNode:
