@@ -99,7 +99,7 @@ def test_a_failure_makes_the_next_attempt_another_one(rules_on) -> None:
 
 def test_what_a_failed_run_says_last(rules_on) -> None:
     rules = rules_on("cpu")
-    words = rules.last_words(started=0.0)
+    words = rules.closing_lines(started=0.0)
     assert words[0].startswith(f"{len(rules.status_files)} runs were not finished")
     assert words[-1] == "the same command again runs only what failed or is missing"
     for file in rules.status_files:
@@ -107,8 +107,10 @@ def test_what_a_failed_run_says_last(rules_on) -> None:
         Path(file).write_text("{}")
     Path("results/enforce.log").write_text("")
     write(Path("results/verdict.json"), fill(Verdict, {"gates": [{"study": "giou", "outcome": "broken"}]}))
-    assert rules.last_words(started=0.0)[0].startswith("1 gate broken: see ")
-    assert rules.last_words(started=Path("results/enforce.log").stat().st_mtime + 1)[0].startswith("the same command")
+    assert rules.closing_lines(started=0.0)[0].startswith("1 gate broken: see ")
+    assert rules.closing_lines(started=Path("results/enforce.log").stat().st_mtime + 1)[0].startswith(
+        "the same command"
+    )
 
 
 def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:

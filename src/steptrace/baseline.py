@@ -109,7 +109,9 @@ def differences(document: Baseline, comparison: Comparison, keys: Sequence[str])
         return []
     before, now = stored.environment, msgspec.to_builtins(comparison.environment) or {}
     found = [
-        f"{key} {_said(before.get(key))}, here {_said(now.get(key))}" for key in keys if before.get(key) != now.get(key)
+        f"{key} {_text_or_none(before.get(key))}, here {_text_or_none(now.get(key))}"
+        for key in keys
+        if before.get(key) != now.get(key)
     ]
     if keys is MACHINE and stored.scale != comparison.scale:
         found.insert(0, f"scale {stored.scale}, here {comparison.scale}")
@@ -134,5 +136,5 @@ def for_gates(gates: Gates, comparison: Comparison, folder: Path | None = None) 
     return Baselines(documents, problems, elsewhere)
 
 
-def _said(value: object) -> str:
+def _text_or_none(value: object) -> str:
     return "none" if value is None else str(value)

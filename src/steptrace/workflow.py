@@ -207,7 +207,7 @@ class Rules:
         devices = {self.plan.variant(*pair).config["device"] for pair in self.plan.pairs}
         return self.machine.local and not self.machine.gpus and devices == {"cuda"}
 
-    def last_words(self, started: float) -> list[str]:
+    def closing_lines(self, started: float) -> list[str]:
         """What a run that failed says at its very end.
 
         Args:

@@ -16,7 +16,7 @@ from steptrace.report.page.markup import breakable, inline_code, sentence
 from steptrace.report.study import load_study, step_charts
 from steptrace.report.study.load import load_steps
 from steptrace.report.study.model import step_parts
-from steptrace.report.study.variants import endings, held_against_reference, warnings
+from steptrace.report.study.variants import endings, errors_to_reference, warnings
 
 MakeStudy = Callable[[str], Path]
 SITE = {"file": "own.py", "line": 3, "function": "loss", "code": "x.nonzero()"}
@@ -111,7 +111,7 @@ def test_a_variant_whose_network_differs_says_so() -> None:
             "tolerance": {"loss": 1e-5, "gradient": 1e-4, "predictions": 0.1, "parameters": 0.1},
         },
     )
-    assert [name for name, *_, out in held_against_reference(found) if out] == ["predictions"]
+    assert [name for name, *_, out in errors_to_reference(found) if out] == ["predictions"]
 
 
 def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None:

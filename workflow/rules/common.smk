@@ -127,7 +127,7 @@ def at_the_end():
     # What was cut off leaves pages of what there is; nothing where every study is done and only a verdict failed.
     subprocess.run([sys.executable, ROOT / "workflow" / "scripts" / "partial.py"])
     # Snakemake's own last lines say less than these, so these come after them.
-    for line in RULES.last_words(STARTED):
+    for line in RULES.closing_lines(STARTED):
         say(line)
 
 

@@ -162,9 +162,9 @@ class Finder:
         done = subprocess.run([*command, "--batch-size", *map(str, sizes)], env=os.environ, check=False)
         if done.returncode != 0:
             raise TrainError("a trial was stopped", where=f"batch of {sizes[0]}")
-        self._learn(out, sizes)
+        self._read_trials(out, sizes)
 
-    def _learn(self, out: Path, sizes: Sequence[int]) -> None:
+    def _read_trials(self, out: Path, sizes: Sequence[int]) -> None:
         """Add what a process left behind to what is known."""
         search, status = self.search, read_status(out)
         if status.status not in ("ok", "oom"):

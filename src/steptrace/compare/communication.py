@@ -26,7 +26,11 @@ def communication(variant: Variant) -> CommunicationOfVariant | None:
     A step is an optimizer step: `accumulate` batches go into it. `expected_ms` is one all-reduce of all gradients at
     the measured bus bandwidth, `simplified_ms` the same as parameters x 4 bytes / bandwidth.
     """
-    found = [(run.measured, told) for run in variant.runs if run.measured and (told := _said(run.path)) is not None]
+    found = [
+        (run.measured, told)
+        for run in variant.runs
+        if run.measured and (told := _recorded_communication(run.path)) is not None
+    ]
     if not found:
         return None
     runs, said = [run for run, _ in found], [told for _, told in found]
@@ -61,7 +65,7 @@ def communication(variant: Variant) -> CommunicationOfVariant | None:
     )
 
 
-def _said(run_dir: Any) -> Communication | None:
+def _recorded_communication(run_dir: Any) -> Communication | None:
     try:
         return read_communication(run_dir)
     except RecordError:

@@ -90,7 +90,7 @@ class Recorder:
         """Record that the syncs of an operation are not known."""
         self._unknown[self._place("", op, reason)] += 1
 
-    def never_judges(self, op: str, reason: str) -> None:
+    def always_unknown(self, op: str, reason: str) -> None:
         """Record that the syncs of something set up here are not known, whenever it runs: not forgotten by `reset`."""
         self._lasting[self._place("", op, reason)] = None
 

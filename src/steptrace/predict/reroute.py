@@ -173,7 +173,9 @@ def _not_compiling(recorder: Recorder) -> Callable[..., Any]:
         """Leave a function as it is, as a decorator with or without arguments."""
         if model is None:
             return compile
-        recorder.never_judges("torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more")
+        recorder.always_unknown(
+            "torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more"
+        )
         return model
 
     return compile

@@ -62,7 +62,7 @@ def run_cells(notebook: NotebookNode, name: str) -> None:
                 result = _run(cell.source, f"{name}, cell {number}", namespace)
                 data = None if result is None else _shown(result)
         except (Exception, SystemExit) as error:
-            raise CellError(number, _told(error)) from error
+            raise CellError(number, _traceback_text(error)) from error
         if data is not None:
             cell.outputs.append(v4.new_output("execute_result", data=data, execution_count=number))  # type: ignore[no-untyped-call]
 
@@ -117,7 +117,7 @@ def _shown(value: object) -> dict[str, object]:
     return found
 
 
-def _told(error: BaseException) -> str:
+def _traceback_text(error: BaseException) -> str:
     """The error with its traceback, without the frames of this module."""
     found: TracebackType | None = error.__traceback__
     while found is not None and found.tb_frame.f_code.co_filename == __file__:

@@ -72,7 +72,7 @@ class EventStream:
                     yield b"".join((b"[", memoryview(buffer)[: cut + 1], b"]"))
                     buffer = buffer[buffer.index(b"{", cut) :]
                 more = self._read(file)
-                buffer = self._grown(buffer, more)
+                buffer = self._append(buffer, more)
             yield from self._finish(buffer)
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
@@ -105,7 +105,7 @@ class EventStream:
         except OSError as error:
             raise TraceError(f"cannot be read ({error.strerror or error})", where=self.path) from error
 
-    def _grown(self, buffer: bytes, more: bytes) -> bytes:
+    def _append(self, buffer: bytes, more: bytes) -> bytes:
         if len(buffer) > max(LARGEST_TEXT, 4 * self._chunk):
             raise TraceError(
                 f"an event, or the text around the events, is longer than {LARGEST_TEXT >> 20} MiB",
@@ -130,7 +130,7 @@ class EventStream:
             more = self._read(file)
             if not more:
                 raise self._no_events(buffer)
-            buffer = self._grown(buffer, more)
+            buffer = self._append(buffer, more)
         key, value = found
         header, left_out = decode_object(buffer[:key] + b'"traceEvents": null}')
         if header is None:

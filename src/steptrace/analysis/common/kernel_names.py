@@ -156,13 +156,13 @@ def _differences(lists: list[list[str]]) -> list[str]:
     """What tells lists of arguments apart, as short as can be: of each those that are not the same in all, once."""
     if len({len(arguments) for arguments in lists}) > 1:
         return [", ".join(dict.fromkeys(_unqualified(argument) for argument in arguments)) for arguments in lists]
-    columns = [_told_apart(list(column)) for column in zip(*lists, strict=True) if len(set(column)) > 1]
+    columns = [_distinguishing_parts(list(column)) for column in zip(*lists, strict=True) if len(set(column)) > 1]
     return [", ".join(part for part in dict.fromkeys(parts) if part) for parts in zip(*columns, strict=True)] or [
         ""
     ] * len(lists)
 
 
-def _told_apart(values: list[str]) -> list[str]:
+def _distinguishing_parts(values: list[str]) -> list[str]:
     """One argument of several kernels: its name where names differ, and within a name what differs inside."""
     heads = [_unqualified(value) for value in values]
     several = len(set(heads)) > 1

@@ -27,7 +27,7 @@ def variants(study: Comparison) -> Html:
         warnings=warnings(study),
         endings_of=endings,
         ending=ending,
-        held=held_against_reference,
+        held=errors_to_reference,
         is_baseline=is_baseline,
         limits_of=limits,
         runs_ok=runs_ok,
@@ -38,7 +38,7 @@ def variants(study: Comparison) -> Html:
     )
 
 
-def held_against_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
+def errors_to_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
     """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
     if found.tolerance is None:
         return []
