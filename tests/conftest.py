@@ -8,6 +8,11 @@ import pytest
 os.environ.setdefault("FAKECUDA_COMPUTED_SIZE", "8")
 os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 
+# Tests run side by side, and on small tensors PyTorch's threads mostly wait for each other, which takes processor time:
+# six times as much in all for tests/train/test_equivalence.py. What needs several threads sets their number itself.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are given more
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, unless `-m slow` or the like is given."""

@@ -18,9 +18,10 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Wildcards:
-    study: str
-    variant: str
+    study: str = ""
+    variant: str = ""
     repeat: str = "0"
+    trace: str = ""
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ def rules_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A function from a scale and a machine to the rules of masked_loss and giou, with the working directory empty."""
     monkeypatch.chdir(tmp_path)
 
-    def make(scale: str, *, gpus: int = 0, local: bool = True) -> Rules:
-        overrides = {"studies": ["masked_loss", "giou"], "scale": scale, "repeats": 2}
+    def make(scale: str, *, gpus: int = 0, local: bool = True, **settings: object) -> Rules:
+        overrides = {"studies": ["masked_loss", "giou"], "scale": scale, "repeats": 2, **settings}
         plan = make_plan(ROOT, tmp_path, overrides, write=False)
         return Rules(plan, Machine(local=local, cores=16, gpus=gpus))
 
@@ -85,6 +86,29 @@ def test_studies_come_in_order_and_one_of_everything_before_the_second_of_anythi
     order = [*first, rules.priority_of_extension, *second]  # giou is the first whose variants wait for the operators
     assert order == sorted(set(order), reverse=True)
     assert order[0] < ENDING
+
+
+def test_each_rank_is_a_job_of_its_own_on_a_cluster(rules_on) -> None:
+    several = Wildcards("all_reduce", "ddp")
+    rules = rules_on("cpu", local=False, studies=["all_reduce"])
+    folder = "results/all_reduce/ddp"
+    assert rules.ranks_of_variant(several) == [f"{folder}/run{k}/ranks/{rank}" for k in (0, 1) for rank in (0, 1)]
+    assert rules.ranks_of_variant(Wildcards("all_reduce", "one_process")) == []
+    assert rules_on("cpu", studies=["all_reduce"]).ranks_of_variant(several) == []
+
+
+def test_each_file_of_an_imported_folder_is_a_job_of_its_own(rules_on, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / "job").mkdir(exist_ok=True)
+        (tmp_path / "job" / f"trace{rank}.json").write_bytes(b"x" * (rank << 20))
+    rules = rules_on("cpu", studies=["masked_loss"], traces=["job", {"name": "one", "path": "job/trace0.json"}])
+    assert rules.ranks_of_trace(Wildcards(trace="job")) == [f"results/traces/job/ranks/{rank}" for rank in (0, 1)]
+    assert rules.ranks_of_trace(Wildcards(trace="one")) == []
+    small, large = (rules.mb_of_analysis(Wildcards(), [str(file)]) for file in rules.recorded(Wildcards(trace="job")))
+    assert 100 < small < large
+    for file in rules.recorded(Wildcards(trace="job")):
+        file.unlink()
+    assert rules.ranks_of_trace(Wildcards(trace="job")) == []  # the analysis of the folder says what is wrong
 
 
 def test_a_failure_makes_the_next_attempt_another_one(rules_on) -> None:

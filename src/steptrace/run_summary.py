@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from steptrace.analysis import SCHEMA_VERSION, summarize, write_tables
+from steptrace.analysis import SCHEMA_VERSION, Analysis, summarize, summarize_ranks, write_rank, write_tables
 from steptrace.analysis.excerpt import excerpt_of_run
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
@@ -14,24 +14,56 @@ from steptrace.findings import with_trace_findings
 from steptrace.record import read_status
 
 TABLES = "tables"
+#: Where each rank's tables are, by its number, if it was analysed by itself.
+RANKS = "ranks"
+_ERROR = "error.txt"
 
 
-def summarize_run(run_dir: Path, out: Path) -> None:
+def analyze_rank(run_dir: Path, rank: int, folder: Path) -> None:
+    """Analyse one rank of a run into a folder, for `summarize_run`; it stays empty if the run left no such trace."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for trace in _traces(run_dir)[rank : rank + 1]:
+        try:
+            write_rank(trace, folder)
+        except SteptraceError as error:
+            (folder / _ERROR).write_text(str(error), encoding="utf-8")
+
+
+def summarize_run(run_dir: Path, out: Path, *, by_rank: bool = False) -> None:
     """Write the summary of a run's traces to `out` and its tables beside them; without traces if the run left none.
 
     The first repeat gets an excerpt, too: one a variant is what a page names. A trace that cannot be read is a warning
     and the summary's `error`: step times count without a trace.
+
+    Args:
+        run_dir: the run's folder.
+        out: the file to write.
+        by_rank: `analyze_rank` has analysed each rank; only what compares them is left to do.
     """
     (run_dir / TABLES).mkdir(exist_ok=True)
     summary = Summary(schema_version=SCHEMA_VERSION, warnings=(), traces=())
-    traces = sorted(run_dir.glob("trace*.json.gz"))
-    if traces and read_status(run_dir).status == "ok":
+    if traces := _traces(run_dir):
         try:
-            summary, analyses = summarize(traces)
-            write_tables(analyses, run_dir / TABLES)
+            summary, analyses = _of_ranks(run_dir) if by_rank else summarize(traces)
+            if not by_rank:
+                write_tables(analyses, run_dir / TABLES)
             if run_dir.name == "run0":
                 summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, run_dir / TABLES))
         except SteptraceError as error:
             summary = replace(summary, error=str(error))
             logging.getLogger(__name__).warning("%s: %s", run_dir, error)
     write(out, with_trace_findings(summary))
+
+
+def _traces(run_dir: Path) -> list[Path]:
+    """The traces of a run that ended well."""
+    found = sorted(run_dir.glob("trace*.json.gz"))
+    return found if found and read_status(run_dir).status == "ok" else []
+
+
+def _of_ranks(run_dir: Path) -> tuple[Summary, list[Analysis]]:
+    folders = sorted((run_dir / RANKS).iterdir(), key=lambda folder: int(folder.name))
+    for folder in folders:
+        if (folder / _ERROR).is_file():
+            raise SteptraceError((folder / _ERROR).read_text(encoding="utf-8"))
+    return summarize_ranks([folder for folder in folders if any(folder.iterdir())], run_dir / TABLES)

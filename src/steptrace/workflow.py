@@ -17,8 +17,9 @@ from steptrace.config.digest import versions
 from steptrace.config.plan import Plan, failure_key
 from steptrace.documents.base import read
 from steptrace.documents.verdict import Verdict
-from steptrace.errors import RecordError
+from steptrace.errors import RecordError, TraceError
 from steptrace.standing import comparisons_with_pages, reference_results
+from steptrace.trace.find import find_traces
 from steptrace.train.torchrun import launcher
 from steptrace.verdict import ending
 
@@ -37,11 +38,12 @@ ENDING: Final = 1_000_000
 
 
 class Wildcards(Protocol):
-    """What Snakemake matched: one study's variant, and the repeat where a rule is about a run."""
+    """What Snakemake matched: a study's variant, and the repeat where a rule is about a run; or an imported trace."""
 
     study: str
     variant: str
     repeat: str
+    trace: str
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,11 @@ class Rules:
     machine: Machine
 
     # Files.
+    @cached_property
+    def traces(self) -> dict[str, str]:
+        """The imported traces: file or folder by name."""
+        return {trace.name: trace.path for trace in self.plan.settings.traces}
+
     def run_files(self, name: str) -> list[str]:
         """A file of every repeat of every variant."""
         return [f"results/{s}/{v}/run{k}/{name}" for s, v in self.plan.pairs for k in range(self.plan.repeats)]
@@ -77,6 +84,26 @@ class Rules:
     def variant_files(self, name: str) -> list[str]:
         """A file of every variant."""
         return [f"results/{study}/{variant}/{name}" for study, variant in self.plan.pairs]
+
+    def ranks_of_variant(self, wildcards: Wildcards) -> list[str]:
+        """The folders of all ranks of a variant's runs: on a cluster each rank is analysed by a job of its own."""
+        ranks = self.ranks(wildcards)
+        alone = self.machine.local or ranks == 1
+        folder = f"results/{wildcards.study}/{wildcards.variant}"
+        runs = [] if alone else range(self.plan.repeats)
+        return [f"{folder}/run{repeat}/ranks/{rank}" for repeat in runs for rank in range(ranks)]
+
+    def recorded(self, wildcards: Wildcards) -> list[Path]:
+        """The trace files behind an imported trace; none if there is something wrong, which its analysis will tell."""
+        try:
+            return find_traces([self.traces[wildcards.trace]])
+        except TraceError:
+            return []
+
+    def ranks_of_trace(self, wildcards: Wildcards) -> list[str]:
+        """The folders of an imported trace's ranks, each analysed by a job of its own; none if it is a single file."""
+        files = len(self.recorded(wildcards))
+        return [f"results/traces/{wildcards.trace}/ranks/{rank}" for rank in range(files)] if files > 1 else []
 
     @cached_property
     def status_files(self) -> list[str]:
@@ -201,6 +228,12 @@ class Rules:
         if self.device(wildcards) != "cuda":
             return self.machine.quiet
         return min(self.machine.quiet, self.gpus_of_training(wildcards))
+
+    def mb_of_analysis(self, wildcards: Wildcards, input: Sequence[str]) -> int:  # noqa: ARG002 - Snakemake's
+        """Megabytes of memory for the analysis of the trace that is a rule's input."""
+        from steptrace.trace.parallel import memory_of  # costs every call of the workflow what few need
+
+        return memory_of(Path(input[0])) >> 20
 
     def no_gpu_for_any(self) -> bool:
         """Whether every variant trains on a GPU and there is none."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
+from steptrace import cli
 
 pytestmark = pytest.mark.workflow
 
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--snakefile", str(ROOT / "Snakefile")]
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--snakefile", str(ROOT / "Snakefile")]
     return subprocess.run(
         [*command, "--directory", str(folder), *arguments],
         cwd=ROOT,
@@ -29,7 +30,7 @@ def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_traces_without_a_study(tmp_path: Path) -> None:
+def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for rank in range(2):
         builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
         for index in range(2):
@@ -41,6 +42,14 @@ def test_traces_without_a_study(tmp_path: Path) -> None:
     traces = tmp_path / "results" / "traces"
     ranks = json.loads((traces / "ranks" / "summary.json").read_text())
     assert [entry["rank"] for entry in ranks["traces"]] == [0, 1]
+    # Each rank was a job of its own, and what they come to is what one process makes of them.
+    assert len(list((traces / "ranks" / "ranks").iterdir())) == 2
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["analyze", "job", "--out", "by one"]) == 0
+    assert (tmp_path / "by one" / "summary.json").read_bytes() == (traces / "ranks" / "summary.json").read_bytes()
+    assert {file.name for file in Path("by one/tables").rglob("*")} == {
+        file.name for file in (traces / "ranks" / "tables").rglob("*")
+    }
     (lone,) = (folder for folder in traces.iterdir() if folder.name != "ranks")
     assert json.loads((lone / "summary.json").read_text())["traces"][0]["quality"]["steps"] == 2
     index = (tmp_path / "reports" / "index.html").read_text(encoding="utf-8")

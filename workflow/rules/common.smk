@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from psutil import virtual_memory
+
 from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
@@ -75,7 +77,7 @@ except (SteptraceError, OSError) as error:
     stop(error)
 
 STUDIES = list(PLAN.studies)
-TRACES = {trace.name: trace.path for trace in PLAN.settings.traces}
+TRACES = [trace.name for trace in PLAN.settings.traces]
 EXTENSION = ROOT / "ext" / "giou"
 EXTENSION_DIGESTS = extension_digests(EXTENSION)
 
@@ -118,6 +120,8 @@ if RULES.machine.local:
     if "gpu" not in workflow.global_resources:  # a user's --resources gpu=N goes first
         workflow.register_resource("gpu", max(RULES.machine.gpus, 1))
     workflow.register_resource("quiet", QUIET)
+    if "mem_mb" not in workflow.global_resources:
+        workflow.register_resource("mem_mb", virtual_memory().available >> 20)
     os.environ[fork_server.VARIABLE] = str(int(workflow.is_main_process))
 
 

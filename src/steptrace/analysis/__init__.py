@@ -5,6 +5,7 @@ Each subject is a folder here: how it is measured, its tables, and in `record` w
 """
 
 from steptrace.analysis.build import SCHEMA_VERSION, analyze, analyze_trace, summarize, summarize_trace, write_tables
+from steptrace.analysis.by_rank import summarize_ranks, write_rank
 from steptrace.analysis.common.analysis import Analysis, records
 from steptrace.analysis.counters import write_counters
 
@@ -15,7 +16,9 @@ __all__ = [
     "analyze_trace",
     "records",
     "summarize",
+    "summarize_ranks",
     "summarize_trace",
     "write_counters",
+    "write_rank",
     "write_tables",
 ]

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,8 +45,8 @@ _ONLY_WRITTEN = ("call_tree", "critical_path", "memory_blocks")
 #: What `write_counters` asks for.
 _FOR_COUNTERS = ("queue_lengths", "copy_rates")
 
-#: What neither that nor the comparison of ranks asks a trace for.
-_NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
+#: Tables that neither that nor the comparison of ranks asks a trace for.
+NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
 
 #: How many labels summary.json lists; the table `annotation_times` has all.
 MOST_LABELS = 100
@@ -102,10 +102,23 @@ def summarize(
     found = find_traces(paths)
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(found)}
     done = read_each(partial(_analyze_and_summarize, sources=sources, folders=folders), found)
+    return merge(done, tables, folders or {})
+
+
+def merge(
+    done: list[tuple[Analysis, TraceSummary]], tables: Path | None, folders: Mapping[Path, Path]
+) -> tuple[Summary, list[Analysis]]:
+    """The summary of traces that have each been analysed, and their analyses, by rank.
+
+    Args:
+        done: each trace's analysis, of which only what compares ranks is asked for, and its entry of the summary.
+        tables: a folder for what compares ranks, and the place of `folders` if there are any.
+        folders: by a trace's path, a folder in `tables` with its tables, which gets its name here.
+    """
     done.sort(key=lambda pair: (pair[0].trace.rank is None, pair[0].trace.rank or 0, str(pair[0].path)))
     analyses = [analysis for analysis, _ in done]
     repeated = _repeated_ranks(analyses)
-    if tables is not None and folders is not None:
+    if tables is not None:
         for k, analysis in enumerate(analyses):
             folders[analysis.path].rename(tables / f"trace{k}")
         _write_ranks(analyses, tables)
@@ -121,13 +134,18 @@ def summarize(
 def _analyze_and_summarize(
     path: Path, sources: tuple[Path, ...], folders: dict[Path, Path] | None
 ) -> tuple[Analysis, TraceSummary]:
-    """One trace's analysis and summary; with its tables written to its folder the analysis is cut down."""
-    folder = None if folders is None else folders[path]
+    """One trace's analysis and summary; the former is cut down where its tables go to a folder."""
+    if folders is not None:
+        return analyze_into(path, folders[path], sources)
+    analysis = analyze(path, sources)
+    return analysis, summarize_trace(analysis)
+
+
+def analyze_into(path: Path, folder: Path, sources: tuple[Path, ...] = ()) -> tuple[Analysis, TraceSummary]:
+    """Write all tables of a trace to a folder; return its analysis, cut down to what ranks compare, and its summary."""
     analysis = analyze_trace(path, read_trace(path), load_source_lines(path, sources), folder=folder)
     summary = summarize_trace(analysis)
-    if folder is None:
-        return analysis, summary
-    trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
+    trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in NOT_COMPARED})
     tables = {name: analysis.tables[name] for name in _FOR_COUNTERS if name in analysis.tables}
     return Analysis(path, trace, analysis.device, tables), summary
 

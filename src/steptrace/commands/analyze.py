@@ -66,22 +66,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_analysis(
-    traces: Sequence[str | Path], out: Path, *, sources: tuple[Path, ...] = (), counters: bool = False
+    traces: Sequence[str | Path],
+    out: Path,
+    *,
+    sources: tuple[Path, ...] = (),
+    counters: bool = False,
+    analyzed: bool = False,
 ) -> "Summary":
     """Write summary.json and the tables of some traces to `out`, say their warnings, and return the summary.
+
+    Args:
+        traces: files, or folders of them.
+        out: a folder, made if missing.
+        sources: folders that source lines may be read from.
+        counters: also write traces with counters.
+        analyzed: `traces` are folders that `steptrace.analysis.write_rank` has written.
 
     Raises:
         SteptraceError: a trace cannot be read, or `out` cannot be written.
     """
     # What lives is columns, and few cycles are made: looking for them takes a tenth of a small trace's time.
     gc.set_threshold(200_000, 50, 50)
-    from steptrace.analysis import summarize, write_counters
+    from steptrace.analysis import summarize, summarize_ranks, write_counters
     from steptrace.findings import with_trace_findings
 
     try:
         with _new_folder(out) as tables, progress() as line:
             line.say(f"reading {', '.join(map(str, traces))}")
-            summary, analyses = summarize(traces, sources, tables=tables)
+            if analyzed:
+                summary, analyses = summarize_ranks([Path(folder) for folder in traces], tables)
+            else:
+                summary, analyses = summarize(traces, sources, tables=tables)
             summary = with_trace_findings(summary)
             _refuse_links(out)
             _remove_earlier(out)

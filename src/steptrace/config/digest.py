@@ -5,6 +5,7 @@ and any change of meaning counts. It covers what is executed and no more: a modu
 """
 
 import ast
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -48,21 +49,28 @@ def code_digest(modules: Iterable[str] = (), *, scripts: Iterable[Path] = (), fo
         ConfigError: a folder is missing or far too large.
     """
     parts: dict[str, str] = {}
-    queue = [path for name in modules for path in _module_files(name)]
+    names = list(modules)
     for script in scripts:
         parts[f"script/{script.name}"], imports = _scan(script)
-        queue += [path for name in imports for path in _module_files(name)]
-    while queue:
-        path = queue.pop()
-        name = path.relative_to(_PACKAGE).as_posix()
-        if name in parts:
+        names += imports
+    seen: set[str] = set()
+    packages = {_PACKAGE}
+    while names:
+        name = names.pop()
+        if name in seen:
             continue
-        parts[name], imports = _scan(path)
-        queue += [found for name in imports for found in _module_files(name)]
-        # A package's templates and sources of other languages count with any of its modules.
-        if path.parent != _PACKAGE:
-            data = (file for file in _files(path.parent) if file.suffix != ".py")
-            parts.update({file.relative_to(_PACKAGE).as_posix(): _scan(file)[0] for file in data})
+        seen.add(name)
+        for path in _module_files(_PACKAGE, name):
+            place = path.relative_to(_PACKAGE).as_posix()
+            if place in parts:
+                continue
+            parts[place], imports = _scan(path)
+            names += imports
+            # A package's templates and sources of other languages count with any of its modules.
+            if path.parent not in packages:
+                packages.add(path.parent)
+                data = (file for file in _files(path.parent) if file.suffix != ".py")
+                parts.update({file.relative_to(_PACKAGE).as_posix(): _scan(file)[0] for file in data})
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError("there is no such folder", where=folder, next_step="correct python_path")
@@ -148,19 +156,21 @@ def _imported(tree: ast.Module, path: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def _module_files(name: str) -> list[Path]:
+@functools.cache
+def _module_files(package: Path, name: str) -> list[Path]:
     """Return the files that importing the dotted name executes: its packages' and its module's own.
 
-    Trailing parts that are no module (a class, a function) are left out; names outside steptrace give no file.
+    Trailing parts that are no module (a class, a function) are left out; names outside the package give no file. What
+    one process has found stays: it plans once, and most names are asked for by many modules.
     """
     parts = name.split(".")
-    if parts[0] != _PACKAGE.name:
+    if parts[0] != package.name:
         return []
     if parts[-1] == "*":
-        return sorted(_PACKAGE.joinpath(*parts[1:-1]).rglob("*.py"))
-    files = [_PACKAGE / "__init__.py"]
+        return sorted(package.joinpath(*parts[1:-1]).rglob("*.py"))
+    files = [package / "__init__.py"]
     for length in range(2, len(parts) + 1):
-        path = _PACKAGE.joinpath(*parts[1:length])
+        path = package.joinpath(*parts[1:length])
         if (path / "__init__.py").is_file():
             files.append(path / "__init__.py")
         elif path.with_suffix(".py").is_file():

@@ -1,7 +1,7 @@
 """A trace as tables: what the reader and the linker make, and every metric takes."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -127,13 +127,20 @@ TABLES: dict[str, schema.Table] = {
 }
 
 
-def read_tables(folder: Path) -> Trace:
+def read_tables(folder: Path, *, without: Collection[str] = ()) -> Trace:
     """The trace whose tables an analysis wrote to `folder`, `<name>.parquet` of each, without what else it said.
+
+    Args:
+        folder: where the tables are.
+        without: tables that are left empty.
 
     Raises:
         OSError: a table is missing.
     """
-    tables = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
+    tables = {
+        name: schema.empty(table) if name in without else pd.read_parquet(folder / f"{name}.parquet")
+        for name, table in TABLES.items()
+    }
     end = max((int((t["ts"] + t["dur"]).max()) for t in tables.values() if "dur" in t and len(t)), default=0)
     return Trace(None, (0, end), TraceMeta(folder, None, None, None, (), {}), **tables)
 

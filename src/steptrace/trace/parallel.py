@@ -30,7 +30,7 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
         SteptraceError: whatever `read` raises for the first path that it raises for.
     """
     if workers is None:
-        sizes = [p.stat().st_size * (_PACKED if p.suffix == ".gz" else 1) for p in paths if p.exists()]
+        sizes = [_text_bytes(path) for path in paths if path.exists()]
         workers = _workers(max(sizes)) if sum(sizes) >= _WORTH_PROCESSES else 1
     workers = min(workers, len(paths))
     if workers < 2:
@@ -40,8 +40,21 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
         return list(pool.map(read, paths))
 
 
+def memory_of(path: Path) -> int:
+    """The bytes of memory that a process takes to read and analyse a trace."""
+    return _memory(_text_bytes(path))
+
+
+def _memory(text_bytes: int) -> int:
+    return _PROCESS + int(_TIMES_TEXT * text_bytes)
+
+
+def _text_bytes(path: Path) -> int:
+    return path.stat().st_size * (_PACKED if path.suffix == ".gz" else 1)
+
+
 def _workers(largest: int) -> int:
-    room = int(psutil.virtual_memory().available / (_PROCESS + _TIMES_TEXT * largest))
+    room = psutil.virtual_memory().available // _memory(largest)
     return max(1, min(len(_processors()), room))
 
 

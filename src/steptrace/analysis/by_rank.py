@@ -1,0 +1,82 @@
+"""Ranks analysed one by one, each in a process or on a machine of its own, and then merged.
+
+`write_rank` leaves a folder with the tables of one trace and a file with its entry of summary.json; `summarize_ranks`
+makes of such folders what `summarize` makes of the traces.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from steptrace.analysis.build import NOT_COMPARED, analyze_into, merge
+from steptrace.analysis.common.analysis import Analysis
+from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.errors import RecordError
+from steptrace.trace.model import read_tables
+
+_FILE: Final = "rank.json"
+
+
+class _Rank(msgspec.Struct, frozen=True):
+    """What is said of a rank besides its tables: where its time 0 is, and its entry of summary.json."""
+
+    path: str
+    base_ns: int | None
+    summary: TraceSummary
+
+
+def write_rank(path: Path, folder: Path, sources: tuple[Path, ...] = ()) -> None:
+    """Analyse one trace and write what `summarize_ranks` asks for.
+
+    Raises:
+        TraceError: the trace cannot be read.
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    analysis, summary = analyze_into(path, folder, sources)
+    rank = _Rank(os.fspath(path), analysis.trace.meta.base_ns, summary)
+    (folder / _FILE).write_bytes(msgspec.json.encode(rank))
+
+
+def summarize_ranks(folders: Sequence[Path], tables: Path) -> tuple[Summary, list[Analysis]]:
+    """The summary of ranks that `write_rank` has analysed, their tables in `tables`, and the analyses behind it.
+
+    Raises:
+        RecordError: a folder does not hold what `write_rank` leaves.
+        OSError: a table cannot be written.
+    """
+    done, places = [], {}
+    for number, folder in enumerate(folders):
+        analysis, summary = _read(folder)
+        done.append((analysis, summary))
+        places[analysis.path] = tables / f".{number}"
+        shutil.copytree(folder, places[analysis.path], copy_function=_link, ignore=_all_but_tables)
+    return merge(done, tables, places)
+
+
+def _read(folder: Path) -> tuple[Analysis, TraceSummary]:
+    try:
+        rank = msgspec.json.decode((folder / _FILE).read_bytes(), type=_Rank)
+        trace = read_tables(folder, without=NOT_COMPARED)
+    except (OSError, msgspec.DecodeError) as error:
+        raise RecordError(f"not an analysed rank ({error})", where=folder, next_step="analyse it again") from error
+    meta = replace(trace.meta, base_ns=rank.base_ns)
+    device = rank.summary.device
+    return Analysis(Path(rank.path), replace(trace, rank=rank.summary.rank, meta=meta), device, {}), rank.summary
+
+
+def _all_but_tables(_folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith(".parquet")]
+
+
+def _link(source: str, target: str) -> None:
+    """A second name for a file; a copy where the file system knows no such thing."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
