@@ -1,5 +1,10 @@
 #include "loops.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "intern.h"
+
 void nesting_parents(size_t count, const int64_t *group, const int64_t *start, const int64_t *end, int64_t *parent)
 {
     for (size_t row = 0; row < count; row++) {
@@ -10,36 +15,266 @@ void nesting_parents(size_t count, const int64_t *group, const int64_t *start, c
     }
 }
 
-void nest(size_t count, const int64_t *group, const int64_t *start, int64_t *end, int64_t *parent, int64_t *open)
+/* Sums may wrap where a caller's numbers are none of a trace; that must not be undefined. */
+static int64_t add(int64_t a, int64_t b)
 {
-    size_t height = 0;
-    for (size_t row = 0; row < count; row++) {
-        if (row && group[row] != group[row - 1])
-            height = 0;
-        while (height && end[open[height - 1]] <= start[row])
-            height--;
-        parent[row] = height ? open[height - 1] : -1;
-        if (height && end[row] > end[parent[row]])
-            end[row] = end[parent[row]];
-        open[height++] = (int64_t)row;
-    }
+    return (int64_t)((uint64_t)a + (uint64_t)b);
 }
 
-int longest_paths(size_t edges, const int64_t *source, const int64_t *target, const int64_t *weight, size_t nodes,
+static int64_t subtract(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+static int before(const Events *a, size_t row, const Events *b, size_t other)
+{
+    if (a->thread[row] != b->thread[other])
+        return a->thread[row] < b->thread[other];
+    if (a->ts[row] != b->ts[other])
+        return a->ts[row] < b->ts[other];
+    return a->dur[row] > b->dur[other];
+}
+
+typedef struct {
+    int32_t row;
+    int64_t end;
+} Open;
+
+int call_tree(const Events tables[TABLES], size_t count, const Tree *tree)
+{
+    size_t next[TABLES] = {0}, height = 0, room = 0;
+    Open *open = NULL;
+    for (size_t row = 0; row < count; row++) {
+        int first = -1;
+        for (int kind = 0; kind < TABLES; kind++)
+            if (next[kind] < tables[kind].count &&
+                (first < 0 || before(&tables[kind], next[kind], &tables[first], next[first])))
+                first = kind;
+        if (first < 0)
+            break;
+        const Events *table = &tables[first];
+        size_t place = next[first]++;
+        int64_t start = table->ts[place], end = add(start, table->dur[place]);
+        int32_t thread = (int32_t)table->thread[place];
+        int others = row && thread != tree->thread[row - 1];
+        while (height && (others || open[height - 1].end <= start)) {
+            int32_t done = open[--height].row;
+            tree->size[done] = (int32_t)row - done;
+        }
+        int32_t parent = height ? open[height - 1].row : -1;
+        if (height && end > open[height - 1].end)
+            end = open[height - 1].end;
+        int64_t host = subtract(end, start);
+        tree->kind[row] = (int8_t)first;
+        tree->row[row] = (int32_t)place;
+        tree->thread[row] = thread;
+        tree->parent[row] = parent;
+        tree->depth[row] = (int32_t)height;
+        tree->ts[row] = start;
+        tree->host[row] = tree->own[row] = host;
+        if (parent >= 0)
+            tree->own[parent] = subtract(tree->own[parent], host);
+        if (grow((void **)&open, &room, height, 1, sizeof *open)) {
+            free(open);
+            return -1;
+        }
+        open[height++] = (Open){(int32_t)row, end};
+    }
+    while (height--)
+        tree->size[open[height].row] = (int32_t)count - open[height].row;
+    free(open);
+    return 0;
+}
+
+int inside_same(size_t count, const int32_t *key, const int32_t *size, size_t keys, int8_t *inside)
+{
+    int64_t *reach = calloc(keys ? keys : 1, sizeof *reach);
+    if (!reach)
+        return -1;
+    for (size_t row = 0; row < count; row++) {
+        if (key[row] < 0 || (size_t)key[row] >= keys) {
+            free(reach);
+            return -1;
+        }
+        int64_t end = (int64_t)row + size[row];
+        inside[row] = reach[key[row]] > (int64_t)row;
+        if (end > reach[key[row]])
+            reach[key[row]] = end;
+    }
+    free(reach);
+    return 0;
+}
+
+enum { EMPTY = -4, RESOLVING = -3, NARROW = -2, WIDE = -1 };
+
+typedef struct {
+    int32_t *slots; /* boxes, EMPTY for none; a power of two of them */
+    size_t count;
+} Slots;
+
+static size_t slot_of(const Slots *slots, const Boxes *boxes, int32_t parent, int32_t key)
+{
+    uint64_t hash = ((uint64_t)(uint32_t)parent << 32 | (uint32_t)key) * 0x9e3779b97f4a7c15ull;
+    hash = (hash ^ hash >> 29) * 0xbf58476d1ce4e5b9ull;
+    size_t at = (size_t)(hash ^ hash >> 32) & (slots->count - 1);
+    for (; slots->slots[at] != EMPTY; at = (at + 1) & (slots->count - 1)) {
+        int32_t box = slots->slots[at];
+        if (boxes->parent[box] == parent && boxes->key[box] == key)
+            break;
+    }
+    return at;
+}
+
+static int enlarge(Slots *slots, const Boxes *boxes)
+{
+    Slots larger = {NULL, slots->count ? slots->count * 2 : 1024};
+    if (larger.count > SIZE_MAX / sizeof *larger.slots || !(larger.slots = malloc(larger.count * sizeof *larger.slots)))
+        return -1;
+    for (size_t at = 0; at < larger.count; at++)
+        larger.slots[at] = EMPTY;
+    for (size_t box = 0; box < boxes->count; box++)
+        larger.slots[slot_of(&larger, boxes, boxes->parent[box], boxes->key[box])] = (int32_t)box;
+    free(slots->slots);
+    *slots = larger;
+    return 0;
+}
+
+/* The box of some name on another, made if there is none; -1 without memory. */
+static int32_t box_on(Slots *slots, Boxes *boxes, int32_t parent, int32_t key)
+{
+    if (boxes->count * 2 >= slots->count && enlarge(slots, boxes))
+        return -1;
+    size_t at = slot_of(slots, boxes, parent, key);
+    if (slots->slots[at] != EMPTY)
+        return slots->slots[at];
+    size_t room[4] = {boxes->room, boxes->room, boxes->room, boxes->room};
+    if (grow((void **)&boxes->parent, &room[0], boxes->count, 1, sizeof *boxes->parent) ||
+        grow((void **)&boxes->key, &room[1], boxes->count, 1, sizeof *boxes->key) ||
+        grow((void **)&boxes->calls, &room[2], boxes->count, 1, sizeof *boxes->calls) ||
+        grow((void **)&boxes->own, &room[3], boxes->count, 1, sizeof *boxes->own))
+        return -1;
+    boxes->room = room[0];
+    boxes->parent[boxes->count] = parent;
+    boxes->key[boxes->count] = key;
+    boxes->calls[boxes->count] = boxes->own[boxes->count] = 0;
+    slots->slots[at] = (int32_t)boxes->count;
+    return (int32_t)boxes->count++;
+}
+
+void free_boxes(Boxes *boxes)
+{
+    free(boxes->parent);
+    free(boxes->key);
+    free(boxes->calls);
+    free(boxes->own);
+}
+
+/* The box of one row, after those of the rows below it; `below` is room for them. */
+static int resolve(size_t row, const int32_t *parent, const int32_t *key, int32_t *box, int32_t *below, Slots *slots,
+                   Boxes *boxes)
+{
+    size_t height = 0;
+    int32_t at = (int32_t)row;
+    for (; at >= 0 && box[at] < 0; at = parent[at]) {
+        if (box[at] == RESOLVING)
+            return -2;
+        box[at] = RESOLVING;
+        below[height++] = at;
+    }
+    int32_t on = at < 0 ? -1 : box[at];
+    while (height) {
+        at = below[--height];
+        on = box_on(slots, boxes, on, key[at]);
+        if (on < 0)
+            return -1;
+        box[at] = on;
+    }
+    return 0;
+}
+
+int merge_boxes(size_t count, const int32_t *parent, const int32_t *key, const int64_t *own, int32_t *box, Boxes *boxes)
+{
+    Slots slots = {NULL, 0};
+    int32_t *below = malloc((count ? count : 1) * sizeof *below);
+    int failed = below ? 0 : -1;
+    for (size_t row = 0; row < count && !failed; row++) {
+        box[row] = NARROW;
+        if (parent[row] < -1 || (parent[row] >= 0 && (size_t)parent[row] >= count))
+            failed = -2;
+    }
+    /* Only rows that have a width, or something on them that has, get a box. */
+    for (size_t row = 0; row < count && !failed; row++)
+        if (own[row] > 0)
+            for (int32_t at = (int32_t)row; at >= 0 && box[at] == NARROW; at = parent[at])
+                box[at] = WIDE;
+    for (size_t row = 0; row < count && !failed; row++) {
+        if (box[row] == NARROW)
+            continue;
+        if (box[row] == WIDE)
+            failed = resolve(row, parent, key, box, below, &slots, boxes);
+        if (!failed) {
+            boxes->calls[box[row]]++;
+            boxes->own[box[row]] = add(boxes->own[box[row]], own[row]);
+        }
+    }
+    free(below);
+    free(slots.slots);
+    return failed;
+}
+
+static int later(int32_t a, int32_t b, const int32_t *source, const int64_t *at, const int8_t *priority)
+{
+    if (at[a] != at[b])
+        return at[a] > at[b];
+    if (priority[a] != priority[b])
+        return priority[a] > priority[b];
+    return source[a] != source[b] ? source[a] > source[b] : a > b;
+}
+
+int order_edges(size_t edges, const int32_t *source, const int32_t *target, const int64_t *at, const int8_t *priority,
+                size_t nodes, int32_t *order)
+{
+    size_t *end = calloc(nodes + 1, sizeof *end);
+    if (!end)
+        return -1;
+    for (size_t edge = 0; edge < edges; edge++) {
+        if (target[edge] < 0 || (size_t)target[edge] >= nodes) {
+            free(end);
+            return -2;
+        }
+        end[target[edge] + 1]++;
+    }
+    for (size_t node = 0; node < nodes; node++)
+        end[node + 1] += end[node];
+    /* Now `end` holds where each node's edges begin, and after this where they end. */
+    for (size_t edge = 0; edge < edges; edge++)
+        order[end[target[edge]]++] = (int32_t)edge;
+    for (size_t node = 0, begin = 0; node < nodes; begin = end[node++])
+        for (size_t place = begin; place + 1 < end[node]; place++)
+            if (later(order[place], order[end[node] - 1], source, at, priority)) {
+                int32_t edge = order[place];
+                order[place] = order[end[node] - 1];
+                order[end[node] - 1] = edge;
+            }
+    free(end);
+    return 0;
+}
+
+int longest_paths(size_t edges, const int32_t *source, const int32_t *target, const int64_t *weight, size_t nodes,
                   int64_t *reached)
 {
     for (size_t edge = 0; edge < edges; edge++) {
         if (source[edge] < 0 || target[edge] < 0 || (size_t)source[edge] >= nodes || (size_t)target[edge] >= nodes)
             return -1;
-        int64_t at = reached[source[edge]] + weight[edge];
+        int64_t at = add(reached[source[edge]], weight[edge]);
         if (at > reached[target[edge]])
             reached[target[edge]] = at;
     }
     return 0;
 }
 
-int64_t path(size_t nodes, size_t edges, const int64_t *binding, const int64_t *source, const int64_t *time,
-             int64_t *found, int64_t node, int64_t begin)
+int64_t path(size_t nodes, size_t edges, const int32_t *binding, const int32_t *source, const int64_t *time,
+             int32_t *found, int64_t node, int64_t begin)
 {
     size_t count = 0;
     for (;;) {
@@ -50,7 +285,7 @@ int64_t path(size_t nodes, size_t edges, const int64_t *binding, const int64_t *
         int64_t edge = binding[node];
         if (edge < 0 || (size_t)edge >= edges || count == nodes)
             return -1;
-        found[count++] = edge;
+        found[count++] = (int32_t)edge;
         node = source[edge];
     }
 }

@@ -1,4 +1,4 @@
-/* Recurrences over rows that numpy cannot express. All arrays are int64. */
+/* Recurrences over rows that numpy cannot express. */
 #ifndef STEPTRACE_LOOPS_H
 #define STEPTRACE_LOOPS_H
 
@@ -7,14 +7,46 @@
 
 /* As `nesting_parents` of steptrace.intervals. */
 void nesting_parents(size_t count, const int64_t *group, const int64_t *start, const int64_t *end, int64_t *parent);
-/* As `nest` of steptrace.analysis.common.call_tree: `end` is cut in place. `open` is room for `count` rows. */
-void nest(size_t count, const int64_t *group, const int64_t *start, int64_t *end, int64_t *parent, int64_t *open);
+
+/* One of the tables that make up the call tree, in order of (thread, ts, -end). */
+typedef struct {
+    const int64_t *thread, *ts, *dur;
+    size_t count;
+} Events;
+
+#define TABLES 4
+
+/* As `tree_of` of steptrace.analysis.common.call_tree: `count` rows, those of all tables. -1 without memory. */
+typedef struct {
+    int8_t *kind;
+    int32_t *row, *thread, *parent, *depth, *size;
+    int64_t *ts, *host, *own;
+} Tree;
+int call_tree(const Events tables[TABLES], size_t count, const Tree *tree);
+
+/* As `inside_same` of steptrace.analysis.common.call_tree, with keys below `keys`. -1 without memory, or for others. */
+int inside_same(size_t count, const int32_t *key, const int32_t *size, size_t keys, int8_t *inside);
+
+/* As `merged` of steptrace.analysis.program.flame. */
+typedef struct {
+    int32_t *parent, *key;
+    int64_t *calls, *own;
+    size_t count, room;
+} Boxes;
+/* `box` is room for `count` rows. -1 without memory, -2 for parents that are no rows or go round in a circle. */
+int merge_boxes(size_t count, const int32_t *parent, const int32_t *key, const int64_t *own, int32_t *box, Boxes *boxes);
+void free_boxes(Boxes *boxes);
+
+/* The order of edges by target, of each target's the one with the greatest (at, priority, source) last. -1 without
+   memory, -2 for targets that are no nodes. */
+int order_edges(size_t edges, const int32_t *source, const int32_t *target, const int64_t *at, const int8_t *priority,
+                size_t nodes, int32_t *order);
 /* The latest that each node is reached from any other, 0 at least; edges stand in the order of their targets. */
-int longest_paths(size_t edges, const int64_t *source, const int64_t *target, const int64_t *weight, size_t nodes,
+int longest_paths(size_t edges, const int32_t *source, const int32_t *target, const int64_t *weight, size_t nodes,
                   int64_t *reached);
 
 /* The binding edges from a node back to an instant, the last first; how many, -1 where they lead nowhere. */
-int64_t path(size_t nodes, size_t edges, const int64_t *binding, const int64_t *source, const int64_t *time,
-             int64_t *found, int64_t node, int64_t begin);
+int64_t path(size_t nodes, size_t edges, const int32_t *binding, const int32_t *source, const int64_t *time,
+             int32_t *found, int64_t node, int64_t begin);
 
 #endif

@@ -10,7 +10,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 2
+#define VERSION 3
 
 typedef struct {
     PyObject_HEAD
@@ -213,11 +213,13 @@ static PyType_Slot SCANNER_SLOTS[] = {
 
 static PyType_Spec SCANNER = {"steptrace._compiled.Scanner", sizeof(ScannerObject), 0, Py_TPFLAGS_DEFAULT, SCANNER_SLOTS};
 
-#define MOST_ARRAYS 6
+#define MOST_ARRAYS 21
 
-/* Takes `count` buffers of int64 from the arguments; those from `out` on are written to. */
-static int take_arrays(PyObject *args, int count, int out, Py_buffer *arrays)
+/* Takes an array for each of `widths` (bytes of an element, a digit each) from the arguments; those from `out` on are
+   written to. */
+static int take_arrays(PyObject *args, const char *widths, int out, Py_buffer *arrays)
 {
+    int count = (int)strlen(widths);
     if (PyTuple_Size(args) != count) {
         PyErr_Format(PyExc_TypeError, "%d arrays are expected", count);
         return -1;
@@ -225,9 +227,9 @@ static int take_arrays(PyObject *args, int count, int out, Py_buffer *arrays)
     for (int i = 0; i < count; i++) {
         int flags = i < out ? PyBUF_SIMPLE : PyBUF_WRITABLE;
         int failed = PyObject_GetBuffer(PyTuple_GetItem(args, i), &arrays[i], flags);
-        if (!failed && arrays[i].len % 8) {
+        if (!failed && (arrays[i].len % (widths[i] - '0') || arrays[i].len / (widths[i] - '0') > INT32_MAX)) {
             PyBuffer_Release(&arrays[i]);
-            PyErr_SetString(PyExc_TypeError, "arrays of int64 are expected");
+            PyErr_Format(PyExc_TypeError, "an array of elements of %c bytes is expected", widths[i]);
             failed = 1;
         }
         if (failed) {
@@ -239,79 +241,155 @@ static int take_arrays(PyObject *args, int count, int out, Py_buffer *arrays)
     return 0;
 }
 
-static PyObject *release(Py_buffer *arrays, int count, const char *wrong)
+static PyObject *release(Py_buffer *arrays, const char *widths, const char *wrong)
 {
-    for (int i = 0; i < count; i++)
+    for (size_t i = 0; i < strlen(widths); i++)
         PyBuffer_Release(&arrays[i]);
-    if (wrong) {
+    if (wrong && !PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, wrong);
+    if (wrong)
         return NULL;
-    }
     Py_RETURN_NONE;
 }
 
-static int same_length(const Py_buffer *arrays, int first, int last)
+static int same_length(const Py_buffer *arrays, const char *widths, int first, int last)
 {
     for (int i = first; i <= last; i++)
-        if (arrays[i].len != arrays[first].len)
+        if (arrays[i].len / (widths[i] - '0') != arrays[first].len / (widths[first] - '0'))
             return 0;
     return 1;
 }
 
+/* Takes the arrays that come first in the arguments, and gives the rest of these; NULL where they are none. */
+static PyObject *split(PyObject *args, const char *widths, int out, Py_buffer *arrays)
+{
+    Py_ssize_t count = (Py_ssize_t)strlen(widths);
+    PyObject *first = PyTuple_GetSlice(args, 0, count), *rest = PyTuple_GetSlice(args, count, PyTuple_Size(args));
+    if (!first || !rest || take_arrays(first, widths, out, arrays))
+        Py_CLEAR(rest);
+    Py_XDECREF(first);
+    return rest;
+}
+
+static const char *const LENGTHS = "arrays of one length are expected";
+
 static PyObject *py_nesting_parents(PyObject *self, PyObject *args)
 {
     (void)self;
+    static const char widths[] = "8888";
     Py_buffer a[4];
-    if (take_arrays(args, 4, 3, a))
+    if (take_arrays(args, widths, 3, a))
         return NULL;
-    int fits = same_length(a, 0, 3);
+    int fits = same_length(a, widths, 0, 3);
     if (fits)
         nesting_parents((size_t)a[0].len / 8, a[0].buf, a[1].buf, a[2].buf, a[3].buf);
-    return release(a, 4, fits ? NULL : "arrays of one length are expected");
+    return release(a, widths, fits ? NULL : LENGTHS);
 }
 
-static PyObject *py_nest(PyObject *self, PyObject *args)
+static PyObject *py_call_tree(PyObject *self, PyObject *args)
 {
     (void)self;
-    Py_buffer a[5];
-    if (take_arrays(args, 5, 2, a))
+    static const char widths[] = "888888888888144444888";
+    Py_buffer a[MOST_ARRAYS];
+    Events tables[TABLES];
+    if (take_arrays(args, widths, 3 * TABLES, a))
         return NULL;
-    int fits = same_length(a, 0, 4);
-    if (fits)
-        nest((size_t)a[0].len / 8, a[0].buf, a[1].buf, a[2].buf, a[3].buf, a[4].buf);
-    return release(a, 5, fits ? NULL : "arrays of one length are expected");
+    size_t count = 0;
+    int fits = same_length(a, widths, 3 * TABLES, 20), made = 0;
+    for (int i = 0; i < TABLES; i++) {
+        fits = fits && same_length(a, widths, 3 * i, 3 * i + 2);
+        tables[i] = (Events){a[3 * i].buf, a[3 * i + 1].buf, a[3 * i + 2].buf, (size_t)a[3 * i].len / 8};
+        count += tables[i].count;
+    }
+    const Py_buffer *out = a + 3 * TABLES;
+    Tree tree = {out[0].buf, out[1].buf, out[2].buf, out[3].buf, out[4].buf, out[5].buf, out[6].buf, out[7].buf, out[8].buf};
+    if (fits && (size_t)out[0].len == count)
+        made = !call_tree(tables, count, &tree);
+    return release(a, widths, made ? NULL : LENGTHS);
+}
+
+static PyObject *py_inside_same(PyObject *self, PyObject *args)
+{
+    (void)self;
+    static const char widths[] = "441";
+    Py_buffer a[3];
+    long long keys = -1;
+    PyObject *rest = split(args, widths, 2, a);
+    if (!rest)
+        return NULL;
+    int made = PyArg_ParseTuple(rest, "L", &keys) && same_length(a, widths, 0, 2) && keys >= 0 && keys <= INT32_MAX &&
+               !inside_same((size_t)a[0].len / 4, a[0].buf, a[1].buf, (size_t)keys, a[2].buf);
+    Py_DECREF(rest);
+    return release(a, widths, made ? NULL : "keys below their number, and arrays of one length, are expected");
+}
+
+static PyObject *py_merge_boxes(PyObject *self, PyObject *args)
+{
+    (void)self;
+    static const char widths[] = "4484";
+    Py_buffer a[4];
+    Boxes boxes = {NULL, NULL, NULL, NULL, 0, 0};
+    PyObject *found = NULL;
+    if (take_arrays(args, widths, 3, a))
+        return NULL;
+    int fits = same_length(a, widths, 0, 3);
+    int failed = fits ? merge_boxes((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf, a[3].buf, &boxes) : -2;
+    PyObject *none = release(a, widths, failed == -2 ? "rows of one length in a forest are expected" : NULL);
+    if (failed == -1)
+        PyErr_NoMemory();
+    if (!failed) {
+        Py_ssize_t count = (Py_ssize_t)boxes.count;
+        found = Py_BuildValue("(y#y#y#y#)", boxes.parent ? (char *)boxes.parent : "", count * 4,
+                              boxes.key ? (char *)boxes.key : "", count * 4, boxes.calls ? (char *)boxes.calls : "",
+                              count * 8, boxes.own ? (char *)boxes.own : "", count * 8);
+    }
+    free_boxes(&boxes);
+    Py_XDECREF(none);
+    return found;
+}
+
+static PyObject *py_order_edges(PyObject *self, PyObject *args)
+{
+    (void)self;
+    static const char widths[] = "44814";
+    Py_buffer a[5];
+    long long nodes = -1;
+    PyObject *rest = split(args, widths, 4, a);
+    if (!rest)
+        return NULL;
+    int made = PyArg_ParseTuple(rest, "L", &nodes) && same_length(a, widths, 0, 4) && nodes >= 0 && nodes <= INT32_MAX &&
+               !order_edges((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf, a[3].buf, (size_t)nodes, a[4].buf);
+    Py_DECREF(rest);
+    return release(a, widths, made ? NULL : "edges of one length to known nodes are expected");
 }
 
 static PyObject *py_longest_paths(PyObject *self, PyObject *args)
 {
     (void)self;
+    static const char widths[] = "4488";
     Py_buffer a[4];
-    if (take_arrays(args, 4, 3, a))
+    if (take_arrays(args, widths, 3, a))
         return NULL;
-    int fits = same_length(a, 0, 2) && !longest_paths((size_t)a[0].len / 8, a[0].buf, a[1].buf, a[2].buf,
-                                                      (size_t)a[3].len / 8, a[3].buf);
-    return release(a, 4, fits ? NULL : "edges of one length between known nodes are expected");
+    int fits = same_length(a, widths, 0, 2) && !longest_paths((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf,
+                                                              (size_t)a[3].len / 8, a[3].buf);
+    return release(a, widths, fits ? NULL : "edges of one length between known nodes are expected");
 }
 
 static PyObject *py_path(PyObject *self, PyObject *args)
 {
     (void)self;
+    static const char widths[] = "4484";
     Py_buffer a[4];
     long long node, begin;
-    PyObject *arrays = PyTuple_GetSlice(args, 0, 4);
-    PyObject *rest = PyTuple_GetSlice(args, 4, PyTuple_Size(args));
-    int failed = !arrays || !rest || !PyArg_ParseTuple(rest, "LL", &node, &begin) || take_arrays(arrays, 4, 3, a);
-    Py_XDECREF(rest);
-    if (failed) {
-        Py_XDECREF(arrays);
+    PyObject *rest = split(args, widths, 3, a);
+    if (!rest)
         return NULL;
-    }
-    size_t nodes = (size_t)a[0].len / 8, edges = (size_t)a[1].len / 8;
+    size_t nodes = (size_t)a[0].len / 4, edges = (size_t)a[1].len / 4;
     int64_t count = -1;
-    if (a[2].len == a[0].len && a[3].len == a[0].len)
+    if (PyArg_ParseTuple(rest, "LL", &node, &begin) && same_length(a, widths, 2, 3) && a[3].len == a[0].len)
         count = path(nodes, edges, a[0].buf, a[1].buf, a[2].buf, a[3].buf, node, begin);
-    PyObject *none = release(a, 4, count < 0 ? "a path between known nodes is expected" : NULL);
-    Py_DECREF(arrays);
+    Py_DECREF(rest);
+    PyObject *none = release(a, widths, count < 0 ? "a path between known nodes is expected" : NULL);
     Py_XDECREF(none);
     return none ? PyLong_FromLongLong(count) : NULL;
 }
@@ -319,7 +397,12 @@ static PyObject *py_path(PyObject *self, PyObject *args)
 static PyMethodDef METHODS[] = {
     {"path", py_path, METH_VARARGS, "path(binding, source, time, found, node, begin): how many edges it has found."},
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
-    {"nest", py_nest, METH_VARARGS, "nest(group, start, end, parent, open): cuts `end` and fills `parent`."},
+    {"call_tree", py_call_tree, METH_VARARGS,
+     "call_tree(thread, ts, dur of each table; kind, row, thread, parent, depth, size, ts, host, own): fills the latter."},
+    {"inside_same", py_inside_same, METH_VARARGS, "inside_same(key, size, inside, keys): fills `inside`."},
+    {"merge_boxes", py_merge_boxes, METH_VARARGS,
+     "merge_boxes(parent, key, own, box): the boxes' parents, keys, calls and own widths; fills `box`."},
+    {"order_edges", py_order_edges, METH_VARARGS, "order_edges(source, target, at, priority, order, nodes): fills `order`."},
     {"longest_paths", py_longest_paths, METH_VARARGS, "longest_paths(source, target, weight, reached)."},
     {NULL, NULL, 0, NULL},
 };

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Final
 
 #: What of the compiled module fits these sources, as in ext/compiled/module.c.
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 def _load() -> ModuleType | None:

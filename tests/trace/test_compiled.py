@@ -4,14 +4,17 @@ import gzip
 import importlib.util
 import json
 import os
+import random
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,8 +24,9 @@ from builders import TraceBuilder, training_step
 from recorded import NAMES, TRACES, needs_traces
 from steptrace import intervals
 from steptrace.analysis.common import call_tree
-from steptrace.analysis.critical_path import graph
+from steptrace.analysis.critical_path import build, graph
 from steptrace.analysis.critical_path.measure import critical_paths
+from steptrace.analysis.program import flame
 from steptrace.compiled import compiled as installed
 from steptrace.errors import TraceError
 from steptrace.trace import decode, scan
@@ -197,21 +201,73 @@ def test_text_that_was_damaged(tmp_path: Path, compiled: ModuleType, data: st.Da
 _SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 9)), max_size=30)
 
 
+def _both(compiled: ModuleType, home: ModuleType, compute: Callable[[], Any]) -> list[Any]:
+    """What a function of a module gives with compiled code and without."""
+    found = []
+    for module in (compiled, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(home, "compiled", module)
+            found.append(compute())
+    return found
+
+
 @given(_SPANS)
 @settings(max_examples=200, deadline=None)
 def test_nestings(compiled: ModuleType, spans: list[tuple[int, int, int]]) -> None:
     rows = np.array(sorted((g, a, -(a + n)) for g, a, n in spans), dtype=np.int64).reshape(-1, 3)
     group, start, end = rows[:, 0].copy(), rows[:, 1].copy(), -rows[:, 2]
-    found = []
-    for module in (compiled, None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(intervals, "compiled", module)
-            patch.setattr(call_tree, "compiled", module)
-            nested = call_tree.nest(group, start, end)
-            found.append(
-                [intervals.nesting_parents(group, start, end).tolist(), *(column.tolist() for column in nested)]
-            )
-    assert found[0] == found[1]
+    with_it, without = _both(compiled, intervals, lambda: intervals.nesting_parents(group, start, end).tolist())
+    assert with_it == without
+
+
+@given(st.lists(_SPANS, min_size=1, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_trees(compiled: ModuleType, tables: list[list[tuple[int, int, int]]]) -> None:
+    frames = []
+    for spans in tables:
+        rows = np.array(sorted((g, a, -n) for g, a, n in spans), dtype=np.int64).reshape(-1, 3)
+        frames.append(pd.DataFrame({"thread": rows[:, 0], "ts": rows[:, 1], "dur": -rows[:, 2]}))
+    with_it, without = _both(compiled, call_tree, lambda: call_tree.tree_of(frames))
+    assert {name: column.tolist() for name, column in with_it.items()} == {
+        name: column.tolist() for name, column in without.items()
+    }
+    key = (7 * with_it["row"] + with_it["kind"]) % 3
+    same, alike = _both(compiled, call_tree, lambda: call_tree.inside_same(key, with_it["size"]).tolist())
+    assert same == alike
+
+
+@given(st.lists(st.tuples(st.integers(-1, 100), st.integers(0, 3), st.integers(0, 2)), max_size=60), st.randoms())
+@settings(max_examples=200, deadline=None)
+def test_boxes(compiled: ModuleType, rows: list[tuple[int, int, int]], shuffled: random.Random) -> None:
+    # A forest in any order: each row's parent is one before it in another order than the rows'.
+    place = list(range(len(rows)))
+    shuffled.shuffle(place)
+    parent, key, own = np.zeros((3, len(rows)), dtype=np.int64)
+    for number, (above, name, width) in enumerate(rows):
+        parent[place[number]] = -1 if above < 0 or number == 0 else place[above % number]
+        key[place[number]], own[place[number]] = name, width
+    with_it, without = _both(
+        compiled,
+        flame,
+        lambda: [column.tolist() for column in flame.merged(parent.astype(np.int32), key.astype(np.int32), own)],
+    )
+    assert with_it == without
+
+
+@given(st.lists(st.tuples(*(st.integers(0, 3) for _ in range(4))), max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_orders_of_edges(compiled: ModuleType, rows: list[tuple[int, int, int, int]]) -> None:
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    dtypes = {"source": np.int32, "target": np.int32, "at": np.int64, "priority": np.int8}
+    edges = {
+        name: np.ascontiguousarray(column, dtype) for (name, dtype), column in zip(dtypes.items(), columns, strict=True)
+    }
+    with_it, without = _both(compiled, build, lambda: build.edge_order(edges, 4))
+    target = edges["target"]
+    last = np.append(np.diff(target[without]) != 0, True)[: len(rows)]
+    assert sorted(with_it.tolist()) == list(range(len(rows)))
+    assert target[with_it].tolist() == target[without].tolist()
+    assert with_it[last].tolist() == without[last].tolist()
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -247,7 +303,30 @@ def test_a_scanner_takes_nothing_that_is_no_text(compiled: ModuleType) -> None:
     unmade = compiled.Scanner.__new__(compiled.Scanner)
     with pytest.raises(RuntimeError):
         unmade.scan(b"[]", False)
+
+
+def test_recurrences_take_no_rows_that_are_not_there(compiled: ModuleType) -> None:
+    def rows(count: int, value: int = 0, dtype: type = np.int32) -> Any:
+        return np.full(count, value, dtype)
+
     with pytest.raises(ValueError, match="one length"):
-        compiled.nesting_parents(*(np.zeros(count, np.int64) for count in (2, 2, 1, 2)))
+        compiled.nesting_parents(*(rows(count, 0, np.int64) for count in (2, 2, 1, 2)))
     with pytest.raises(ValueError, match="known nodes"):
-        compiled.longest_paths(*(np.full(1, 5) for _ in range(3)), np.zeros(2, np.int64))
+        compiled.longest_paths(rows(1, 5), rows(1, 5), rows(1, 5, np.int64), rows(2, 0, np.int64))
+    with pytest.raises(ValueError, match="known nodes"):
+        compiled.path(rows(2, 7), rows(1), rows(2, 9, np.int64), rows(2), 0, 1)
+    with pytest.raises(ValueError, match="known nodes"):
+        compiled.order_edges(rows(1), rows(1, 5), rows(1, 0, np.int64), rows(1, 0, np.int8), rows(1), 2)
+    with pytest.raises(ValueError, match="keys below"):
+        compiled.inside_same(rows(1, 3), rows(1, 1), rows(1, 0, np.int8), 2)
+    with pytest.raises(ValueError, match="forest"):
+        compiled.merge_boxes(rows(2, 1), rows(2), rows(2, 1, np.int64), rows(2))  # row 1 stands on itself
+    with pytest.raises(ValueError, match="forest"):
+        compiled.merge_boxes(rows(2, 2), rows(2), rows(2, 1, np.int64), rows(2))
+    events = [rows(1, 0, np.int64)] * 12
+    with pytest.raises(ValueError, match="one length"):
+        compiled.call_tree(*events, rows(3, 0, np.int8), *[rows(3)] * 5, *[rows(3, 0, np.int64)] * 3)
+    with pytest.raises(TypeError, match="4 bytes"):
+        compiled.inside_same(b"abc", b"abc", bytearray(3), 1)
+    with pytest.raises(TypeError, match="arrays are expected"):
+        compiled.call_tree(*events)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
-
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.communication import record as communication
 from steptrace.analysis.communication import record_ranks
@@ -19,10 +17,11 @@ from steptrace.analysis.kernels.placement import placement
 from steptrace.analysis.kernels.sequences import most_frequent
 from steptrace.analysis.launches.record import launches
 from steptrace.analysis.launches.record_queues import series
-from steptrace.analysis.memory.record import memory
+from steptrace.analysis.memory.record import memory, memory_tables
 from steptrace.analysis.overview import record as overview
 from steptrace.analysis.overview.parts import step_parts
 from steptrace.analysis.overview.step_figures import step_figures
+from steptrace.analysis.parquet import write_all
 from steptrace.analysis.program.record import program
 from steptrace.analysis.quality.record import quality
 from steptrace.analysis.syncs.record import syncs
@@ -41,6 +40,13 @@ SCHEMA_VERSION = 1
 
 #: Tables that nothing here asks for again: they are written at once, where they are written, and let go.
 _ONLY_WRITTEN = ("call_tree", "critical_path", "memory_blocks")
+
+#: And columns of a trace's own tables.
+_ONLY_WRITTEN_COLUMNS = {
+    "ops": ["external_id", "sequence"],
+    "launches": ["correlation", "external_id"],
+    "kernels": ["correlation"],
+}
 
 #: What `write_counters` asks for.
 _FOR_COUNTERS = ("queue_lengths", "copy_rates")
@@ -70,17 +76,25 @@ def analyze_trace(
 ) -> Analysis:
     """Compute every table of a trace that has been read.
 
-    With `folder` all of them are written there, and those that only outsiders read are not kept.
+    With `folder` all of them are written there as they are made, and what only outsiders read is not kept.
     """
-    device = trace.devices[0] if trace.devices else None
-    tables: dict[str, pd.DataFrame] = {}
-    for found in tables_of(path, trace, device, lines or SourceLines()):
+    device, lines = trace.devices[0] if trace.devices else None, lines or SourceLines()
+    tables = memory_tables(path, trace, lines)
+    if folder is not None:
+        write_all({**{name: getattr(trace, name) for name in TABLES}, **tables}, folder)
+        trace = _without_written(trace)
+    for found in tables_of(trace, device, lines):
         tables.update(found)
         if folder is not None:
-            _write_all({name: tables.pop(name) for name in found if name in _ONLY_WRITTEN}, folder)
-    if folder is not None:
-        _write_all({**{name: getattr(trace, name) for name in TABLES}, **tables}, folder)
+            write_all(found, folder)
+            tables = {name: table for name, table in tables.items() if name not in _ONLY_WRITTEN}
     return Analysis(path, trace, device, tables)
+
+
+def _without_written(trace: Trace) -> Trace:
+    """A trace without what nothing asks for once the memory's tables are made and its own are written."""
+    lean = {name: getattr(trace, name).drop(columns=columns) for name, columns in _ONLY_WRITTEN_COLUMNS.items()}
+    return replace(trace, **lean, memory=trace.memory.iloc[:0].copy())
 
 
 def summarize(
@@ -219,21 +233,13 @@ def write_tables(analyses: list[Analysis], out: Path) -> None:
     """
     for k, analysis in enumerate(analyses):
         tables = {**{name: getattr(analysis.trace, name) for name in TABLES}, **analysis.tables}
-        _write_all(tables, out / f"trace{k}")
+        write_all(tables, out / f"trace{k}")
     _write_ranks(analyses, out)
 
 
 def _write_ranks(analyses: list[Analysis], out: Path) -> None:
     if len(analyses) > 1 and not _repeated_ranks(analyses):
-        _write_all(record_ranks.tables(analyses), out / "ranks")
-
-
-def _write_all(tables: dict[str, pd.DataFrame], folder: Path) -> None:
-    """Write tables; only texts, which repeat, through dictionaries: for times these cost as much as all the rest."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
-        texts = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
-        table.to_parquet(folder / f"{name}.parquet", index=False, use_dictionary=texts)
+        write_all(record_ranks.tables(analyses), out / "ranks")
 
 
 def _sha256(path: Path) -> str:

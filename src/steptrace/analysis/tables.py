@@ -1,7 +1,6 @@
 """Every table of one trace, group by group, so that a group need not stay in memory for those after it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 
@@ -16,7 +15,6 @@ from steptrace.analysis.kernels.measure import kernel_table, kernel_types
 from steptrace.analysis.kernels.precision import kernel_formats
 from steptrace.analysis.kernels.sequences import kernel_sequences
 from steptrace.analysis.launches import copies, queues
-from steptrace.analysis.memory.record import memory_tables
 from steptrace.analysis.optimizer.measure import optimizer_calls
 from steptrace.analysis.overview.measure import top_operators
 from steptrace.analysis.program import flame, sections
@@ -30,29 +28,29 @@ from steptrace.trace.source import SourceLines
 Tables = dict[str, pd.DataFrame]
 
 
-def tables_of(path: Path, trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:
+def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:
     """The tables by name, group by group; each is written to `tables/trace<k>/<name>.parquet`.
 
+    What takes the most memory comes first, while little else is held.
+
     Args:
-        path: the trace file; what a run recorded stands beside it.
-        trace: what is in it.
+        trace: what is in the trace file.
         device: the GPU that tables of one GPU are about; None leaves them out.
         lines: where source lines are read from.
     """
+    yield from _of_program(trace, device, lines)
+    syncs = _of_syncs(trace, device, lines)
+    yield syncs
+    yield critical_paths(trace)
     yield {"quality_checks": quality_checks(trace)}
     yield _of_steps(trace, device)
     idle = _of_idle(trace, device)
     yield idle
     yield _of_kernels(trace, device)
-    syncs = _of_syncs(trace, device, lines)
-    yield syncs
     yield _of_launches(trace, device)
     yield _of_communication(trace, device)
-    yield memory_tables(path, trace, lines)
     yield {"annotation_times": annotations.annotation_times(trace, device)}
     yield {"optimizer_calls": optimizer_calls(trace, device)}
-    yield critical_paths(trace)
-    yield _of_program(trace, device, lines)
     yield timeline(trace, device, syncs["sync_costs"], idle.get("idle_gaps"))
 
 
@@ -116,16 +114,11 @@ def _of_communication(trace: Trace, device: int | None) -> Tables:
     return found
 
 
-def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Tables:
+def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:
     tree = call_tree(trace)
+    yield {"call_tree": tree}
     names, origins = call_names(tree), kernel_origins(trace, tree, lines)
     by_operator = None if device is None else device_time_by(trace, origins, ["op"])
-    return {
-        "call_tree": tree,
-        "call_names": names,
-        "kernel_origins": origins,
-        "flame_device": flame.device_flame(trace, tree),
-        "flame_host": flame.host_flame(trace, tree),
-        "sequences": kernel_sequences(trace, tree),
-        "top_operators": top_operators(names, by_operator),
-    }
+    yield {"call_names": names, "kernel_origins": origins, "top_operators": top_operators(names, by_operator)}
+    yield {"flame_device": flame.device_flame(trace, tree), "flame_host": flame.host_flame(trace, tree)}
+    yield {"sequences": kernel_sequences(trace, tree)}

@@ -12,12 +12,19 @@ from steptrace.trace.read import RawTrace
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+#: Numbers of rows, of which no table has more than an int32 holds.
+Rows = NDArray[np.int32] | NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 
 
-def references(rows: Ints) -> Any:
-    """A nullable column of row numbers from an array that marks none by -1."""
-    return pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0)
+def references(rows: Rows) -> Any:
+    """A nullable column of row numbers, int32, from an array that marks none by -1."""
+    return pd.arrays.IntegerArray(np.maximum(rows, 0).astype(np.int32), rows < 0)
+
+
+def counted(values: Ints) -> Any:
+    """A nullable int64 column from an array that marks none by -1."""
+    return pd.arrays.IntegerArray(np.maximum(values, 0), values < 0)
 
 
 def optional(values: Ints) -> Any:
@@ -69,11 +76,16 @@ def sort_nesting(columns: Columns, tie_break: str) -> Columns:
     """Rows by thread, then start, then the longer first: each parent stands before its children.
 
     Events that start and end together are told apart by `tie_break`, the profiler's own numbering, and by name, so that
-    the order of events in the file means nothing.
+    the order of events in the file means nothing. Empties `columns`.
     """
-    end = columns["ts"] + columns["dur"]
-    order = np.lexsort((columns["name"], columns[tie_break], -end, columns["ts"], columns["thread"]))
-    return {name: values[order] for name, values in {**columns, "end": end}.items()}
+    columns["end"] = columns["ts"] + columns["dur"]
+    order = np.lexsort((columns["name"], columns[tie_break], -columns["end"], columns["ts"], columns["thread"]))
+    return in_order(columns, order)
+
+
+def in_order(columns: Columns, order: Ints) -> Columns:
+    """The columns with their rows in another order. Takes them out of `columns`: they are never all there twice."""
+    return {name: columns.pop(name)[order] for name in list(columns)}
 
 
 def parents(nested: Columns) -> Ints:

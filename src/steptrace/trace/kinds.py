@@ -49,6 +49,15 @@ def columns_of(kind: str) -> tuple[str, ...]:
     return ("ts", "dur", "thread", "name", *INTEGER_ARGS[kind], *OTHER_COLUMNS.get(kind, ()))
 
 
+_SMALL = frozenset({"thread", "name", "collective", "dtypes", "category"})
+_REAL = frozenset({"blocks_per_sm", "blocks"})
+
+
+def dtype_of(column: str) -> type[np.int32 | np.int64 | np.float64]:
+    """The dtype of a column, of whichever kind."""
+    return np.int32 if column in _SMALL else np.float64 if column in _REAL else np.int64
+
+
 class Names:
     """Distinct values, numbered in order of appearance."""
 

@@ -19,6 +19,7 @@ from steptrace.trace.columns import (
     Mask,
     around,
     by_name,
+    in_order,
     nearest,
     number_threads,
     optional,
@@ -165,7 +166,7 @@ def _sort_gpu(raw: RawTrace) -> Columns:
         gpu[column] = np.where(values == MISSING, written[gpu["thread"]], values)
     gpu["end"] = gpu["ts"] + gpu["dur"]
     order = np.lexsort((gpu["name"], gpu["correlation"], gpu["end"], gpu["stream"], gpu["device"], gpu["ts"]))
-    return {name: values[order] for name, values in gpu.items()}
+    return in_order(gpu, order)
 
 
 def _launches_of(gpu: Columns, calls: Columns) -> Ints:

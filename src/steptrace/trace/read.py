@@ -32,7 +32,8 @@ from steptrace.trace.events import (
     input_types,
     integers,
 )
-from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, Names, columns_of
+from steptrace.trace.growing import GrowingColumn
+from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, Names, columns_of, dtype_of
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
 from steptrace.trace.scan import chunk_scanner
 from steptrace.trace.stream import CHUNK, EventStream
@@ -73,7 +74,9 @@ class _Reader:
         self._names = Names()
         self._threads = Names()
         self._collectives = Names()
-        self._parts: dict[str, dict[str, list[NDArray[Any]]]] = {kind: defaultdict(list) for kind in INTEGER_ARGS}
+        self._columns = {
+            kind: {name: GrowingColumn(dtype_of(name)) for name in columns_of(kind)} for kind in INTEGER_ARGS
+        }
         self._decoder = EventDecoder(path, Event, ExactEvent)
         self._scanner = chunk_scanner(self._decoder, (self._names, self._threads, self._collectives))
 
@@ -87,7 +90,7 @@ class _Reader:
             self.counts[f"{phase} {category}" if category else phase] += number
         for kind, columns in scanned.columns.items():
             for name, values in columns.items():
-                self._parts[kind][name].append(values)
+                self._columns[kind][name].append(values)
         self._add_thread_names(scanned.named_threads)
 
     def _decode(self, chunk: bytes) -> None:
@@ -116,7 +119,7 @@ class _Reader:
             rows = [event for event in rows if event.name == "[memory]"]
         if not rows:
             return
-        to_ns, part = self._decoder.to_ns, self._parts[kind]
+        to_ns, part = self._decoder.to_ns, self._columns[kind]
         part["ts"].append(to_ns([event.ts for event in rows]))
         part["dur"].append(to_ns([event.dur for event in rows]))
         part["thread"].append(self._threads.code(map(attrgetter("pid", "tid"), rows)))
@@ -220,9 +223,7 @@ class _Reader:
         return any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
 
     def _join(self, kind: str) -> dict[str, NDArray[Any]]:
-        parts = self._parts[kind]
-        # One column at a time, so that parts and whole never both stand in memory for long.
-        return {name: _concatenate(parts.pop(name, [])) for name in columns_of(kind)}
+        return {name: self._columns[kind][name].array() for name in columns_of(kind)}
 
 
 #: Complete events that are known and not needed: what they say, other events say too.
@@ -266,10 +267,6 @@ def _without_lost_times(kind: str, columns: dict[str, NDArray[Any]], notes: list
         return columns
     notes.append(f"{int(lost.sum())} events ({kind}) have no time and are left out")
     return {name: values[~lost] for name, values in columns.items()}
-
-
-def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from steptrace.compiled import compiled
 from steptrace.trace.decode import EventDecoder
 from steptrace.trace.events import MISSING, Args, Event, Ints, collective_args, distinct_types, input_bytes
-from steptrace.trace.kinds import INTEGER_ARGS, KINDS, OTHER_COLUMNS, PHASES, Names
+from steptrace.trace.kinds import INTEGER_ARGS, KINDS, OTHER_COLUMNS, PHASES, Names, dtype_of
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
 
 Codes = NDArray[np.int32]
@@ -29,8 +29,6 @@ _LAST: dict[str, tuple[str, ...]] = {
     **OTHER_COLUMNS,
     "label": ("dims_begin", "dims_end", "types_begin", "types_end"),
 }
-_SMALL = frozenset({"thread", "name", "collective", "dtypes", "category"})
-_REAL = frozenset({"blocks_per_sm", "blocks"})
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,8 @@ class ChunkScanner:
 
     def _columns(self, kind: str, given: list[bytes], described: Codes, chunk: bytes) -> dict[str, NDArray[Any]]:
         names = ("ts", "dur", "thread", "name", *INTEGER_ARGS[kind], *_LAST.get(kind, ()))
-        types = {name: np.int32 if name in _SMALL else np.float64 if name in _REAL else np.int64 for name in names}
         columns: dict[str, NDArray[Any]] = {
-            name: np.frombuffer(data, types[name]) for name, data in zip(names, given, strict=True)
+            name: np.frombuffer(data, dtype_of(name)) for name, data in zip(names, given, strict=True)
         }
         columns["name"], columns["thread"] = self._names.of(columns["name"]), self._threads.of(columns["thread"])
         if "dtypes" in columns:

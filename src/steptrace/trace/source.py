@@ -23,7 +23,7 @@ from steptrace import intervals, schema
 from steptrace.errors import TraceError
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import by_name, has_ancestor, nearest, pick, references, row_numbers, take, texts
+from steptrace.trace.columns import by_name, counted, has_ancestor, nearest, pick, row_numbers, take, texts
 from steptrace.trace.frames import Frame, parse_frame, site_frames
 from steptrace.trace.model import Trace
 
@@ -116,7 +116,7 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
     return pd.DataFrame(
         {
             "file": pick(_objects(_shown(p.file) for p in places), place),
-            "line": references(take(np.array([p.line for p in places], dtype=np.int64), place)),
+            "line": counted(take(np.array([p.line for p in places], dtype=np.int64), place)),
             "function": pick(_objects(p.function for p in places), place),
             "op": texts(trace.ops["name"], op),
             "label": pd.Series(label, dtype=object),

@@ -8,10 +8,12 @@ thread's add up to the time it had any event at all.
 GPU work hangs on the call that launched it. Nothing here recurses: a stack of any depth is a range of rows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from steptrace import intervals
@@ -19,7 +21,7 @@ from steptrace.analysis.common import tables_paths as schema
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints
 from steptrace.schema import validate
-from steptrace.trace.columns import Mask, nearest, pick, references, row_numbers, take, text
+from steptrace.trace.columns import Mask, Rows, counted, pick, references, row_numbers, take, text
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
@@ -30,33 +32,26 @@ FRAME, ANNOTATION, OP, CALL = range(4)
 
 def call_tree(trace: Trace) -> pd.DataFrame:
     """The call tree of every host thread: the table `call_tree`."""
-    events = _events(trace)
-    parent, end = nest(events["thread"], events["ts"], events["end"])
-    host = end - events["ts"]
-    depth = depths(parent)
-    size = subtree_ends(depth) - np.arange(len(parent))
-    inside = parent >= 0
-    children = np.zeros(len(parent), dtype=np.int64)
-    np.add.at(children, parent[inside], host[inside])
-    forward = np.full(len(parent), -1, dtype=np.int64)
-    is_op = events["kind"] == OP
-    place = np.empty(len(trace.ops), dtype=np.int64)
-    place[events["row"][is_op]] = np.flatnonzero(is_op)
-    of_op = row_numbers(trace.ops["forward"])[events["row"][is_op]]
-    forward[is_op] = np.where(of_op >= 0, place[of_op] if len(place) else -1, -1)
-    kernels, device, own = _gpu_work(trace, events, parent, size)
+    tables = [getattr(trace, name) for name in KINDS.values()]
+    events = tree_of(tables)
+    kind, parent = events["kind"], events["parent"]
+    is_op = kind == OP
+    of_op = row_numbers(trace.ops["forward"])
+    forward = np.full(len(parent), -1, dtype=np.int32)
+    forward[is_op] = take(np.flatnonzero(is_op), of_op)
+    kernels, device, own = _gpu_work(trace, kind, parent, events["size"])
     table = pd.DataFrame(
         {
-            "kind": text(events["kind"], pd.Index(list(KINDS), dtype=object)),
+            "kind": text(kind, pd.Index(list(KINDS), dtype=object)),
             "row": events["row"],
-            "name": _names(trace)[events["order"]],
+            "name": _names(tables, kind),
             "thread": events["thread"],
             "parent": references(parent),
-            "depth": depth,
-            "size": size,
+            "depth": events["depth"],
+            "size": events["size"],
             "ts": events["ts"],
-            "host_ns": host,
-            "host_self_ns": host - children,
+            "host_ns": events["host"],
+            "host_self_ns": events["own"],
             "kernels": kernels,
             "device_ns": device,
             "device_self_ns": own,
@@ -67,15 +62,54 @@ def call_tree(trace: Trace) -> pd.DataFrame:
     return validate(table, schema.CALL_TREE)
 
 
+#: The columns of `tree_of`.
+_TREE = {
+    "kind": np.int8,
+    **dict.fromkeys(("row", "thread", "parent", "depth", "size"), np.int32),
+    **dict.fromkeys(("ts", "host", "own"), np.int64),
+}
+
+
+def tree_of(tables: Sequence[pd.DataFrame]) -> dict[str, NDArray[Any]]:
+    """The events of up to four tables, each in order of thread, start and the longer first, as one forest.
+
+    A table's events stand in its own order in it. `kind` is each event's table and `row` its row there, `parent` the
+    row of its parent (-1 for none), `depth` the number of its ancestors and `size` that of the rows of its subtree,
+    itself included. `host` is its length after cutting it off where its parent ends, `own` that less its children's.
+    """
+    given = [[table[name].to_numpy(dtype=np.int64) for name in ("thread", "ts", "dur")] for table in tables]
+    if compiled is None:
+        return _tree_of(given)
+    found = {name: np.empty(sum(map(len, tables)), dtype=dtype) for name, dtype in _TREE.items()}
+    nothing = [[np.empty(0, dtype=np.int64)] * 3] * (4 - len(given))
+    arrays = [np.ascontiguousarray(column) for columns in (*given, *nothing) for column in columns]
+    compiled.call_tree(*arrays, *found.values())
+    return found
+
+
+def _tree_of(tables: Sequence[Sequence[Ints]]) -> dict[str, NDArray[Any]]:
+    """`tree_of` without compiled code."""
+    counts = [len(columns[0]) for columns in tables]
+    kind, row = np.repeat(np.arange(len(tables)), counts), np.concatenate([np.arange(count) for count in counts])
+    thread, ts, dur = (np.concatenate(column) for column in zip(*tables, strict=True))
+    order = np.lexsort((row, kind, -(ts + dur), ts, thread))
+    kind, row, thread, ts, dur = (column[order] for column in (kind, row, thread, ts, dur))
+    parent, end = nest(thread, ts, ts + dur)
+    host = end - ts
+    depth = depths(parent)
+    inside = parent >= 0
+    children = np.zeros(len(parent), dtype=np.int64)
+    np.add.at(children, parent[inside], host[inside])
+    size = subtree_ends(depth) - np.arange(len(parent))
+    columns = (kind, row, thread, parent, depth, size, ts, host, host - children)
+    return {name: column.astype(dtype) for (name, dtype), column in zip(_TREE.items(), columns, strict=True)}
+
+
 def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Parents and ends of events sorted by `(thread, start, -end)` after cutting each off where its parent ends.
 
     Returns the row of each event's parent (-1 for none) and the cut ends, int64. A subtree is a range of rows.
     """
-    if compiled is not None:
-        parent, end, open_ = np.empty(len(end), dtype=np.int64), end.copy(), np.empty(len(end), dtype=np.int64)
-        compiled.nest(np.ascontiguousarray(thread), np.ascontiguousarray(start), end, parent, open_)
-        return parent, end
     parent = intervals.nesting_parents(thread, start, end)
     crooked = (parent >= 0) & (end > end[parent])
     if not crooked.any():
@@ -139,17 +173,19 @@ def subtree_ends(depth: Ints) -> Ints:
     return after
 
 
-def sum_subtrees(values: Ints, size: Ints) -> Ints:
-    """The sum of each row's subtree."""
-    total = np.concatenate([[0], np.cumsum(values)])
-    rows = np.arange(len(values))
-    result: Ints = total[rows + size] - total[rows]
-    return result
+def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
+    """The sum over each row's subtree, of values that some rows have; one row can have several."""
+    total = np.zeros(len(size) + 1, dtype=np.int64)
+    np.add.at(total, rows + 1, values)
+    np.cumsum(total, out=total)
+    sums: Ints = total[np.arange(len(size), dtype=np.int32) + size]
+    sums -= total[:-1]
+    return sums
 
 
 def kernel_nodes(trace: Trace, tree: pd.DataFrame) -> Ints:
     """Row of the tree of the call that launched each GPU activity, -1 where the trace holds none."""
-    return _nodes_of_kernels(trace, (tree["kind"] == "call").to_numpy(), tree["row"].to_numpy())
+    return _nodes_of_kernels(trace, (tree["kind"].cat.codes == CALL).to_numpy())
 
 
 def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
@@ -164,7 +200,7 @@ def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None =
     row = np.full(len(launch), -1, dtype=np.int64)
     row[launch >= 0] = place
     found = {name: pick(sites[name].to_numpy(dtype=object), row) for name in SITE_COLUMNS}
-    found["line"] = references(take(row_numbers(sites["line"]), row))
+    found["line"] = counted(take(row_numbers(sites["line"]), row))
     node = references(kernel_nodes(trace, tree))
     return validate(pd.DataFrame({"kernel": np.arange(len(launch)), "node": node, **found}), schema.KERNEL_ORIGINS)
 
@@ -185,18 +221,37 @@ def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.D
 
 def call_names(tree: pd.DataFrame) -> pd.DataFrame:
     """The tree by kind and name: the table `call_names`, the most device time first, then the most host time."""
-    kind, name = tree["kind"].cat.codes.to_numpy(), tree["name"].cat.codes.to_numpy()
-    outer = ~inside_same(kind.astype(np.int64) * (int(name.max(initial=0)) + 1) + name, tree["size"].to_numpy())
-    counted = tree[["kind", "name", "host_self_ns", "device_self_ns"]].assign(calls=1)
+    kinds, names = tree["kind"].cat.categories, tree["name"].cat.categories
+    key = tree["kind"].cat.codes.to_numpy().astype(np.int32) * max(len(names), 1) + tree["name"].cat.codes.to_numpy()
+    outer = ~inside_same(key, tree["size"].to_numpy())
+    calls = np.bincount(key, minlength=len(kinds) * len(names))
+    found = np.flatnonzero(calls)
+    kind, name = np.divmod(found, max(len(names), 1))
+    table = pd.DataFrame({"kind": text(kind, kinds), "name": text(name, names), "calls": calls[found]})
+    for column in ("host_self_ns", "device_self_ns"):
+        table[column] = _sums(tree[column], key, len(calls))[found]
     for column in ("host_ns", "kernels", "device_ns"):
-        counted[column] = tree[column].where(outer, 0)
-    table = counted.groupby(["kind", "name"], observed=True, sort=True).sum(min_count=1).reset_index()
+        table[column] = _sums(tree[column][outer], key[outer], len(calls))[found]
     table = table.sort_values(["device_ns", "host_ns"], ascending=False, kind="stable").reset_index(drop=True)
     return validate(table[schema.CALL_NAMES.names], schema.CALL_NAMES)
 
 
-def inside_same(key: Ints, size: Ints) -> Any:
-    """Whether each row of a tree lies in the subtree of another with the same key (bool per row)."""
+def _sums(values: "pd.Series[int]", key: Ints, count: int) -> Any:
+    """The sum of a column's values by key; all null for a nullable column without any value."""
+    sums = np.zeros(count, dtype=np.int64)
+    nullable = isinstance(values.array, pd.arrays.IntegerArray)
+    missing = nullable and len(values) > 0 and bool(values.isna().all())
+    np.add.at(sums, key, values.to_numpy(dtype=np.int64, na_value=0) if nullable else values.to_numpy())
+    return pd.arrays.IntegerArray(sums, np.full(count, missing)) if nullable else sums
+
+
+def inside_same(key: Ints, size: Ints) -> Mask:
+    """Whether each row of a tree lies in the subtree of another with the same key, a small number."""
+    if compiled is not None:
+        found = np.empty(len(key), dtype=np.int8)
+        arrays = (np.ascontiguousarray(column, dtype=np.int32) for column in (key, size))
+        compiled.inside_same(*arrays, found, int(key.max(initial=-1)) + 1)
+        return found.view(np.bool_)
     order = np.argsort(key, kind="stable")
     ends = pd.Series((np.arange(len(key)) + size)[order])
     reach = ends.groupby(key[order]).cummax().groupby(key[order]).shift().fillna(-1).to_numpy(dtype=np.int64)
@@ -205,43 +260,39 @@ def inside_same(key: Ints, size: Ints) -> Any:
     return inside
 
 
-def _events(trace: Trace) -> dict[str, Any]:
-    """All host events in the order of the tree, as columns; `order` is what sorted them from table after table."""
-    tables = [getattr(trace, name) for name in KINDS.values()]
-    kind = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-    row = np.concatenate([np.arange(len(table)) for table in tables])
-    thread, ts, dur = (np.concatenate([t[c].to_numpy(dtype=np.int64) for t in tables]) for c in ("thread", "ts", "dur"))
-    order = np.lexsort((row, kind, -(ts + dur), ts, thread))
-    columns = {"kind": kind, "row": row, "thread": thread, "ts": ts, "end": ts + dur}
-    return {**{name: values[order] for name, values in columns.items()}, "order": order}
+def _names(tables: Sequence[pd.DataFrame], kind: NDArray[np.int8]) -> Any:
+    """The names of the events of some tables in the order of their tree, as one categorical."""
+    parts = [table["name"].astype("category") for table in tables]
+    every = union_categoricals([part.iloc[:0] for part in parts]).categories
+    codes = np.empty(len(kind), dtype=np.min_scalar_type(-len(every) - 1))
+    for number, part in enumerate(parts):
+        place = every.get_indexer(part.cat.categories)
+        codes[kind == number] = place[part.cat.codes.to_numpy()] if len(place) else -1
+    return pd.Categorical.from_codes(codes, categories=every)
 
 
-def _names(trace: Trace) -> Any:
-    """The names of all host events, table after table, as one categorical."""
-    parts = [getattr(trace, table)["name"].astype("category") for table in KINDS.values()]
-    return union_categoricals(parts)
+def _nodes_of_kernels(trace: Trace, is_call: Mask) -> Ints:
+    place = np.append(np.flatnonzero(is_call), -1)  # the last for activities without a launch
+    result: Ints = place[row_numbers(trace.kernels["launch"])]
+    return result
 
 
-def _nodes_of_kernels(trace: Trace, is_call: Any, row: Ints) -> Ints:
-    place = np.full(len(trace.launches) + 1, -1, dtype=np.int64)  # the last for activities without a launch
-    place[row[is_call]] = np.flatnonzero(is_call)
-    return place[row_numbers(trace.kernels["launch"])]
-
-
-def _gpu_work(trace: Trace, events: dict[str, Any], parent: Ints, size: Ints) -> tuple[Any, Any, Any]:
+def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) -> tuple[Any, ...]:
     """Per event: GPU activities launched in it, their time, and what of it nothing further in launched."""
-    count = len(parent)
     if len(trace.kernels) == 0:
-        nothing = references(np.full(count, -1, dtype=np.int64))
+        nothing = references(np.full(len(kind), -1, dtype=np.int32))
         return nothing, nothing, nothing
-    node = _nodes_of_kernels(trace, events["kind"] == CALL, events["row"])
-    known = node >= 0
-    number, time, own = (np.zeros(count, dtype=np.int64) for _ in range(3))
-    np.add.at(number, node[known], 1)
-    np.add.at(time, node[known], trace.kernels["dur"].to_numpy()[known])
+    is_call = kind == CALL
+    node = _nodes_of_kernels(trace, is_call)
+    known = np.flatnonzero(node >= 0)
+    node, time = node[known], trace.kernels["dur"].to_numpy()[known]
     # A call's time is its own and that of the operator, label or frame right around it: calls explain nothing.
-    is_call = events["kind"] == CALL
-    owner = nearest(parent, ~is_call)
+    own = np.zeros(len(kind), dtype=np.int64)
+    np.add.at(own, node, time)
+    owner = parent[node]
+    while (inner := (owner >= 0) & is_call[owner]).any():
+        owner[inner] = parent[owner[inner]]
     np.add.at(own, owner[owner >= 0], time[owner >= 0])
-    own[is_call] = time[is_call]
-    return tuple(pd.array(v, dtype="Int64") for v in (sum_subtrees(number, size), sum_subtrees(time, size), own))  # type: ignore[return-value]
+    number = sum_subtrees(node, np.ones(len(node), dtype=np.int64), size).astype(np.int32)
+    every = np.zeros(len(kind), dtype=bool)
+    return tuple(pd.arrays.IntegerArray(v, every) for v in (number, sum_subtrees(node, time, size), own))

@@ -1,6 +1,10 @@
 """Builds the graph of a trace: first its instants, then what each of them had to wait for."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from steptrace import intervals
 from steptrace.analysis.critical_path.graph import (
@@ -12,18 +16,23 @@ from steptrace.analysis.critical_path.graph import (
     Graph,
     Model,
     Window,
+    host_tables,
     model_of,
     window_of,
 )
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
+from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.columns import Rows, row_numbers, take
+from steptrace.trace.growing import GrowingColumn
 from steptrace.trace.model import Trace, once
 
 #: Of sources that happened at one instant the later in this list is binding: GPU work before launches before the host.
 _CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
 #: In which order nodes of one instant stand: ends, the host, starts (and ends without length), ends of steps, the end.
 _ENDS, _HOST_NODE, _STARTS, _STEPS, _LAST = range(5)
+
+_NO_TIMES = np.empty(0, dtype=np.int64)
 
 
 @once
@@ -34,32 +43,40 @@ def graph_of(trace: Trace) -> Graph | None:
     return None if window is None else _Builder(model, window).build()
 
 
+#: The columns of edges. `at` is when the source really happened, be it before the first step.
+_COLUMNS: dict[str, DTypeLike] = {
+    **dict.fromkeys(("source", "target", "thread", "kernel", "sync"), np.int32),
+    **dict.fromkeys(("at", "least", "kept"), np.int64),
+    **dict.fromkeys(("kind", "priority", "wait"), np.int8),
+}
+_DEFAULTS = {"least": 0, "thread": -1, "kernel": -1, "sync": -1, "kept": 0, "wait": 0, "kind": HOST}
+
+
 class _Edges:
-    """Edges as they are found. `at` is when the source really happened, be it before the first step."""
+    """Edges as they are found."""
 
     def __init__(self) -> None:
-        self._parts: list[dict[str, Ints]] = []
+        self._columns = {name: GrowingColumn(dtype) for name, dtype in _COLUMNS.items()}
 
     def add(self, source: Ints, target: Ints, at: Ints, **about: Ints | int) -> None:
-        columns: dict[str, Ints | int] = {
-            "least": 0,
-            "thread": -1,
-            "kernel": -1,
-            "sync": -1,
-            "kept": 0,
-            "wait": 0,
-            "kind": HOST,
-        }
-        columns |= about
-        columns |= {"source": source, "target": target, "at": at}
+        columns: dict[str, Ints | int] = {**_DEFAULTS, **about, "source": source, "target": target, "at": at}
         shape = np.broadcast_shapes(*(np.shape(values) for values in columns.values()))
-        self._parts.append(
-            {name: np.broadcast_to(np.asarray(values, dtype=np.int64), shape) for name, values in columns.items()}
-        )
+        for name, values in columns.items():
+            self._columns[name].append(np.broadcast_to(values, shape))
 
-    def columns(self) -> dict[str, Ints]:
+    def columns(self) -> dict[str, NDArray[Any]]:
         """All edges, column by column."""
-        return {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
+        return {name: column.array() for name, column in self._columns.items()}
+
+
+def edge_order(edges: Mapping[str, NDArray[Any]], nodes: int) -> Rows:
+    """The order of edges by target, of each target's the binding one last."""
+    source, target, at, priority = (edges[name] for name in ("source", "target", "at", "priority"))
+    if compiled is None:
+        return np.lexsort((source, priority, at, target))
+    order = np.empty(len(target), dtype=np.int32)
+    compiled.order_edges(source, target, at, priority, order, nodes)
+    return order
 
 
 class _Builder:
@@ -83,17 +100,20 @@ class _Builder:
         self._run_work()
         self._end()
         edges, of = self.edges.columns(), self.model.of
-        rank = np.empty(len(self.time), dtype=np.int64)
+        del self.edges
+        rank = np.empty(len(self.time), dtype=np.int32)
         rank[self.order] = np.arange(len(rank))
-        source, target = rank[edges["source"]], rank[edges["target"]]
         time = self.time[self.order]
+        for name in ("source", "target"):
+            edges[name] = rank[edges[name]]
         # Where work without length ends in the very instant in which the host goes on, the host does not wait for it.
-        kept = np.flatnonzero(source < target)
-        kept = kept[np.lexsort((source[kept], edges["priority"][kept], edges["at"][kept], target[kept]))]
-        source, target = source[kept], target[kept]
-        edges = {name: values[kept] for name, values in edges.items()}
+        forward = edges["source"] < edges["target"]
+        edges = {name: edges.pop(name)[forward] for name in _COLUMNS}
+        order = edge_order(edges, len(time))
+        edges = {name: edges.pop(name)[order] for name in _COLUMNS}
+        source, target = edges["source"], edges["target"]
         last = np.append(target[1:] != target[:-1], True)
-        binding = np.full(len(time), -1, dtype=np.int64)
+        binding = np.full(len(time), -1, dtype=np.int32)
         binding[target[last]] = np.flatnonzero(last)
         between = time[target] - time[source]
         weight = np.where(last, between, np.minimum(between, edges["least"]))
@@ -109,7 +129,7 @@ class _Builder:
             weight=weight,
             kept=np.minimum(edges["kept"], between),
             binding=binding,
-            wait=edges["wait"] > 0,
+            wait=edges["wait"].view(np.bool_),
             unexplained_ns=int(excess[excess >= KERNEL_WAIT_BELOW_NS].sum()),
             overlap_ns=self._overlap(),
             **{name: edges[name] for name in ("kind", "thread", "kernel", "sync")},
@@ -158,18 +178,27 @@ class _Builder:
     def _bursts(self) -> Ints:
         """Rows `(thread, start, end)`: when another training thread worked for the steps' own."""
         window, found = self.window, []
-        own = _within(self.model.activity.get(window.thread, intervals.empty()), window.start, window.host_end)
-        edges = intervals.distinct(own)
-        for thread, spans in self.model.activity.items():
-            if thread == window.thread or not self.model.training[thread]:
-                continue
-            busy = intervals.union(_within(spans, window.start, window.host_end))
-            gap = np.searchsorted(edges, busy[:, 0], side="right")
-            inside = np.searchsorted(edges, busy[:, 1], side="left") <= gap
+        threads = [int(t) for t in np.flatnonzero(self.model.training) if t != window.thread]
+        busy = {t: intervals.union(spans) for t in threads if len(spans := self._spans(t))}
+        edges = intervals.distinct(self._spans(window.thread)) if busy else _NO_TIMES
+        for thread, spans in busy.items():
+            gap = np.searchsorted(edges, spans[:, 0], side="right")
+            inside = np.searchsorted(edges, spans[:, 1], side="left") <= gap
             _, first = np.unique(gap[inside], return_index=True)
-            for burst in np.split(busy[inside], first[1:]):
+            for burst in np.split(spans[inside], first[1:]):
                 found.extend([(thread, burst[0, 0], burst[-1, 1])] if len(burst) else [])
         return np.array(found, dtype=np.int64).reshape(-1, 3)
+
+    def _spans(self, thread: int) -> Spans:
+        """The events of a host thread that lie between the start of all and when the host was done."""
+        parts = []
+        for table in host_tables(self.model.trace):
+            ts = table["ts"].to_numpy()
+            end = ts + table["dur"].to_numpy()
+            inside = (table["thread"].to_numpy() == thread) & (ts >= self.window.start) & (end <= self.window.host_end)
+            inside &= ts < self.window.host_end
+            parts.append(intervals.spans(ts[inside], end[inside]))
+        return np.concatenate(parts)
 
     def _make_nodes(self) -> None:
         """All nodes, host instants first: `time`, and `order`, the order in which edges lead forward."""
@@ -344,9 +373,3 @@ class _Builder:
         about: dict[str, Ints | int] = {"priority": _STREAM, "kind": QUEUE, "kernel": mine}
         self.edges.add(self._end_node(mine), node[of], model.end[mine], **about)
         self.edges.add(node, np.array([len(self.time) - 1]), window.finish, priority=_CHAIN, kind=QUEUE)
-
-
-def _within(spans: Spans, start: int, end: int) -> Spans:
-    """Those of some spans, in order of start, that lie in a window."""
-    inside = spans[np.searchsorted(spans[:, 0], start, side="left") : np.searchsorted(spans[:, 0], end, side="left")]
-    return inside[inside[:, 1] <= end]

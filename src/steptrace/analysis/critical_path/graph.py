@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
-from steptrace import intervals
 from steptrace.analysis.critical_path.dependencies import Dependencies, dependencies
 from steptrace.analysis.idle.measure import loader_spans
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import Mask, take
+from steptrace.trace.columns import Mask, Rows, take
 from steptrace.trace.model import Trace
 
 #: What an edge, and so a part of a path, is: see `steptrace.analysis.critical_path.measure`.
@@ -53,18 +54,18 @@ class Graph:
 
     steps: int
     begin: Ints
-    end: Ints
+    end: Rows
     time: Ints
-    source: Ints
-    target: Ints
+    source: Rows
+    target: Rows
     weight: Ints
     kept: Ints
-    kind: Ints
-    thread: Ints
-    kernel: Ints
-    sync: Ints
+    kind: NDArray[np.int8]
+    thread: Rows
+    kernel: Rows
+    sync: Rows
     wait: Mask
-    binding: Ints
+    binding: Rows
     unexplained_ns: int
     overlap_ns: int
 
@@ -79,7 +80,7 @@ class Graph:
         weight = np.where(removed, self.kept, self.weight)
         if compiled is not None:
             latest = np.zeros(len(self.time), dtype=np.int64)
-            edges: list[Ints] = [self.source, self.target, weight]
+            edges = [self.source, self.target, weight]
             compiled.longest_paths(*(edges if lasting.all() else [column[lasting] for column in edges]), latest)
             return int(latest[-1])
         weights = weight[lasting].tolist()
@@ -138,7 +139,6 @@ class Model:
     thread: Ints
     loader: Spans
     training: Mask
-    activity: dict[int, Spans]  # each host thread's events in order of their start
 
 
 def model_of(trace: Trace) -> Model:
@@ -155,18 +155,12 @@ def model_of(trace: Trace) -> Model:
         thread=take(trace.launches["thread"].to_numpy(), np.maximum(of.launch, of.late_launch)),
         loader=loader_spans(trace),
         training=trace.threads["training"].to_numpy(dtype=bool),
-        activity=_host_activity(trace),
     )
 
 
-def _host_activity(trace: Trace) -> dict[int, Spans]:
-    tables = [trace.ops, trace.launches, trace.annotations, trace.frames]
-    thread, ts, dur = (np.concatenate([t[c].to_numpy(dtype=np.int64) for t in tables]) for c in ("thread", "ts", "dur"))
-    order = np.lexsort((ts, thread))
-    every = intervals.spans(ts[order], ts[order] + dur[order])
-    used, first = np.unique(thread[order], return_index=True)
-    # The part before the first cut is empty; without any event there is no cut and nothing else.
-    return {int(t): part for t, part in zip(used, np.split(every, first)[1:], strict=True)}
+def host_tables(trace: Trace) -> list[pd.DataFrame]:
+    """The tables of what happened on host threads."""
+    return [trace.ops, trace.launches, trace.annotations, trace.frames]
 
 
 def window_of(model: Model) -> Window | None:
@@ -175,10 +169,14 @@ def window_of(model: Model) -> Window | None:
     if len(steps):
         begin, dur, host_dur, thread = steps[["ts", "dur", "host_dur", "thread"]].to_numpy().T
         return Window(len(steps), int(np.bincount(thread).argmax()), begin, begin + dur, begin + host_dur, thread)
-    if not model.activity:
+    tables = host_tables(model.trace)
+    thread = np.concatenate([table["thread"].to_numpy() for table in tables])
+    if not len(thread):
         return None
-    launches = np.bincount(model.thread[model.thread >= 0], minlength=len(model.training))
-    busiest = max(model.activity, key=lambda thread: (launches[thread], len(model.activity[thread])))
-    host_end = int(model.activity[busiest][:, 1].max())
+    events = np.bincount(thread)
+    launches = np.bincount(model.thread[model.thread >= 0], minlength=len(events))
+    busiest = max(np.flatnonzero(events).tolist(), key=lambda thread: (launches[thread], events[thread]))
+    ends = np.concatenate([(table["ts"] + table["dur"]).to_numpy() for table in tables])
+    host_end = int(ends[thread == busiest].max())
     end = max(host_end, int(model.end.max(initial=0)))
     return Window(0, busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))

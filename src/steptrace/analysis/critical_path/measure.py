@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace.analysis.common import tables_paths as schema
 from steptrace.analysis.critical_path.build import graph_of
@@ -95,7 +96,7 @@ def critical_path(tables: Mapping[str, pd.DataFrame], *, gpu: bool) -> CriticalP
     return CriticalPath(steps=len(spans), span_ns=round(spans.mean()), classes=tuple(classes))
 
 
-def _path(graph: Graph, step: int) -> tuple[Ints, ...]:
+def _path(graph: Graph, step: int) -> tuple[NDArray[Any], ...]:
     """The parts of a step's path, those without length left out and neighbours of one kind on one thread joined.
 
     Columns: step, start, length, class, thread, kernel.
@@ -115,9 +116,9 @@ def _path(graph: Graph, step: int) -> tuple[Ints, ...]:
 def _path_edges(graph: Graph, node: int, begin: int) -> Ints:
     """The binding edges that lead to a node from an instant `begin`, in order of time."""
     if compiled is not None:
-        found = np.empty(len(graph.time), dtype=np.int64)
+        found = np.empty(len(graph.time), dtype=np.int32)
         count = compiled.path(graph.binding, graph.source, graph.time, found, node, begin)
-        return found[:count][::-1].copy()
+        return found[:count][::-1].astype(np.int64)
     edges = []
     while graph.time[node] > begin:
         edges.append(int(graph.binding[node]))

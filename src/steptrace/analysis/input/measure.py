@@ -21,7 +21,7 @@ from steptrace.analysis.input.tables import INPUT_WAITS
 from steptrace.documents.rows import InputWaitOfStep
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import references
+from steptrace.trace.columns import counted, references
 from steptrace.trace.model import Trace
 
 #: From these shares of the step time on, waiting for data is moderate or high.
@@ -58,7 +58,7 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "step": references(np.array([-1]) if whole else np.arange(len(start))),
-            "index": references(np.array([-1])) if whole else trace.steps["index"].to_numpy(),
+            "index": counted(np.array([-1])) if whole else trace.steps["index"].to_numpy(),
             "host_ns": end - start,
             "waits": np.searchsorted(begun, end, side="left") - np.searchsorted(begun, start, side="left"),
             "wait_ns": intervals.measure_within(waiting, start, end),

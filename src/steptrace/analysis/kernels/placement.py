@@ -9,10 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from steptrace.analysis.common.call_tree import nest
+from steptrace.analysis.common.call_tree import tree_of
 from steptrace.analysis.common.steps import own_operator_names
 from steptrace.documents.summary import Placement
-from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
 
@@ -49,7 +48,9 @@ def placement(trace: Trace) -> Placement | None:
     launched = np.zeros(len(ops), dtype=bool)
     launched[op[known]] = True
     views = np.array([name in VIEWS for name in names], dtype=bool)[code]
-    own_ns, whole_ns = _host_ns(trace)
+    # Host time of each operator without and with the operators inside.
+    operators = tree_of([ops])
+    own_ns, whole_ns = operators["own"], operators["host"]
     on_device, rest = counts & launched, counts & ~launched
     on_host = rest & ~views & (2 * own_ns >= whole_ns)
     device, host, view = (int(rows.sum()) for rows in (on_device, on_host, rest & views))
@@ -62,14 +63,3 @@ def placement(trace: Trace) -> Placement | None:
         host_ns=int(own_ns[rest & ~views].sum()),
         view_ns=int(own_ns[rest & views].sum()),
     )
-
-
-def _host_ns(trace: Trace) -> tuple[Ints, Ints]:
-    """Host time of each operator without and with the operators inside; ends beyond the parent's are cut off."""
-    ts = trace.ops["ts"].to_numpy()
-    parent, end = nest(trace.ops["thread"].to_numpy(), ts, ts + trace.ops["dur"].to_numpy())
-    whole = end - ts
-    own = whole.copy()
-    inside = parent >= 0
-    np.subtract.at(own, parent[inside], whole[inside])
-    return own, whole

@@ -96,8 +96,8 @@ def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
     if name is not None:
         holds = np.array([name in str(category) for category in tree["name"].cat.categories], dtype=bool)
         wanted = wanted & holds[tree["name"].cat.codes.to_numpy()]
-    kind, code = (tree[column].cat.codes.to_numpy().astype(np.int64) for column in ("kind", "name"))
-    key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code, -1)
+    kind, code = (tree[column].cat.codes.to_numpy().astype(np.int32) for column in ("kind", "name"))
+    key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code + 1, 0)
     outermost = wanted & ~inside_same(key, tree["size"].to_numpy())
     calls = tree.loc[outermost, ["kind", "name", "thread", "size", "ts", "host_ns"]]
     calls.insert(0, "row", np.flatnonzero(outermost))

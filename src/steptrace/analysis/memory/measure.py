@@ -28,7 +28,7 @@ from steptrace.analysis.common.series import steps_of
 from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
 from steptrace.intervals import Ints
-from steptrace.trace.columns import has_ancestor, nearest, references, row_numbers, texts
+from steptrace.trace.columns import counted, has_ancestor, nearest, references, row_numbers, texts
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
@@ -248,9 +248,9 @@ def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arr
     """Bytes reserved from each instant on; null on the host, whose allocator keeps nothing back."""
     known = events[events["reserved"].notna().to_numpy()]
     if on_host or len(known) == 0:
-        return references(np.full(len(instants), -1, dtype=np.int64))  # type: ignore[no-any-return]
+        return counted(np.full(len(instants), -1, dtype=np.int64))  # type: ignore[no-any-return]
     place = np.searchsorted(known["ts"].to_numpy(), instants, side="right") - 1
-    return references(row_numbers(known["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
+    return counted(row_numbers(known["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
 
 
 def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:

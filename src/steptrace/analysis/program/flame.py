@@ -11,22 +11,27 @@ and so are the marks of steps; what ran in them belongs to the box below.
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace.analysis.common import tables_paths as schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.call_tree import depths, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.compiled import compiled
 from steptrace.documents.summary import Flame, FlameBox
 from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, nearest, references, row_numbers
+from steptrace.trace.columns import Mask, Rows, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
 from steptrace.trace.model import Trace
 
 #: Boxes below this share of the whole are left out of summary.json: they would be narrower than a pixel.
 SMALLEST_SHARE = 0.001
 MOST_BOXES = 1200
+
+#: Parent, kind and name of each event; the text of each name.
+_Boxes = tuple[Rows, NDArray[np.int8], Rows, list[str]]
 
 _KINDS = ("root", "thread", "frame", "annotation", "op", "call", "backward", "compute", "comm", "memory")
 
@@ -38,18 +43,18 @@ def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     parent, kind, name, names = _graft_backward(tree, (parent, kind, name, names))
     kernels = trace.kernels
     node = kernel_nodes(trace, tree)
-    below = np.where(node >= 0, nearest(row_numbers(tree["parent"]), shown)[node], -1) if len(tree) else node
+    below = take(nearest(row_numbers(tree["parent"]), shown), node)
     unknown = len(names)
     short = [short_name(str(category)) for category in kernels["name"].cat.categories]
     names = [*names, "launched outside the trace", *short]
     lost = len(parent)  # the box of work whose launch is missing
-    parent = np.concatenate([parent, [-1], np.where(node < 0, lost, below)])
-    kinds = np.array([_KINDS.index(kind) for kind in kernels["kind"].cat.categories], dtype=np.int64)
+    parent = np.concatenate([parent, [-1], np.where(node < 0, lost, below)], dtype=np.int32)
+    kinds = np.array([_KINDS.index(kind) for kind in kernels["kind"].cat.categories], dtype=np.int8)
     leaf_kind = kinds[kernels["kind"].cat.codes.to_numpy()]
-    kind = np.concatenate([kind, [_KINDS.index("thread")], leaf_kind])
+    kind = np.concatenate([kind, [_KINDS.index("thread")], leaf_kind], dtype=np.int8)
     # pandas keeps codes in the narrowest integers that hold them: a sum would wrap.
-    code = kernels["name"].cat.codes.to_numpy().astype(np.int64)
-    name = np.concatenate([name, [unknown], unknown + 1 + code])
+    code = kernels["name"].cat.codes.to_numpy().astype(np.int32)
+    name = np.concatenate([name, [unknown], unknown + 1 + code], dtype=np.int32)
     own = np.concatenate([np.zeros(lost + 1, dtype=np.int64), kernels["dur"].to_numpy()])
     return _merge(parent, kind, (name, names), own, "GPU time")
 
@@ -64,12 +69,12 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     ]
     count = len(parent)
     thread = tree["thread"].to_numpy()
-    parent = np.concatenate([np.where(parent < 0, count + thread, parent), np.full(len(threads), -1)])
-    kind = np.concatenate([kind, np.full(len(threads), _KINDS.index("thread"))])
-    name = np.concatenate([name, len(names) + np.arange(len(threads))])
-    own = np.zeros(len(parent), dtype=np.int64)
+    own = np.zeros(count + len(threads), dtype=np.int64)
     holder = nearest(row_numbers(tree["parent"]), shown)
     np.add.at(own, np.where(holder >= 0, holder, count + thread), tree["host_self_ns"].to_numpy())
+    parent = np.concatenate([np.where(parent < 0, count + thread, parent), np.full(len(threads), -1)], dtype=np.int32)
+    kind = np.concatenate([kind, np.full(len(threads), _KINDS.index("thread"))], dtype=np.int8)
+    name = np.concatenate([name, len(names) + np.arange(len(threads))], dtype=np.int32)
     return _merge(parent, kind, (name, [*names, *threads]), own, "host time")
 
 
@@ -103,19 +108,17 @@ def _shown(tree: pd.DataFrame) -> Mask:
     return result
 
 
-def _boxes(tree: pd.DataFrame, shown: Mask) -> tuple[Ints, Ints, Ints, list[str]]:
+def _boxes(tree: pd.DataFrame, shown: Mask) -> _Boxes:
     """Parent among the shown events, kind and name of each event; the parent of one not shown means nothing."""
     parent = row_numbers(tree["parent"])
     holder = nearest(parent, shown)
-    above = np.where(parent >= 0, holder[parent], -1) if len(parent) else parent
-    kinds = np.array([_KINDS.index(kind) for kind in tree["kind"].cat.categories], dtype=np.int64)
-    code = tree["name"].cat.codes.to_numpy().astype(np.int64)
+    above = take(holder, parent)
+    kinds = np.array([_KINDS.index(kind) for kind in tree["kind"].cat.categories], dtype=np.int8)
+    code = tree["name"].cat.codes.to_numpy().astype(np.int32)
     return above, kinds[tree["kind"].cat.codes.to_numpy()], code, [str(name) for name in tree["name"].cat.categories]
 
 
-def _graft_backward(
-    tree: pd.DataFrame, boxes: tuple[Ints, Ints, Ints, list[str]]
-) -> tuple[Ints, Ints, Ints, list[str]]:
+def _graft_backward(tree: pd.DataFrame, boxes: _Boxes) -> _Boxes:
     """Stand the outermost operators of the backward pass on a box `backward` on their forward operator."""
     parent, kind, name, names = boxes
     forward = row_numbers(tree["forward"])
@@ -129,42 +132,22 @@ def _graft_backward(
     backward = np.full(len(heads), _KINDS.index("backward"))
     return (
         np.concatenate([grafted, forward[heads]]),
-        np.concatenate([kind, backward]),
-        np.concatenate([name, np.full(len(heads), len(names))]),
+        np.concatenate([kind, backward], dtype=np.int8),
+        np.concatenate([name, np.full(len(heads), len(names))], dtype=np.int32),
         [*names, "backward"],
     )
 
 
-def _merge(parent: Ints, kind: Ints, named: tuple[Ints, list[str]], own: Ints, root: str) -> pd.DataFrame:
+def _merge(parent: Rows, kind: NDArray[np.int8], named: tuple[Rows, list[str]], own: Ints, root: str) -> pd.DataFrame:
     """Merge events with the same chain of names into boxes; `own` is each one's width besides what stands on it."""
     # Names in alphabetical order, so that boxes do not stand by the order of events in the file; equal ones are one.
     labels, number = np.unique(np.array([*named[1], root], dtype=object), return_inverse=True)
-    name = number[named[0]] if len(named[0]) else named[0]
-    # Only events that carry width, or something that does, get a box.
-    carries = own > 0
-    depth = depths(parent)
-    levels = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[levels], np.arange(int(depth.max(initial=-1)) + 2))
-    for level in range(len(bounds) - 2, 0, -1):
-        rows = levels[bounds[level] : bounds[level + 1]]
-        carries[parent[rows[carries[rows]]]] = True
-    box = np.zeros(len(parent), dtype=np.int64)
-    parts: list[tuple[Ints, Ints, Ints]] = [(np.array([-1]), np.array([0]), number[-1:])]
-    count = 1
-    for level in range(len(bounds) - 1):
-        rows = levels[bounds[level] : bounds[level + 1]]
-        rows = rows[carries[rows]]
-        below = np.where(parent[rows] >= 0, box[parent[rows]], 0)
-        keys, place = np.unique((below * len(_KINDS) + kind[rows]) * len(labels) + name[rows], return_inverse=True)
-        box[rows] = count + place
-        below_and_kind, codes = np.divmod(keys, len(labels))
-        parts.append((*np.divmod(below_and_kind, len(_KINDS)), codes))
-        count += len(keys)
-    below, kinds, codes = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    calls, self_ns = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    np.add.at(calls, box[carries], 1)
-    np.add.at(self_ns, box[carries], own[carries])
-    calls[0] = 1
+    key = kind * np.int32(len(labels))
+    key += number.astype(np.int32)[named[0]]
+    below, key, calls, self_ns = merged(parent, key, own)
+    below = np.append(-1, below + 1)
+    kinds, codes = np.divmod(np.append(number[-1], key), len(labels))
+    calls, self_ns = np.append(1, calls), np.append(0, self_ns)
     total = self_ns.copy()
     height = depths(below)
     levels = np.argsort(height, kind="stable")
@@ -184,3 +167,60 @@ def _merge(parent: Ints, kind: Ints, named: tuple[Ints, list[str]], own: Ints, r
         }
     )
     return validate(table, schema.FLAME)
+
+
+def merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """One box for all rows of a forest with the same chain of keys, if any of them or what stands on them has width.
+
+    Args:
+        parent: row of each row's parent, int32, -1 for none.
+        key: what tells rows from each other, int32.
+        own: each row's width, besides what stands on it.
+
+    Returns:
+        Of each box its parent's place among them (-1 for none), its key, its rows that have width or carry some, and
+        their own widths' sum; level by level, and within a level by parent and key.
+    """
+    if compiled is None:
+        return _merged(parent, key, own)
+    found = compiled.merge_boxes(parent, key, own, np.empty(len(parent), dtype=np.int32))
+    box_parent, box_key, calls, widths = (
+        np.frombuffer(data, dtype=dtype).astype(np.int64)
+        for data, dtype in zip(found, (np.int32, np.int32, np.int64, np.int64), strict=True)
+    )
+    height = depths(box_parent)
+    place = np.full(len(height), -1, dtype=np.int64)
+    order: list[Ints] = []
+    for level in range(int(height.max(initial=-1)) + 1):
+        rows = np.flatnonzero(height == level)
+        rows = rows[np.lexsort((box_key[rows], take(place, box_parent[rows])))]
+        place[rows] = sum(map(len, order)) + np.arange(len(rows))
+        order.append(rows)
+    rows = np.concatenate(order) if order else np.empty(0, dtype=np.int64)
+    return take(place, box_parent[rows]), box_key[rows], calls[rows], widths[rows]
+
+
+def _merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """`merged` without compiled code."""
+    carries = own > 0
+    depth = depths(parent.astype(np.int64))
+    levels = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[levels], np.arange(int(depth.max(initial=-1)) + 2))
+    for level in range(len(bounds) - 2, 0, -1):
+        rows = levels[bounds[level] : bounds[level + 1]]
+        carries[parent[rows[carries[rows]]]] = True
+    box = np.full(len(parent), -1, dtype=np.int64)
+    parts: list[tuple[Ints, Ints]] = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
+    count, keys = 0, int(key.max(initial=0)) + 1
+    for level in range(len(bounds) - 1):
+        rows = levels[bounds[level] : bounds[level + 1]]
+        rows = rows[carries[rows]]
+        below = take(box, parent[rows].astype(np.int64))
+        pairs, place = np.unique((below + 1) * keys + key[rows], return_inverse=True)
+        box[rows] = count + place
+        parts.append((pairs // keys - 1, pairs % keys))
+        count += len(pairs)
+    calls, widths = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    np.add.at(calls, box[carries], 1)
+    np.add.at(widths, box[carries], own[carries])
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), calls, widths
