@@ -142,6 +142,18 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, requ
     )
 
 
+def test_nothing_that_a_job_left_running_outlives_the_run(project):
+    """As a fork server would, if its end took longer than Snakemake's."""
+    leaves = "import subprocess\nleft = subprocess.Popen(['sleep', '300'], start_new_session=True, "
+    leaves += "**dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.DEVNULL))\n"
+    leaves += "Path('left.txt').write_text(str(left.pid))\n"
+    project.edit("workflow/scripts/report.py", "start =", f"{leaves}start =")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((project.folder / "left.txt").read_text()), 0)
+
+
 @pytest.mark.parametrize("interrupted_by", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_was_cut_off_has_partial_pages_that_the_next_run_makes_whole(new_project, request, interrupted_by):
     project = new_project

@@ -74,7 +74,7 @@ def owner(new_project):
 
 
 def servers(owner):
-    """The running servers of an owner."""
+    """The running servers of an owner, with their watchers and forks."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -104,7 +104,8 @@ def test_a_forked_run_is_what_a_process_of_its_own_would_have_been(owner):
     own = owner.run("own", fork="0", CUDA_VISIBLE_DEVICES="7")
     forked = [owner.run(name, CUDA_VISIBLE_DEVICES="7") for name in ("one", "two")]
     assert own["imported"] == own["pid"]
-    assert forked[0]["imported"] == forked[1]["imported"] == servers(owner.process.pid)[0]
+    assert forked[0]["imported"] == forked[1]["imported"]
+    assert forked[0]["imported"] in servers(owner.process.pid)
     assert len({run["pid"] for run in forked} | {forked[0]["imported"]}) == 3
     for name, run in zip(("one", "two"), forked, strict=True):
         assert run["session"] == run["pid"]
@@ -160,6 +161,17 @@ def test_nothing_is_left_of_a_run_when_one_process_is_killed(owner, killed):
         wait_for(lambda: not running(client))
         assert not (owner.folder / "run/status.json").exists()  # it counts as not begun
     wait_for(lambda: bool(servers(owner.process.pid)) == (killed != "owner"))
+
+
+def test_a_server_that_imports_ends_with_its_owner(owner):
+    main = owner.folder / "src/steptrace/train/main.py"
+    waits = "if 'fork_server' in sys.argv[0]:\n    Path('imports').touch()\n    time.sleep(60)\nIMPORTED ="
+    main.write_text(main.read_text().replace("IMPORTED =", waits, 1))
+    client = owner.start("run")
+    wait_for((owner.folder / "imports").exists)
+    owner.process.kill()
+    wait_for(lambda: not running(client) and not servers(owner.process.pid))
+    assert not (owner.folder / "run/status.json").exists()
 
 
 def test_a_server_that_is_killed_costs_no_run(owner):

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,30 +22,48 @@ from steptrace.record import read_status
 pytestmark = [pytest.mark.workflow, pytest.mark.slow, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("STEPTRACE_SOAK_KILLS", "50"))
-#: By what their command line holds; a guard is a fork of its supervisor, so it has the supervisor's.
+#: By what their command line holds. A fork has its server's: forks are told apart by how many ancestors have it.
 VICTIMS = {
-    "snakemake": b"snakemake",
-    "supervisor or guard": b"steptrace.train.supervise",
-    "fork server or its forks": b"steptrace.train.fork_server",
-    "training": b"steptrace.train.main",
-    "check": b"steptrace.train.equivalence",
-    "analysis": b"analyze_run.py",
-    "comparison": b"compare.py",
-    "shell": b"tee",
+    "snakemake": (b"snakemake", 0),
+    "client of a fork server": (b"steptrace.train.supervise", 0),
+    "watcher of a fork server": (b"steptrace.train.fork_server", 0),
+    "fork server": (b"steptrace.train.fork_server", 1),
+    "supervisor": (b"steptrace.train.fork_server", 2),
+    "guard": (b"steptrace.train.fork_server", 3),
+    "training or check": (b"steptrace.train.fork_server", 4),
+    "torchrun": (b"torch.distributed.run", 0),
+    "rank": (b"steptrace.train.main\0--config", 0),
+    "analysis": (b"analyze_run.py", 0),
+    "comparison": (b"compare.py", 0),
+    "shell": (b"tee", 0),
 }
+#: They live as long as the whole, so that any moment of it will do.
+LONG = ("snakemake", "watcher of a fork server", "fork server")
 LONGEST_S = 300
 
 
-def processes(folder: Path) -> dict[int, bytes]:
-    """Command lines of everything that works in a folder."""
+def processes(folder: Path) -> dict[int, tuple[int, bytes]]:
+    """Parents and command lines of everything that works in a folder."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if (entry / "cwd").readlink() == folder:
-                found[int(entry.name)] = (entry / "cmdline").read_bytes()
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found[int(entry.name)] = (parent, (entry / "cmdline").read_bytes())
         except OSError:
             continue
     return found
+
+
+def victims(folder: Path, kind: str) -> list[int]:
+    """Processes of a kind."""
+    text, depth = VICTIMS[kind]
+    alike = {pid: parent for pid, (parent, line) in processes(folder).items() if text in line}
+
+    def above(pid: int) -> int:
+        return 1 + above(alike[pid]) if alike[pid] in alike else 0
+
+    return [pid for pid in alike if above(pid) == depth]
 
 
 def finished(folder: Path) -> dict[Path, Status]:
@@ -57,46 +76,54 @@ def finished(folder: Path) -> dict[Path, Status]:
     return found
 
 
-def check_whole(project, before: dict[Path, Status]) -> None:
+def check_whole(project, before: dict[Path, Status], runs: int = 4) -> None:
     """One plain command completes: all runs are there, and those that were are the same."""
     result = project.run()
+    assert processes(project.folder) == {}
     assert result.returncode == 0, result.stdout
     after = finished(project.folder)
-    assert len(after) == 4
+    assert len(after) == runs
     assert {file: status.started_at for file, status in before.items()} == {
         file: after[file].started_at for file in before
     }
     assert "unlock" not in result.stdout
-    ended = time.monotonic() + 10  # a fork server ends when it is told that Snakemake has
-    while left := processes(project.folder):
-        assert time.monotonic() < ended, left
-        time.sleep(0.05)
     assert "Nothing to be done" in project.run().stdout
 
 
 @pytest.mark.parametrize("trial", range(KILLS))
 def test_a_kill(new_project, trial: int) -> None:
+    """Of a process of one kind, some time after the first, second, third or fourth of its kind has appeared."""
     chance = random.Random(trial)
     project = new_project
     project.edit("config/study/tiny.yaml", "loss=fake]", "loss=fake, loss.mode=half a second]")
-    wanted = chance.choice([*VICTIMS])
+    kind = [*VICTIMS][trial % len(VICTIMS)]
+    of_ranks = kind in ("torchrun", "rank")
+    if of_ranks:
+        project.edit("config/study/tiny.yaml", "[seed=1]", "[seed=1, distributed.world_size=2]")
     number = signal.SIGKILL if chance.random() < 0.7 else signal.SIGTERM
+    wanted = 1 if kind in LONG else chance.randint(1, 2 if of_ranks else 4)
+    delay = chance.uniform(0, 14 if kind in LONG else 0.6)
     begun = time.monotonic()
     running = project.start(start_new_session=True)
-    moment = begun + chance.uniform(0, 14)
-    killed = False
-    while running.poll() is None and not killed:
+    seen: dict[int, float] = {}
+    killed = None
+    while running.poll() is None and killed is None:
         assert time.monotonic() < begun + LONGEST_S
-        time.sleep(0.005 if time.monotonic() > moment else 0.1)
-        victims = [pid for pid, line in processes(project.folder).items() if VICTIMS[wanted] in line]
-        if time.monotonic() > moment and victims:
+        time.sleep(0.02)
+        found = victims(project.folder, kind)
+        seen = {pid: time.monotonic() for pid in found} | seen
+        due = [pid for pid in [*seen][wanted - 1 :] if pid in found and time.monotonic() > seen[pid] + delay]
+        if due:
             try:
-                os.kill(chance.choice(victims), number)
-                killed = True
+                os.kill(due[0], number)
+                killed = due[0]
             except ProcessLookupError:
                 continue
-    running.communicate(timeout=LONGEST_S)
+    output, _ = running.communicate(timeout=LONGEST_S)
     before = finished(project.folder)
+    sys.stdout.write(f"trial {trial}: {kind} {wanted} after {delay:.2f} s, {number.name}: ")
+    sys.stdout.write(f"{f'killed {time.monotonic() - begun:.1f} s ago' if killed else 'none'}, {len(before)} done\n")
+    assert killed or seen, output
     check_whole(project, before)
 
 

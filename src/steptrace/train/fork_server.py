@@ -1,12 +1,13 @@
 """A process that has imported PyTorch once and is forked for every run: starting one takes milliseconds, not seconds.
 
-    Snakemake -> supervise (asks, waits) . . . server -> supervisor -> guard -> training
+    Snakemake -> supervise (asks, waits) . . . watcher -> server -> supervisor -> guard -> training
 
 The first supervisor that finds none starts a server, and becomes its client like all later ones. A server serves only
 who has its own environment variables, working directory and interpreter, so that whatever the libraries read from them
 while they are imported (OMP_NUM_THREADS, LD_PRELOAD, PYTHONPATH) is what a process of its own would have read. What it
 has imported has computed nothing, started no thread of PyTorch's and opened no GPU. A server ends with its owner, the
-process that runs the workflow, and what was forked from it ends with it. A client that is gone takes its run along.
+process that runs the workflow, also while it imports: a second process waits for the owner's end, and the kernel ends
+the server with that one. What was forked from it ends with it. A client that is gone takes its run along.
 
 Runs that are forked from one server share its hash seed and the addresses of libraries, which separate processes draw
 anew. So every round of trainings has a server of its own (`--server run0`): what a layout happens to cost is common to
@@ -22,6 +23,7 @@ import hashlib
 import importlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -120,7 +122,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
     global _opened
     owner, address = arguments
     with contextlib.suppress(OSError):  # another was first, or the owner is gone
-        server = _Server(int(owner), address)
+        _live_no_longer_than(int(owner))
+        server = _Server(address)
         for name in (*PROGRAMS, "steptrace.train.supervise"):
             importlib.import_module(name)
         files = {int(file.name): str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
@@ -130,11 +133,24 @@ def main(arguments: Sequence[str]) -> NoReturn:
     _leave(0)
 
 
+def _live_no_longer_than(owner: int) -> None:
+    """Go on in a fork, which the kernel kills when this process ends: with the owner, or with the fork."""
+    from steptrace.train.process_tree import die_with
+
+    watcher = os.getpid()
+    owner_end = os.pidfd_open(owner)
+    server = os.fork()
+    if server:
+        select.select([owner_end, os.pidfd_open(server)], [], [])
+        _leave(0)
+    os.close(owner_end)
+    die_with(watcher, signal.SIGKILL)
+
+
 @dataclass
 class _Server:
-    """Waits for clients, for the ends of what was forked for them, and for the owner's end."""
+    """Waits for clients, and for the ends of what was forked for them."""
 
-    owner: int
     address: str
     _events: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _runs: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
@@ -143,18 +159,16 @@ class _Server:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(f"\0{self.address}")
         self._listener.listen(64)
-        self._owner_end = os.pidfd_open(self.owner)
         self._events.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._events.register(self._owner_end, selectors.EVENT_READ, lambda: _leave(0))
 
     @property
     def files(self) -> set[int]:
         """Open files that are the server's own."""
         assert isinstance(self._events, selectors.EpollSelector)
-        return {self._listener.fileno(), self._owner_end, self._events.fileno()}
+        return {self._listener.fileno(), self._events.fileno()}
 
     def serve(self) -> None:
-        """Until the owner ends, which ends this process and, by `die_with`, all its forks; or nobody asks any more."""
+        """Until nobody asks any more; or this process is killed, and by `die_with` all its forks."""
         while (ready := self._events.select(_IDLE_S)) or self._runs:
             for key, _ in ready:
                 key.data()

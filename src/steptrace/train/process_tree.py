@@ -142,21 +142,28 @@ def kill_descendants(spared: Collection[int] = ()) -> None:
 
 
 def end_leftovers(workdir: Path) -> int:
-    """Kill the jobs of an earlier workflow in `workdir`, which has ended without them; return how many there were.
+    """Kill the jobs of a workflow in `workdir` that has ended without them, or ends now; return how many there were.
 
-    To be called by the one workflow that may be at work there, before it has any job. A supervised process is never
-    among them; analyses and pages are, if nothing but Snakemake was killed.
+    To be called by the one workflow that may be at work there, while it has no job. Before its first these are analyses
+    and pages, if nothing but Snakemake was killed; after its last they are fork servers.
     """
     mark = f"{WORKDIR_VARIABLE}={workdir}".encode()
-    left = []
-    for entry in Path("/proc").glob("[0-9]*") if _LINUX else ():
-        with contextlib.suppress(OSError):  # another user's, or gone
-            if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
-                left.append(int(entry.name))
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    return len(left)
+    until = time.monotonic() + _GONE_S
+    killed: set[int] = set()
+    while time.monotonic() < until:
+        left = []
+        for entry in Path("/proc").glob("[0-9]*") if _LINUX else ():
+            with contextlib.suppress(OSError):  # another user's, or gone
+                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
+                    left.append(int(entry.name))
+        if not left:
+            break
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(left)
+        time.sleep(0.01)
+    return len(killed)
 
 
 def _guard(start: Callable[[], int], parent: int, tell: int, closing: int) -> NoReturn:
