@@ -6,11 +6,12 @@ import os
 
 import pandas as pd
 import pytest
+from pyarrow import parquet
 
 from documents import fill, plain
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.run import Status
-from steptrace.record import write_status
+from steptrace.documents.run import RunRecord, Status
+from steptrace.record import write_run, write_status
 from steptrace.unreadable import set_aside_unreadable
 
 GARBAGE = b"\x00\xff garbage"
@@ -28,7 +29,8 @@ def results(tmp_path):
     for file in (run / "steps.parquet", run / "tables" / "trace0" / "kernels.parquet"):
         pd.DataFrame({"step": range(9000)}).to_parquet(file)
     (run / "trace.json.gz").write_bytes(gzip.compress(b"{}"))
-    for name in ("run0/run.json", "run0/summary.json", "equivalence/equivalence.json", "prediction.json"):
+    write_run(run, fill(RunRecord, {}))
+    for name in ("run0/summary.json", "equivalence/equivalence.json", "prediction.json"):
         (study / "plain" / name).write_text("{}")
     (study / "study.json").write_text("{}")
     comparison = plain(fill(Comparison, {"study": "tiny", "scale": "cpu", "variants": []}))
@@ -99,6 +101,30 @@ def test_a_page_of_a_table_that_is_damaged_is_found(results):
 def test_json_that_is_no_status_cannot_be_read(results, text):
     (results / "tiny/plain/run0/status.json").write_text(text)
     assert len(set_aside_unreadable(results.parent)) == 1
+
+
+@pytest.mark.parametrize("name", ["plain/run0/run.json", "plain/run0/status.json", "plain/prediction.json"])
+def test_a_file_of_a_later_version_is_made_again(results, name):
+    file = results / "tiny" / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": 99}))
+    (sentence,) = set_aside_unreadable(results.parent)
+    assert "is of version 99, and this steptrace reads up to 2" in sentence
+
+
+def test_a_table_of_a_later_version_is_made_again(results):
+    file = results / "tiny/plain/run0/steps.parquet"
+    table = parquet.read_table(file)
+    parquet.write_table(table.replace_schema_metadata({"steptrace.schema_version": "2"}), file)
+    (sentence,) = set_aside_unreadable(results.parent)
+    assert "is of version 2, and this steptrace reads up to 1" in sentence
+
+
+def test_a_status_of_before_there_were_versions_stays(results):
+    file = results / "tiny/plain/run0/status.json"
+    old = json.loads(file.read_text())
+    assert old.pop("schema_version") == 2
+    file.write_text(json.dumps(old))
+    assert set_aside_unreadable(results.parent) == []
 
 
 def test_a_fifo_is_not_opened(results):

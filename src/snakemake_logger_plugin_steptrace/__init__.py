@@ -13,7 +13,7 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from steptrace.files import write_json
+from steptrace.files import write_versioned
 from steptrace.progress import BRIEF, TIMING, Progress, job_of, summary
 from steptrace.terminal import printable
 
@@ -66,7 +66,7 @@ class LogHandler(LogHandlerBase):
         progress, self._progress = self._progress, None
         if progress is not None:
             timing = progress.timing()
-            write_json(TIMING, timing)
+            write_versioned(TIMING, timing)
             self._stream.write(f"steptrace: {summary(timing)}\n")
 
     def _quiet(self, about: str) -> bool:

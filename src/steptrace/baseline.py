@@ -19,7 +19,6 @@ from steptrace.errors import RecordError, SteptraceError
 from steptrace.gates import Baselines, Gates, baselines_of
 
 FOLDER: Final = "baselines"
-SCHEMA_VERSION: Final = 1
 #: Facts of an environment that make two machines two.
 MACHINE: Final = ("cpu", "cpu_count", "gpu", "gpu_count")
 #: Facts that may change on one machine.
@@ -76,7 +75,6 @@ def save(comparisons: Iterable[Comparison], path: Path) -> Baseline:
     if not studies:
         raise SteptraceError("nothing was measured that could be stored", next_step="run `snakemake --cores all` first")
     document = Baseline(
-        schema_version=SCHEMA_VERSION,
         saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
         studies=studies,
     )
@@ -86,12 +84,7 @@ def save(comparisons: Iterable[Comparison], path: Path) -> Baseline:
 
 def load(path: Path) -> Baseline:
     """Read a baseline; `RecordError` if it is missing or none."""
-    document = base.read(path, Baseline, next_step="save it anew: steptrace baseline save")
-    if document.schema_version != SCHEMA_VERSION:
-        raise RecordError(
-            f"baseline has version {document.schema_version}", where=path, expected=f"version {SCHEMA_VERSION}"
-        )
-    return document
+    return base.read(path, Baseline, next_step="save it anew: steptrace baseline save")
 
 
 def changes(document: Baseline, comparison: Comparison) -> list[Change]:

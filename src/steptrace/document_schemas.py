@@ -12,6 +12,7 @@ import msgspec
 
 from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.diff import Diff
 from steptrace.documents.memory import RunMemory
 from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -22,6 +23,7 @@ from steptrace.documents.verdict import Verdict
 DOCUMENTS: Final[dict[str, Any]] = {
     "summary": Summary,
     "comparison": Comparison,
+    "diff": Diff,
     "verdict": Verdict,
     "baseline": Baseline,
     "run": RunRecord,

@@ -6,11 +6,16 @@ A file is written beside its place and then renamed, so that a killed process le
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from steptrace.errors import RecordError
+
+#: Every file says of which version it is, under this key; one that does not say is of version 1.
+VERSION_KEY: Final = "schema_version"
+#: Of files without a document of their own (`documents.base.File`).
+_VERSION: Final = 1
 
 #: In indented JSON; a text holds no line break, so this cannot be found inside one.
 _LIST_OF_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[-+.,\deE\s]*?)\n\s*\]")
@@ -39,6 +44,40 @@ def read_json(path: Path) -> Any:
         raise missing_file(path) from error
     except (OSError, ValueError) as error:
         raise RecordError(f"file is not readable JSON ({error})", where=path) from error
+
+
+def write_versioned(path: Path, content: Mapping[str, Any]) -> Path:
+    """`write_json` of a JSON object without a document of its own, with the version of such files."""
+    return write_json(path, versioned(content))
+
+
+def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with the version of files that have no document of their own."""
+    return {VERSION_KEY: _VERSION, **content}
+
+
+def read_versioned(path: Path) -> dict[str, Any]:
+    """What `write_versioned` wrote, without its version.
+
+    Raises:
+        RecordError: the file is missing, is no JSON object, or of a later version.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise RecordError("file holds no JSON object", where=path)
+    check_version(content.pop(VERSION_KEY, 1), path)
+    return content
+
+
+def check_version(found: object, path: Path, known: int = _VERSION) -> None:
+    """Refuse a file of a version that this steptrace does not know.
+
+    Raises:
+        RecordError: it is not a whole number from 1 to `known`.
+    """
+    if type(found) is not int or not 1 <= found <= known:
+        what = f"file is of version {str(found)[:20]}, and this steptrace reads up to {known}"
+        raise RecordError(f"{what}: update steptrace, or make it again with this one", where=path)
 
 
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Final
 from steptrace import intervals
 from steptrace.format import rough_duration
 
-SCHEMA_VERSION: Final = 1
 TIMING: Final = Path("results/timing.json")
 #: Set for jobs where this is at work: their supervisors say nothing of runs that soon end well.
 BRIEF: Final = "STEPTRACE_BRIEF"
@@ -111,7 +110,7 @@ class Progress:
             for kind, of_kind in spans.items()
         }
         idle = wall - _seconds(*spans.values())
-        return {"schema_version": SCHEMA_VERSION, "wall_s": round(wall, 3), "no_job_s": round(idle, 3), "kinds": kinds}
+        return {"wall_s": round(wall, 3), "no_job_s": round(idle, 3), "kinds": kinds}
 
     def _seconds_of_one(self, kind: str) -> float:
         """Seconds of the whole that one more job of a kind takes."""

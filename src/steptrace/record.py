@@ -8,14 +8,17 @@ Every file is replaced in one step (written beside its place, then renamed), so 
 file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from steptrace.documents import base as documents
 from steptrace.documents.run import Communication, RunRecord, Status
 from steptrace.errors import RecordError, SchemaError
-from steptrace.files import missing_file, replace_atomically
-from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN, STEPS_OF_RUN, Table, validate
+from steptrace.files import VERSION_KEY, check_version, missing_file, replace_atomically, write_json
+from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN, STEPS_OF_RUN, Table, read_table, validate, write_table
 
 if TYPE_CHECKING:  # half a second to import, which whoever only writes a status need not pay
     import pandas as pd
@@ -27,6 +30,8 @@ SECTIONS_FILE: Final = "sections.parquet"
 INPUT_FILE: Final = "input.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 COMMUNICATION_FILE: Final = "communication.json"
+SOURCES_FILE: Final = "sources.json"
+_SOURCES_VERSION: Final = 2
 
 #: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
 PHASES: Final = ("warmup", "timed", "profiled")
@@ -69,7 +74,7 @@ def write_steps(run_dir: Path, steps: "pd.DataFrame") -> Path:
     """Write `steps.parquet` (table `STEPS_OF_RUN`, one row a step) into `run_dir` and return its path."""
     path = run_dir / STEPS_FILE
     frame = _valid_steps(steps, path)
-    replace_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    replace_atomically(path, lambda temporary: write_table(frame, temporary))
     return path
 
 
@@ -83,7 +88,7 @@ def write_sections(run_dir: Path, sections: "pd.DataFrame") -> Path:
     """Write `sections.parquet` (table `SECTIONS_OF_RUN`) into `run_dir` and return its path."""
     path = run_dir / SECTIONS_FILE
     frame = _valid(sections, SECTIONS_OF_RUN, path)
-    replace_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    replace_atomically(path, lambda temporary: write_table(frame, temporary))
     return path
 
 
@@ -97,7 +102,7 @@ def write_input(run_dir: Path, batches: "pd.DataFrame") -> Path:
     """Write `input.parquet` (table `INPUT_OF_RUN`, one row a batch) into `run_dir` and return its path."""
     path = run_dir / INPUT_FILE
     frame = _valid(batches, INPUT_OF_RUN, path)
-    replace_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    replace_atomically(path, lambda temporary: write_table(frame, temporary))
     return path
 
 
@@ -107,11 +112,23 @@ def read_input(run_dir: Path) -> "pd.DataFrame":
     return _valid(_read_parquet(path, INPUT_OF_RUN), INPUT_OF_RUN, path)
 
 
-def _read_parquet(path: Path, table: Table) -> "pd.DataFrame":
-    import pandas as pd
+def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:
+    """Write `sources.json`, the text of each file as the run found it, into `run_dir` and return its path."""
+    return write_json(run_dir / SOURCES_FILE, {VERSION_KEY: _SOURCES_VERSION, "files": texts})
 
+
+def read_sources(path: Path) -> dict[str, str]:
+    """The texts in a `sources.json` by file; `RecordError` if it is of a later version, ValueError if malformed."""
+    content = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    if VERSION_KEY in content:
+        check_version(content[VERSION_KEY], path, _SOURCES_VERSION)
+        content = content.get("files", {})  # in version 1 the files were all there was
+    return msgspec.convert(content, dict[str, str])
+
+
+def _read_parquet(path: Path, table: Table) -> "pd.DataFrame":
     try:
-        return pd.read_parquet(path)
+        return read_table(path)
     except FileNotFoundError as error:
         raise missing_file(path) from error
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from steptrace.analysis import SCHEMA_VERSION, Analysis, summarize, summarize_ranks, write_rank, write_tables
+from steptrace.analysis import Analysis, summarize, summarize_ranks, write_rank, write_tables
 from steptrace.analysis.excerpt import excerpt_of_run
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
@@ -41,7 +41,7 @@ def summarize_run(run_dir: Path, out: Path, *, by_rank: bool = False) -> None:
         by_rank: `analyze_rank` has analysed each rank; only what compares them is left to do.
     """
     (run_dir / TABLES).mkdir(exist_ok=True)
-    summary = Summary(schema_version=SCHEMA_VERSION, warnings=(), traces=())
+    summary = Summary(warnings=(), traces=())
     if traces := _traces(run_dir):
         try:
             summary, analyses = _of_ranks(run_dir) if by_rank else summarize(traces)

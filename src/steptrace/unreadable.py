@@ -9,21 +9,31 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from steptrace.config.cache import write_if_changed
+from steptrace.documents.base import File, version_of
 from steptrace.errors import RecordError
-from steptrace.record import STATUS_FILE, read_status
+from steptrace.files import check_version
+from steptrace.memory_record import MEMORY_FILE, read_memory
+from steptrace.record import COMMUNICATION_FILE, RUN_FILE, STATUS_FILE, read_communication, read_run, read_status
+from steptrace.schema import check_table_version
 from steptrace.standing import PARTIAL, STUDY, WHOLE
 
 SUFFIX: Final = ".corrupt"
 _SUMMARY: Final = "summary.json"
 _TABLES: Final = "tables"
+#: Of all files that are not read whole here: what reads them knows better, and says so.
+_LATEST: Final = version_of(File)
 #: Not results: caches mend themselves, and a failure's line that cannot be read is one failure less.
 _NOT_RESULTS: Final = (".cache", "failures", ".snakemake")
 _GZIP: Final = b"\x1f\x8b"
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: Any = 1
 
 
 def set_aside_unreadable(workdir: Path) -> list[str]:
@@ -81,13 +91,17 @@ def _problem(path: Path) -> str | None:
 
 
 def _read_json(path: Path) -> None:
-    msgspec.json.decode(path.read_bytes().decode(), type=msgspec.Raw)
+    content = path.read_bytes()
+    msgspec.json.decode(content.decode(), type=msgspec.Raw)
+    if content.lstrip().startswith(b"{"):
+        check_version(msgspec.json.decode(content, type=_Versioned).schema_version, path, _LATEST)
 
 
 def _read_parquet(path: Path) -> None:
     from pyarrow.parquet import ParquetFile  # not where there is nothing new
 
     with ParquetFile(path) as file:
+        check_table_version(file.schema_arrow.metadata or {}, path)
         for _ in file.iter_batches():
             pass
 
@@ -116,6 +130,9 @@ def _read_verdict(path: Path) -> None:
 #: By the end of the name; all other JSON has to be JSON.
 _READERS: Final[dict[str, Callable[[Path], object]]] = {
     STATUS_FILE: lambda path: read_status(path.parent),
+    RUN_FILE: lambda path: read_run(path.parent),
+    COMMUNICATION_FILE: lambda path: read_communication(path.parent),
+    MEMORY_FILE: lambda path: read_memory(path.parent),
     WHOLE: _read_comparison,
     PARTIAL: _read_comparison,
     "verdict.json": _read_verdict,

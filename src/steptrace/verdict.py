@@ -9,8 +9,6 @@ from steptrace.documents.verdict import Differing, Failure, Verdict
 from steptrace.gates import Gates, not_run, outcomes
 from steptrace.terminal import printable
 
-SCHEMA_VERSION = 1
-
 
 def judge(comparisons: Iterable[Comparison], gates: Gates, *, baselines: Path | None = None) -> Verdict:
     """Return the verdict on a workflow.
@@ -31,7 +29,6 @@ def judge(comparisons: Iterable[Comparison], gates: Gates, *, baselines: Path | 
             judged += outcomes(studies[study], gates, baseline.for_gates(gates, studies[study], baselines))
     broken = any(gate.outcome == "broken" for gate in judged)
     return Verdict(
-        schema_version=SCHEMA_VERSION,
         status="fail" if failed or broken else "pass",
         runs=sum(len(variant.runs) for comparison in studies.values() for variant in comparison.variants),
         failed=failed,

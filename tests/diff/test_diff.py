@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from builders import TraceBuilder, training_step
 from recorded import TRACES, needs_traces, recorded
 from steptrace.cli import main
-from steptrace.diff import Side, diff, in_words, is_empty, read_sides, sides
+from steptrace.diff import Side, diff, in_words, read_sides, sides
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, normalised, pair
+from steptrace.documents.base import read
+from steptrace.documents.diff import Diff, LaunchedBy, SyncTotal, SyncTotals
 from steptrace.report.diff import page_html
 
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")
@@ -50,8 +52,8 @@ def test_a_trace_does_not_differ_from_itself() -> None:
     for index in range(3):
         training_step(builder, index, index * 1_100_000, sync=index != 1)
     found = diff(_side(builder), _side(builder))
-    assert is_empty(found)
-    assert all(total["delta"] == 0 for total in found["totals"].values())
+    assert found.is_empty
+    assert all(total.delta == 0 for total in found.totals.values())
     assert "no operator, kernel, sync or line differs per step" in in_words(found)
 
 
@@ -59,48 +61,46 @@ def test_a_trace_does_not_differ_from_itself() -> None:
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=5), st.booleans())
 def test_any_made_trace_does_not_differ_from_itself(lengths: list[int], extra: bool) -> None:  # noqa: FBT001
     one = _side(_steps(lengths, extra="relu" if extra else None))
-    assert is_empty(diff(one, one))
+    assert diff(one, one).is_empty
 
 
 def test_slower_is_more_than_the_spread() -> None:
     a = _side(_steps(_STEADY))
-    (row,) = diff(a, _side(_steps([t + 50 for t in _STEADY])))["kernels"]
-    assert (row["status"], row["name"]) == ("slower", "gemm")
-    assert row["device_ns"]["delta"] == 50_000
-    assert (row["count"]["a"], row["count"]["b"]) == (1, 1)
-    assert row["launched_by"] == [
-        {"operator": "aten::mm", "file": "model.py", "function": "forward", "a_ns": 100_000, "b_ns": 150_000}
-    ]
-    (back,) = diff(_side(_steps([t + 50 for t in _STEADY])), a)["kernels"]
-    assert back["status"] == "faster"
+    (row,) = diff(a, _side(_steps([t + 50 for t in _STEADY]))).kernels
+    assert (row.status, row.name) == ("slower", "gemm")
+    assert row.device_ns.delta == 50_000
+    assert (row.count.a, row.count.b) == (1, 1)
+    assert row.launched_by == (LaunchedBy("aten::mm", "model.py", "forward", 100_000, 150_000),)
+    (back,) = diff(_side(_steps([t + 50 for t in _STEADY])), a).kernels
+    assert back.status == "faster"
     # A shift of 1 us, where the steps themselves lie 4 us apart, is no difference; nor is one of less than 1 %.
-    assert diff(a, _side(_steps([t + 1 for t in _STEADY])))["kernels"] == []
-    assert diff(_side(_steps([400] * 6)), _side(_steps([403] * 6)))["kernels"] == []
+    assert diff(a, _side(_steps([t + 1 for t in _STEADY]))).kernels == ()
+    assert diff(_side(_steps([400] * 6)), _side(_steps([403] * 6))).kernels == ()
 
 
 def test_the_gpu_time_stands_at_the_operator_and_the_line_too() -> None:
     found = diff(_side(_steps(_STEADY)), _side(_steps([t + 50 for t in _STEADY])))
-    (operator,) = found["operators"]
-    assert (operator["name"], operator["status"]) == ("aten::mm", "slower")
-    assert operator["device_ns"]["delta"] == 50_000
-    assert operator["host_ns"]["a"] == 50_000
-    assert operator["host_self_ns"]["a"] == 45_000  # without the operator inside
-    (line,) = found["lines"]
-    assert (line["file"], line["function"], line["device_ns"]["b"]) == ("model.py", "forward", 150_000)
+    (operator,) = found.operators
+    assert (operator.name, operator.status) == ("aten::mm", "slower")
+    assert operator.device_ns.delta == 50_000
+    assert operator.host_ns.a == 50_000
+    assert operator.host_self_ns.a == 45_000  # without the operator inside
+    (line,) = found.lines
+    assert (line.file, line.function, line.device_ns.b) == ("model.py", "forward", 150_000)
 
 
 def test_added_and_removed() -> None:
     a, b = _side(_steps(_STEADY)), _side(_steps(_STEADY, extra="relu"))
-    assert [(r["name"], r["status"]) for r in diff(a, b)["kernels"]] == [("relu", "added")]
-    assert [(r["name"], r["status"]) for r in diff(b, a)["kernels"]] == [("relu", "removed")]
+    assert [(r.name, r.status) for r in diff(a, b).kernels] == [("relu", "added")]
+    assert [(r.name, r.status) for r in diff(b, a).kernels] == [("relu", "removed")]
 
 
 def test_a_kernel_keeps_its_place_under_a_new_name() -> None:
     a, b = _side(_steps(_STEADY, kernel=MUL.format("2"))), _side(_steps(_STEADY, kernel=MUL.format("(int)3")))
-    assert diff(a, b)["kernels"] == []
+    assert diff(a, b).kernels == ()
     slower = _side(_steps([t + 50 for t in _STEADY], kernel=MUL.format("(int)3")))
-    (row,) = diff(a, slower)["kernels"]
-    assert (row["status"], row["name"], row["renamed_from"]) == ("slower", MUL.format("(int)3"), [MUL.format("2")])
+    (row,) = diff(a, slower).kernels
+    assert (row.status, row.name, row.renamed_from) == ("slower", MUL.format("(int)3"), (MUL.format("2"),))
 
 
 @pytest.mark.parametrize(
@@ -143,25 +143,22 @@ def test_syncs_of_a_site() -> None:
             builder.item(index * 1_000_000 + 2_000, wait, index * 1_000_000 + 3_000)
         made.append(_side(builder))
     found = diff(*made)
-    (row,) = found["syncs"]
-    assert (row["status"], row["op"], row["kind"], row["blocked_ns"]["delta"]) == (
+    (row,) = found.syncs
+    assert (row.status, row.op, row.kind, row.blocked_ns.delta) == (
         "slower",
         "aten::item",
         "d2h_copy",
         70_000,
     )
-    assert found["sync_totals"] == {
-        "a": {"count": 4, "blocked_ns": 88_000},
-        "b": {"count": 4, "blocked_ns": 368_000},
-    }
+    assert found.sync_totals == SyncTotals(SyncTotal(4, 88_000), SyncTotal(4, 368_000))
 
 
 def test_sets_of_ranks_are_compared_by_all_their_steps() -> None:
     a = _side(_steps(_STEADY[:3]), _steps(_STEADY[3:]))
     assert a.units == 6
     found = diff(a, _side(_steps([t + 50 for t in _STEADY])))
-    assert found["a"]["units"] == 6
-    assert [row["status"] for row in found["kernels"]] == ["slower"]
+    assert found.a.units == 6
+    assert [row.status for row in found.kernels] == ["slower"]
 
 
 def test_traces_without_steps_are_compared_whole() -> None:
@@ -170,9 +167,9 @@ def test_traces_without_steps_are_compared_whole() -> None:
     builder.kernel(1_000, 20_000, 30_000)
     path = Path("/nowhere.json")
     found = diff(*sides([(path, builder.trace())], [(path, _steps(_STEADY).trace())]))
-    assert found["unit"] == "trace"
-    (row,) = found["kernels"]
-    assert (row["count"]["a"], row["count"]["b"]) == (1, 6)
+    assert found.unit == "trace"
+    (row,) = found.kernels
+    assert (row.count.a, row.count.b) == (1, 6)
     assert "no spread" in in_words(found)
 
 
@@ -181,11 +178,11 @@ def test_a_trace_without_gpu_has_no_gpu_totals() -> None:
     builder.step(0, 0, 1_000)
     builder.op("aten::mm", 100, 500)
     found = diff(_side(builder), _side(_steps(_STEADY)))
-    assert found["totals"]["busy_ns"] is None
-    assert found["totals"]["step_ns"] is not None
-    assert found["not_measured"] == {"kernels": ["a"], "syncs": ["a"], "lines": ["a"]}
-    assert found["kernels"] == []
-    assert all(row["device_ns"] is None for row in found["operators"])
+    assert found.totals["busy_ns"] is None
+    assert found.totals["step_ns"] is not None
+    assert found.not_measured == {"kernels": ("a",), "syncs": ("a",), "lines": ("a",)}
+    assert found.kernels == ()
+    assert all(row.device_ns is None for row in found.operators)
 
 
 def test_what_no_trace_could_show_is_not_measured_instead_of_0() -> None:
@@ -197,8 +194,8 @@ def test_what_no_trace_could_show_is_not_measured_instead_of_0() -> None:
         return _side(builder)
 
     found = diff(made(100_000), made(200_000))
-    assert found["sync_totals"] == {"a": None, "b": None}
-    assert (found["totals"]["syncs"], found["totals"]["blocked_ns"]) == (None, None)
+    assert found.sync_totals == SyncTotals(None, None)
+    assert (found.totals["syncs"], found.totals["blocked_ns"]) == (None, None)
     said, page = in_words(found), page_html(found)
     assert "syncs: not measured: neither trace holds a call into a GPU's runtime" in said
     assert "kernels: not measured: neither trace holds GPU work" in said
@@ -224,7 +221,7 @@ def test_work_that_runs_on_into_the_next_step_counts_once() -> None:
     assert steps[:3] == [1_000_000] * 3
     assert sum(compute) == 4 * 1_500_000
     found = diff(made(500_000), slow)
-    (note,) = found["notes"]
+    (note,) = found.notes
     assert "runs on into the next step's time in B" in note
     assert note in page_html(found).replace("&#39;", "'")
 
@@ -234,12 +231,12 @@ def test_other_machines_and_other_programs_are_said() -> None:
     a100.metadata["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100"}]
     v100.metadata["deviceProperties"] = [{"id": 0, "name": "Tesla V100"}]
     found = diff(_side(a100), _side(v100))
-    assert found["notes"] == [
-        "A ran on NVIDIA A100, B on Tesla V100: what differs is of the machine and of the program together."
-    ]
+    assert found.notes == (
+        "A ran on NVIDIA A100, B on Tesla V100: what differs is of the machine and of the program together.",
+    )
     assert "NVIDIA A100" in page_html(found)
     other = diff(_side(_steps(_STEADY)), _side(_steps(_STEADY, kernel="relu"), _steps(_STEADY, kernel="relu")))
-    assert [note.split(":")[0] for note in other["notes"]] == [
+    assert [note.split(":")[0] for note in other.notes] == [
         "A is one trace, B 2 traces",
         "Kernels of the same name make up 0 % of the GPU's time",
     ]
@@ -263,31 +260,31 @@ def test_captures_are_compared_by_their_unprofiled_steps(tmp_path: Path) -> None
     a = _captured(tmp_path / "a", _two_steps(1_000_000), _before(10))
     b = _captured(tmp_path / "b", _two_steps(2_400_000), _before(10.2))
     found = diff(*read_sides([a], [b]))
-    assert found["totals"]["step_ns"]["ratio"] == pytest.approx(2.4)
-    assert found["unprofiled_step_ns"]["ratio"] == pytest.approx(1.02)
-    assert found["notes"][0] == (
+    assert found.totals["step_ns"].ratio == pytest.approx(2.4)
+    assert found.unprofiled_step_ns.ratio == pytest.approx(1.02)
+    assert found.notes[0] == (
         "Unprofiled steps just before the captures: 10 ms -> 10.2 ms (1.02x). Go by these: that the steps in the "
         "traces differ by 2.40x is not the training's doing."
     )
-    assert found["notes"][0] in in_words(found)
+    assert found.notes[0] in in_words(found)
     assert "Read with care" in page_html(found)
-    assert not any("equally busy" in note for note in found["notes"])
+    assert not any("equally busy" in note for note in found.notes)
     # Where both agree there is nothing to warn of.
     c = _captured(tmp_path / "c", _two_steps(2_400_000), _before(24))
-    assert diff(*read_sides([a], [c]))["notes"][0].endswith("10 ms -> 24 ms (2.40x).")
+    assert diff(*read_sides([a], [c])).notes[0].endswith("10 ms -> 24 ms (2.40x).")
 
 
 def test_another_load_and_a_missing_time_are_said(tmp_path: Path) -> None:
     a = _captured(tmp_path / "a", _two_steps(1_000_000), _before(10))
     b = _captured(tmp_path / "b", _two_steps(1_000_000), _before(24, load=3.0))
-    assert any("0.25 per CPU in A, 0.75 in B" in note for note in diff(*read_sides([a], [b]))["notes"])
+    assert any("0.25 per CPU in A, 0.75 in B" in note for note in diff(*read_sides([a], [b])).notes)
     c = _captured(tmp_path / "c", _two_steps(2_400_000), None)
     found = diff(*read_sides([a], [c]))
-    assert found["unprofiled_step_ns"] is None
-    assert found["notes"][0].startswith("No unprofiled steps were timed before capture B.")
+    assert found.unprofiled_step_ns is None
+    assert found.notes[0].startswith("No unprofiled steps were timed before capture B.")
     # A trace that no capture has left says nothing of this.
     (c / "capture.json").write_text("{")
-    assert not any("nprofiled" in note for note in diff(*read_sides([a], [c]))["notes"])
+    assert not any("nprofiled" in note for note in diff(*read_sides([a], [c])).notes)
 
 
 def _two_steps(length: int) -> TraceBuilder:
@@ -345,7 +342,7 @@ def test_a_step_equals_hta() -> None:
 def test_the_real_trace_does_not_differ_from_itself_packed_or_not(tmp_path: Path) -> None:
     plain = tmp_path / "plain.json"
     plain.write_bytes(gzip.decompress(REAL[0].read_bytes()))
-    assert is_empty(diff(*read_sides([REAL[0]], [plain])))
+    assert diff(*read_sides([REAL[0]], [plain])).is_empty
 
 
 _ODD = ["mi250", "cuda_graphs_vllm", "cpu_only", "triton", "event_sync", "rank_non_gpu", "h100_bert_small"]
@@ -356,11 +353,21 @@ _ODD = ["mi250", "cuda_graphs_vllm", "cpu_only", "triton", "event_sync", "rank_n
 def test_odd_traces_differ_from_others_only(name: str) -> None:
     """AMD, graphs, no GPU, no steps, one kernel: all can be compared, with themselves and with another."""
     path = recorded(name)
-    assert is_empty(diff(*read_sides([path], [path])))
+    assert diff(*read_sides([path], [path])).is_empty
     found = diff(*read_sides([path], [recorded("two_ranks_0")]))
-    assert not is_empty(found)
+    assert not found.is_empty
     assert in_words(found)
     assert "<html" in page_html(found)
+
+
+def test_diff_json_is_what_was_found(tmp_path: Path) -> None:
+    for name, lengths in (("a", _STEADY), ("b", [t + 50 for t in _STEADY])):
+        _steps(lengths).write(tmp_path / f"{name}.json")
+    a, b, out = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "out"
+    assert main(["diff", str(a), str(b), "--out", str(out), "--no-report"]) == 0
+    assert read(out / "diff.json", Diff) == diff(*read_sides([a], [b]))
+    (row,) = json.loads((out / "diff.json").read_text())["kernels"]
+    assert (row["class"], row["status"]) == ("compute", "slower")
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -89,12 +89,12 @@ def test_it_stands_in_a_study(figure: StepFigure, summarized: TraceSummary) -> N
 def test_it_stands_in_a_diff(figure: StepFigure) -> None:
     a, b = ([(Path(name), steps(kernels).trace())] for name, kernels in (("a", 3), ("b", 4)))
     found = diff(*sides(a, b))
-    entry = found["figures"][figure.key]
-    assert entry["delta"] == entry["b"] - entry["a"]
+    entry = found.figures[figure.key]
+    assert entry.delta == entry.b - entry.a
     grew = {"lower": "worse", "higher": "better", None: None}[figure.better]
-    assert entry["status"] == (grew if entry["delta"] else None)
+    assert entry.status == (grew if entry.delta else None)
     assert figure.name in in_words(found)
-    assert fmt.with_unit(entry["b"], figure.unit) in shown(diff_page.page_html(found))
+    assert fmt.with_unit(entry.b, figure.unit) in shown(diff_page.page_html(found))
     assert f"<dt>{figure.name}</dt>" in diff_page.page_html(found)
 
 

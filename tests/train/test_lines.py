@@ -26,7 +26,7 @@ def recorded(make_config, tmp_path):
     with gzip.open(tmp_path / "trace.json.gz") as file:
         trace = json.load(file)["traceEvents"]
     lines = validate(pd.read_parquet(tmp_path / "op_lines.parquet"), OP_LINES)
-    return lines, json.loads((tmp_path / "sources.json").read_text()), trace
+    return lines, json.loads((tmp_path / "sources.json").read_text())["files"], trace
 
 
 def code_of(row, sources):

@@ -42,7 +42,7 @@ def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
     assert (steps["step_ns"] > steps["loader_wait_ns"]).all()
     assert steps["loss"].notna().all()
     lines = validate(pd.read_parquet(out / "op_lines.parquet"), OP_LINES)
-    assert set(lines.file.dropna()) == set(json.loads((out / "sources.json").read_text()))
+    assert set(lines.file.dropna()) == set(json.loads((out / "sources.json").read_text())["files"])
     assert capsys.readouterr().out.splitlines() == ["warmup 2/2", "timed 4/4", "profiled 4/4"]
 
 

@@ -1,21 +1,30 @@
-"""profiles/slurm on a Slurm of one node, started for the test. It takes a minute, so that it is asked for:
+"""profiles/slurm on a Slurm of one node with two made-up GPUs, started for the test. It takes minutes: ask for it.
 
 apt-get install slurm-wlm munge; pip install 'snakemake-executor-plugin-slurm>=2.0'
 STEPTRACE_TEST_SLURM=1 pytest tests/workflow/test_workflow_slurm.py        (as root)
 """
 
+import contextlib
 import importlib.util
+import itertools
+import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from steptrace.train.process_tree import descendants
+
+ROOT = Path(__file__).parents[2]
 #: Where the jobs' own calls look: Snakemake keeps the variables of the outer Slurm from them.
 SETTINGS = Path("/etc/slurm")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
@@ -23,7 +32,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
 
 def why_not() -> str | None:
     if not os.environ.get("STEPTRACE_TEST_SLURM"):
-        return "takes a minute and needs root: set STEPTRACE_TEST_SLURM to run it"
+        return "takes minutes and needs root: set STEPTRACE_TEST_SLURM to run it"
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing:
         return f"no {', '.join(missing)} on this machine"
@@ -50,6 +59,8 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
+SlurmdTimeout=10
+JobRequeue=0
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
@@ -60,7 +71,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
-NodeName={host} CPUs=8 RealMemory=4000 Gres=gpu:1 State=UNKNOWN
+NodeName={host} CPUs=8 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -78,9 +89,38 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.fixture
-def slurm() -> Iterator[None]:
-    """A cluster of this machine, with one made-up GPU."""
+@dataclass
+class Cluster:
+    """A cluster of this machine."""
+
+    node: "subprocess.Popen[bytes]"
+
+    def start_node(self) -> None:
+        self.node = subprocess.Popen(["slurmd", "-D"])
+        wait_for(lambda: b"idle" in said("sinfo"), "no idle node")
+
+    def lose_node(self) -> None:
+        """End the node's daemon and all its jobs, as a power cut would."""
+        self.node.kill()
+        self.node.wait()
+        for pid in [pid for pid, line in processes() if b"slurmstepd" in line]:
+            for each in [*descendants(pid), pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+
+
+def said(*command: str) -> bytes:
+    return subprocess.run(command, capture_output=True, check=False).stdout
+
+
+def processes() -> Iterator[tuple[int, bytes]]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield int(entry.name), (entry / "cmdline").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Cluster]:
     # Daemons refuse a socket below a folder that others may write to, and a long path.
     folder = Path("/run") / f"steptrace-test-{os.getpid()}"
     for name in ("", "state", "spool"):
@@ -92,18 +132,22 @@ def slurm() -> Iterator[None]:
     text = CONFIGURATION.format(host=host, folder=folder, controller=free_port(), node=free_port())
     SETTINGS.mkdir(exist_ok=True)
     (SETTINGS / "slurm.conf").write_text(text)
-    (SETTINGS / "gres.conf").write_text(f"NodeName={host} Name=gpu File=/dev/null\n")
+    gpus = [folder / f"gpu{k}" for k in range(2)]
+    for gpu in gpus:
+        gpu.touch()
+    (SETTINGS / "gres.conf").write_text("".join(f"NodeName={host} Name=gpu File={gpu}\n" for gpu in gpus))
     files = [
         f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in ("socket", "key-file", "pid-file", "log-file")
     ]
     started = [subprocess.Popen(["munged", "--foreground", "--force", f"--seed-file={folder}/munge.seed", *files])]
+    cluster = Cluster(started[0])
     try:
         wait_for((folder / "munge.socket").exists, "munged did not start")
-        started += [subprocess.Popen(command) for command in (["slurmctld", "-D", "-c"], ["slurmd", "-D"])]
-        wait_for(lambda: b"idle" in subprocess.run(["sinfo"], capture_output=True, check=False).stdout, "no idle node")
-        yield
+        started.append(subprocess.Popen(["slurmctld", "-D", "-c"]))
+        cluster.start_node()
+        yield cluster
     finally:
-        for daemon in reversed(started):
+        for daemon in (cluster.node, *reversed(started)):
             daemon.terminate()
             daemon.wait()
         shutil.rmtree(folder)
@@ -111,28 +155,146 @@ def slurm() -> Iterator[None]:
             (SETTINGS / name).unlink()
 
 
+def profile(folder: Path, **changes: str) -> None:
+    """Make the profile fit a cluster of this size."""
+    path = folder / "profiles/slurm/config.yaml"
+    text = path.read_text()
+    for old, new in (("mem_mb: 32000", "mem_mb: 500"), ("checks: 10", "checks: 2"), *changes.items()):
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(f"{text}slurm-init-seconds-before-status-checks: 2\n")
+
+
+def start(folder: Path, environment: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "snakemake", "--workflow-profile", "profiles/slurm", *arguments]
+    to = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, **to)
+
+
+def run(folder: Path, environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+    running = start(folder, environment, *arguments)
+    output, _ = running.communicate(timeout=1200)
+    return running.returncode, output
+
+
+def trained(project) -> set[str]:
+    return {line.removeprefix("train results/tiny/") for line in project.ran() if line.startswith("train")}
+
+
 @pytest.mark.usefixtures("slurm")
-def test_the_profile_runs_a_study(new_project) -> None:
-    new_project.edit("profiles/slurm/config.yaml", "scale=gpu", "scale=cpu")
-    new_project.edit("profiles/slurm/config.yaml", "mem_mb: 32000", "mem_mb: 500")
-    new_project.edit(
-        "profiles/slurm/config.yaml", "seconds-between-status-checks: 10", "seconds-between-status-checks: 2"
-    )
-    arguments = ("--workflow-profile", "profiles/slurm", "--config", "repeats=1")
-    command = [word for word in new_project.command(*arguments) if word not in ("--cores", "2")]
-    result = subprocess.run(
-        command,
-        cwd=new_project.folder,
-        env=new_project.environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    ran = new_project.ran()
-    assert {"train results/tiny/plain/run0", "train results/tiny/other/run0"} <= set(ran)
+def test_trainings_are_submitted_each_with_a_gpu_and_one_that_fails_stops_nothing(new_project) -> None:
+    project = new_project
+    profile(project.folder)
+    project.edit("config/study/tiny.yaml", "  other:", "  raises: [loss.mode=raise]\n  other:")
+    project.edit("config/study/tiny.yaml", "loss=fake]", "loss=fake, loss.mode=half a second]")
+    code, output = run(project.folder, project.environment, "--config", "repeats=1", "scale=gpu")
+    assert code == 1, output
+    assert "tiny/raises run0: failed, ValueError: the loss is not a number" in output
+    spans = [line.split() for line in (project.folder / "spans.txt").read_text().splitlines()]
+    trainings = [(float(begin), float(end), gpu) for kind, begin, end, gpu in spans if kind == "train"]
+    assert len(trainings) == 2
+    assert {gpu for *_, gpu in trainings} <= {"0", "1"}
+    for (a, b, one), (c, d, other) in itertools.combinations(trainings, 2):
+        assert one != other or b <= c or d <= a
+    assert trained(project) == {"plain/run0", "other/run0", "raises/run0"}
     # Trainings were submitted, tables and pages made here.
-    submitted = set(re.findall(r"submitted with SLURM jobid .*/rule_(\w+)/", result.stdout + result.stderr))
+    submitted = set(re.findall(r"submitted with SLURM jobid .*/rule_(\w+)/", output))
     assert {"train_tiny_round0", "equivalence_tiny", "predict_tiny"} <= submitted
     assert not submitted & {"compare", "report", "index", "analyze_tiny"}
+    project.write("fixed", "")
+    code, output = run(project.folder, project.environment, "--config", "repeats=1", "scale=gpu")
+    assert code == 0, output
+    assert trained(project) == {"raises/run0"}
+
+
+def test_an_scancel_and_a_node_that_goes_away(new_project, slurm: Cluster) -> None:
+    project = new_project
+    profile(project.folder, **{"scale=gpu": "scale=cpu"})
+    project.edit("config/study/tiny.yaml", "other: [seed=1]", "other: [seed=1, loss.mode=slow]")
+    done: set[str] = set()
+    for ends in ("scancel", "lost"):
+        running = start(project.folder, project.environment, "--config", "repeats=1")
+        wait_for((project.folder / "pid.txt").exists, "the training did not start")
+        training = int((project.folder / "pid.txt").read_text())
+        wait_for((project.folder / "results/tiny/plain/run0/status.json").exists, "the other did not end")
+        if ends == "scancel":
+            environment = Path(f"/proc/{training}/environ").read_bytes().split(b"\0")
+            (job,) = (one.partition(b"=")[2].decode() for one in environment if one.startswith(b"SLURM_JOB_ID="))
+            assert subprocess.run(["scancel", job], check=False).returncode == 0
+        else:
+            slurm.lose_node()
+        output, _ = running.communicate(timeout=600)
+        assert running.returncode == 1, output
+        assert "1 runs were not finished, among them results/tiny/other/run0" in output
+        assert not (project.folder / "results/tiny/other/run0/status.json").exists()
+        wait_for(lambda pid=training: not Path(f"/proc/{pid}").exists(), "the training still runs")
+        done |= trained(project)
+        (project.folder / "pid.txt").unlink()
+    assert done == {"plain/run0", "other/run0"}
+    slurm.start_node()
+    project.write("fixed", "")
+    code, output = run(project.folder, project.environment, "--config", "repeats=1")
+    assert code == 0, output
+    assert trained(project) == {"other/run0"}
+
+
+STUDY = """
+title: A very small study
+baseline: boolean_mask
+overrides:
+  - data.dataset.image_size=16
+  - data.batch_size=2
+  - data.num_workers=0
+  - data.prefetch_factor=null
+  - data.persistent_workers=false
+  - model.layers=1
+  - scale.warmup_steps=1
+  - scale.timed_steps=4
+  - profile.active=2
+  - equivalence.seeds=[0]
+reference: [loss=masked_reference]
+variants:
+  boolean_mask: [loss=boolean_mask]
+  ignore_index: [loss=ignore_index]
+  broken: [loss=ignore_index, loss.background=1000000]
+"""
+#: What a comparison says that was measured, by key: it differs from run to run on one machine.
+MEASURED = {"step_ms", "ratio", "runs", "findings", "waterfall", "quality", "sections_ms", "step_difference"}
+
+
+def shape(value: object, *, measured: bool = False) -> object:
+    """A document with every measured number replaced by its type, and without what depends on the size of a number."""
+    if isinstance(value, dict):
+        return {key: shape(item, measured=measured or key in MEASURED) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shape(item, measured=measured) for item in value]
+    return "a number" if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+@pytest.mark.usefixtures("slurm")
+def test_the_comparison_is_that_of_a_run_on_this_machine(tmp_path: Path) -> None:
+    found = {}
+    for where in ("here", "slurm"):
+        folder = tmp_path / where
+        shutil.copytree(ROOT / "profiles", folder / "profiles")
+        for name, text in {
+            "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\n",
+            "config/study/small.yaml": STUDY,
+        }.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        profile(folder, **{"scale=gpu": "scale=cpu"})
+        command = ["--snakefile", str(ROOT / "Snakefile")]
+        command += [] if where == "slurm" else ["--executor", "local", "--cores", "2"]
+        code, output = run(folder, {**os.environ, "STEPTRACE_LOCKS": str(tmp_path / "locks")}, *command)
+        assert code == 1, output  # one variant is broken
+        found[where] = json.loads((folder / "results/small/comparison.json").read_text())
+    here, slurm = found["here"], found["slurm"]
+    statuses = [[variant["status"] for variant in document["variants"]] for document in (here, slurm)]
+    assert statuses == [["ok", "ok", "failed"]] * 2
+    for ours, theirs in zip(here["variants"], slurm["variants"], strict=True):
+        assert ours["syncs"] == theirs["syncs"]
+        assert ours["equivalence"] == theirs["equivalence"]
+        assert ours["operators_per_step"] == theirs["operators_per_step"]
+        assert ours["digest"] == theirs["digest"]
+    assert shape(here) == shape(slurm)

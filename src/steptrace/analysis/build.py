@@ -29,14 +29,13 @@ from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
 from steptrace.documents.summary import Ranks, Section, StepTime, Summary, TraceSummary, WhatIf
+from steptrace.schema import write_table
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import TABLES, Trace
 from steptrace.trace.parallel import read_each
 from steptrace.trace.source import SourceLines, load_source_lines
-
-SCHEMA_VERSION = 1
 
 #: Tables that nothing here asks for again: they are written at once, where they are written, and let go.
 _ONLY_WRITTEN = ("call_tree", "critical_path", "memory_blocks")
@@ -138,7 +137,6 @@ def merge(
         _write_ranks(analyses, tables)
     summaries = tuple(summary for _, summary in done)
     return Summary(
-        schema_version=SCHEMA_VERSION,
         warnings=(repeated,) if repeated else (),
         traces=summaries,
         ranks=None if repeated else _compare_ranks(analyses, summaries),

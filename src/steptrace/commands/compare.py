@@ -31,22 +31,23 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, write what was asked for, print, and return the exit code."""
-    from steptrace.files import write_json
+    from steptrace.files import versioned, write_json
     from steptrace.pair import pair
     from steptrace.report import pair as pages
 
     found = pair(_read(arguments.a), _read(arguments.b))
+    content = versioned(asdict(found))
     if arguments.out is not None:
         out: Path = arguments.out
         try:
-            write_json(out / "compare.json", asdict(found))
+            write_json(out / "compare.json", content)
             (out / "compare.md").write_text(pages.markdown(found), encoding="utf-8")
             pages.write(found, out / "compare.html")
         except OSError as error:
             raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     text = pages.markdown(found) if arguments.markdown else _text(found)
     page = [] if arguments.out is None else [str(arguments.out / "compare.html")]
-    show(arguments, asdict(found), "\n".join([text, *page]))
+    show(arguments, content, "\n".join([text, *page]))
     return 0
 
 

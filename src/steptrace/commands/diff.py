@@ -3,11 +3,8 @@
 import argparse
 from pathlib import Path
 
-import msgspec
-
 from steptrace.commands.output import add_json, progress, show
 from steptrace.errors import SteptraceError
-from steptrace.files import replace_atomically
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -27,15 +24,14 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write what changed and its page, say it in short, and return the exit code."""
     from steptrace.diff import diff, in_words, read_sides
+    from steptrace.documents.base import write
 
     with progress() as line:
         line.say(f"reading {arguments.a} and {arguments.b}")
         found = diff(*read_sides([arguments.a], [arguments.b]))
     out: Path = arguments.out
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        text = msgspec.json.format(msgspec.json.encode(found), indent=1)
-        replace_atomically(out / "diff.json", lambda temporary: temporary.write_bytes(text))
+        write(out / "diff.json", found)
     except OSError as error:
         raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     if not arguments.no_report:

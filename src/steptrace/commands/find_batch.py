@@ -20,7 +20,7 @@ from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
 from steptrace.errors import ConfigError, TrainError
-from steptrace.files import read_json
+from steptrace.files import read_versioned
 from steptrace.memory_record import read_memory
 from steptrace.record import read_status
 
@@ -172,7 +172,7 @@ class Finder:
         # The kernel may end a process before it has written anything.
         found: dict[str, Any] = {"sizes": [], "tried": list(sizes)}
         if (out / _FILE).exists():
-            found = read_json(out / _FILE)
+            found = read_versioned(out / _FILE)
         if status.status == "oom":
             search.trials.append(Trial(found["tried"][len(found["sizes"])], fits=False))
         for entry in found["sizes"]:

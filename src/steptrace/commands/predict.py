@@ -24,7 +24,7 @@ from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
 from steptrace.documents.comparison import Place, PredictedSite
 from steptrace.errors import ConfigError, PredictError, SteptraceError
-from steptrace.files import read_json
+from steptrace.files import read_versioned
 from steptrace.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, check_found, launch
@@ -186,7 +186,7 @@ def _follow(program: Program, out: Path, options: Sequence[str]) -> Followed:
         command, env={"OMP_NUM_THREADS": "1", **os.environ}, capture_output=True, text=True, check=False
     )
     if done.returncode == 0:
-        return Followed(program.name, read_json(out / _FILE))
+        return Followed(program.name, read_versioned(out / _FILE))
     message = done.stderr.rpartition("error: ")[2].strip() or f"the process ended with {done.returncode}"
     return Followed(program.name, None, PredictError(message))
 

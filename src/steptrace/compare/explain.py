@@ -26,7 +26,7 @@ from steptrace.documents.comparison import (
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Section, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.files import read_json
+from steptrace.files import read_versioned
 from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_status
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
@@ -129,8 +129,8 @@ def equivalence(variant_dir: Path) -> Equivalence:
         status = read_status(folder)
         if status.status != "ok":
             return Equivalence(status="failed", failure=error_of(status))
-        result = read_json(folder / EQUIVALENCE_FILE)
-        if not isinstance(result, dict) or result.get("status") not in ("same", "differs", "not comparable"):
+        result = read_versioned(folder / EQUIVALENCE_FILE)
+        if result.get("status") not in ("same", "differs", "not comparable"):
             raise RecordError("file holds no equivalence result", where=folder / EQUIVALENCE_FILE)
     except RecordError as error:
         return Equivalence(status="failed", failure=error_without_process("failed", str(error)))
@@ -239,7 +239,7 @@ def _warned(variant: Variant) -> list[dict[str, Any]]:
         if run.measured is None or not (run.path / WARNED_SYNCS_FILE).exists():
             continue
         try:
-            record = read_json(run.path / WARNED_SYNCS_FILE)
+            record = read_versioned(run.path / WARNED_SYNCS_FILE)
             sites = [dict.fromkeys(_SITE_KEY) | site for site in record["sites"]]
             found.append({"steps": record["steps"], "per_step": record["per_step"], "sites": sites})
         except (RecordError, KeyError, TypeError):
@@ -257,7 +257,7 @@ def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
                 return {}, [f"syncs could not be predicted: {status.error or status.status}"]
         elif not path.exists():
             return {}, []
-        prediction = read_json(path)
+        prediction = read_versioned(path)
     except RecordError as error:
         return {}, [f"prediction not used: {error.what}"]
-    return (prediction, []) if isinstance(prediction, dict) else ({}, ["prediction not used: it is no JSON object"])
+    return prediction, []

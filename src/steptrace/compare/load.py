@@ -18,7 +18,7 @@ from steptrace.documents.comparison import ProcessError
 from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.files import read_json
+from steptrace.files import read_versioned
 from steptrace.record import SECTIONS_FILE, STATUS_FILE, read_run, read_sections, read_status, read_steps
 from steptrace.stats import Nanoseconds, RunTimes, run_times
 
@@ -125,7 +125,7 @@ def load_study(study_dir: Path, *, partial: bool = False) -> Study:
     Raises:
         RecordError: its study.json is missing or lacks something.
     """
-    document = read_json(study_dir / STUDY_FILE)
+    document = read_versioned(study_dir / STUDY_FILE)
     try:
         return Study(
             name=document["name"],

@@ -21,7 +21,6 @@ from steptrace.compare.whatif import predicted_step, sync_prices
 from steptrace.documents.comparison import Comparison, Partial, RunResult, VariantResult
 
 COMPARISON_FILE: Final = "comparison.json"
-SCHEMA_VERSION: Final = 1
 
 
 def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
@@ -43,7 +42,6 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
     first = first_measured(study.variants)
     variants = _variants(study, timings)
     return Comparison(
-        schema_version=SCHEMA_VERSION,
         study=study.name,
         title=study.title,
         question=study.question,

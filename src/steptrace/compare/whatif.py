@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.syncs.whatif import SITE_KEY, WhatIf, fit, rows_by_site, saved_ns
 from steptrace.compare.load import Variant
 from steptrace.documents.comparison import StepTimes, SyncDiff, SyncPrices, WhatIfOfVariant
+from steptrace.schema import read_table
 from steptrace.trace.model import read_tables
 
 #: Where an analysis leaves the tables of a run's first trace, seen from the run's folder.
@@ -79,7 +79,7 @@ def _without_sites(folder: Path, keys: Collection[tuple[Any, ...]]) -> tuple[flo
     """The step's time without these sites over that with them, how well the model fits, and why there is no ratio."""
     try:
         trace = read_tables(folder)
-        costs = pd.read_parquet(folder / "sync_costs.parquet")
+        costs = read_table(folder / "sync_costs.parquet")
     except (OSError, ValueError) as error:
         return None, None, f"the tables of its trace cannot be read ({error})"
     graph = graph_of(trace)

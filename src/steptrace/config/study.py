@@ -12,6 +12,7 @@ from steptrace.config.documents import check, read_yaml
 from steptrace.config.programs import compose_program, in_words
 from steptrace.config.settings import Project, Settings
 from steptrace.errors import ConfigError
+from steptrace.files import versioned
 from steptrace.names import file_safe, near, shorten
 
 #: Beside a variant's config.yaml: the same variant at the scale of a GPU.
@@ -97,7 +98,7 @@ class Study:
             }
             for variant in self.variants
         ]
-        files = {"study.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n"}
+        files = {"study.json": json.dumps(versioned(document), indent=2, ensure_ascii=False) + "\n"}
         for variant in self.variants:
             files[f"{variant.name}/config.yaml"] = variant.composed.snapshot(study=self.name, variant=variant.name)
             files[f"{variant.name}/{GPU_CONFIG}"] = variant.on_gpu.snapshot(study=self.name, variant=variant.name)

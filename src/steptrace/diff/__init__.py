@@ -4,8 +4,8 @@
 name; `compare` judges each row against the steps' spread; `words` says the result in a few lines.
 """
 
-from steptrace.diff.compare import diff, is_empty
+from steptrace.diff.compare import diff
 from steptrace.diff.side import Side, read_sides, sides
 from steptrace.diff.words import in_words
 
-__all__ = ["Side", "diff", "in_words", "is_empty", "read_sides", "sides"]
+__all__ = ["Side", "diff", "in_words", "read_sides", "sides"]

@@ -6,11 +6,12 @@ one window are not independent: this sorts differences, it proves none.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from steptrace.analysis.kernels.measure import short_name
@@ -18,9 +19,21 @@ from steptrace.diff.captures import capture_notes, unprofiled_ns
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
 from steptrace.diff.notes import not_measured, notes
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
+from steptrace.documents.diff import (
+    Change,
+    ChangedFigure,
+    Diff,
+    DiffSide,
+    KernelChange,
+    LaunchedBy,
+    LineChange,
+    Measure,
+    OperatorChange,
+    Status,
+    SyncChange,
+    SyncTotals,
+)
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
-
-SCHEMA_VERSION = 1
 
 #: Differences below both of these are none.
 LEAST_SHARE = 0.01
@@ -40,85 +53,68 @@ _LEVELS: dict[str, tuple[Callable[[Key], Key], ...]] = {
     "lines": EXACT,
 }
 
+_ROWS: dict[str, Callable[..., Change]] = {
+    "kernels": KernelChange,
+    "operators": OperatorChange,
+    "syncs": SyncChange,
+    "lines": LineChange,
+}
+
 Values = NDArray[np.int64]
 Measured = NDArray[np.int64] | NDArray[np.float64]
 
 
-def diff(a: Side, b: Side) -> dict[str, Any]:
+def diff(a: Side, b: Side) -> Diff:
     """The content of diff.json: the sides, their totals, and every row of every topic that changed.
 
-    A row of a topic holds its keys (of the other side's name `renamed_from`, where it has another), `status` (`added`,
-    `removed`, `slower`, `faster`, or `calls` where only its count changed), and for each measure the `measure` record.
-    Rows stand by the size of their change, the largest first. The diff of a side with itself has no rows.
-
-    A topic that a side could not show has no rows, and stands in `not_measured` with those sides; a measure that one
-    could not show is None in every row. `figures` are those of a step that docs/metrics.md lists, each with a `status`.
-    `unprofiled_step_ns` is the `measure` of the steps just before two captures, None for other traces. `notes` say
-    what to be careful about.
+    The diff of a side with itself has no rows. A topic that a side could not show has none either, and stands in
+    `not_measured` with those sides.
     """
     unknown = not_measured(a, b)
-    topics = {topic: [] if topic in unknown else _changes(a, b, topic) for topic in _TIMES}
-    _attribute(topics["kernels"], a, b)
-    for rows in topics.values():
-        for row in rows:
-            del row["_keys"]
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "unit": "trace" if a.whole_traces else "step",
-        "a": _describe(a),
-        "b": _describe(b),
-        "totals": {name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
-        "figures": {figure.key: _figure(figure, a, b) for figure in STEP_FIGURES},
-        "sync_totals": {"a": a.sync_total, "b": b.sync_total},
-        "not_measured": unknown,
-        "unprofiled_step_ns": measure(unprofiled_ns(a), unprofiled_ns(b)),
-        "notes": [*capture_notes(a, b), *notes(a, b)],
-        **topics,
-    }
+    rows: dict[str, Any] = {topic: () if topic in unknown else tuple(_changes(a, b, topic)) for topic in _TIMES}
+    return Diff(
+        unit="trace" if a.whole_traces else "step",
+        a=_describe(a),
+        b=_describe(b),
+        totals={name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
+        figures={figure.key: _figure(figure, a, b) for figure in STEP_FIGURES},
+        sync_totals=SyncTotals(a.sync_total, b.sync_total),
+        not_measured=unknown,
+        unprofiled_step_ns=measure(unprofiled_ns(a), unprofiled_ns(b)),
+        notes=(*capture_notes(a, b), *notes(a, b)),
+        **rows,
+    )
 
 
-def is_empty(found: dict[str, Any]) -> bool:
-    """Whether a diff holds no changed row."""
-    return not any(found[topic] for topic in _TIMES)
-
-
-def measure(a: Measured | None, b: Measured | None) -> dict[str, Any] | None:
-    """One measure per unit on both sides: medians `a` and `b`, their quartiles, `delta` and `ratio` (b over a).
-
-    `changed` says whether the difference stands out of the spread. None where a side has no such measure.
-    """
+def measure(a: Measured | None, b: Measured | None) -> Measure | None:
+    """One measure per unit on both sides; None where a side has no such measure."""
     if a is None or b is None or len(a) == 0 or len(b) == 0:
         return None
     (low_a, mid_a, high_a), (low_b, mid_b, high_b) = (np.percentile(v, (25, 50, 75)).tolist() for v in (a, b))
-    apart = low_b > high_a or low_a > high_b
-    return {
-        "a": mid_a,
-        "b": mid_b,
-        "a_quartiles": [low_a, high_a],
-        "b_quartiles": [low_b, high_b],
-        "delta": mid_b - mid_a,
-        "ratio": mid_b / mid_a if mid_a else None,
-        "changed": bool(apart),
-    }
+    return Measure(
+        a=mid_a,
+        b=mid_b,
+        a_quartiles=(low_a, high_a),
+        b_quartiles=(low_b, high_b),
+        delta=mid_b - mid_a,
+        ratio=mid_b / mid_a if mid_a else None,
+        changed=low_b > high_a or low_a > high_b,
+    )
 
 
-def _figure(figure: StepFigure, a: Side, b: Side) -> dict[str, Any] | None:
-    """The `measure` of a figure; `status` is `better` or `worse` if it changed and one direction is better."""
+def _figure(figure: StepFigure, a: Side, b: Side) -> ChangedFigure | None:
+    """The `measure` of a figure, and whether the change is for the better."""
     found = measure(a.figures[figure.key], b.figures[figure.key])
     if found is None:
         return None
-    better = None if figure.better is None else (found["delta"] < 0) == (figure.better == "lower")
-    status = None if better is None or not found["changed"] else "better" if better else "worse"
-    return {**found, "status": status}
+    status: Literal["better", "worse"] | None = None
+    if figure.better is not None and found.changed:
+        status = "better" if (found.delta < 0) == (figure.better == "lower") else "worse"
+    return ChangedFigure(**asdict(found), status=status)
 
 
-def _describe(side: Side) -> dict[str, Any]:
-    return {
-        "paths": [str(path) for path in side.paths],
-        "ranks": list(side.ranks),
-        "units": side.units,
-        "devices": list(side.devices),
-    }
+def _describe(side: Side) -> DiffSide:
+    return DiffSide(tuple(map(str, side.paths)), side.ranks, side.units, side.devices)
 
 
 def _total(side: Side, name: str) -> Values | None:
@@ -141,10 +137,11 @@ def _series(side: Side, topic: str) -> dict[Key, dict[str, Values]]:
     return found
 
 
-def _changes(a: Side, b: Side, topic: str) -> list[dict[str, Any]]:
+def _changes(a: Side, b: Side, topic: str) -> list[Change]:
     """The rows of a topic that changed, the largest change first."""
     series_a, series_b = _series(a, topic), _series(b, topic)
-    rows = []
+    launches = [_by_kernel(a), _by_kernel(b)] if topic == "kernels" else []
+    rows: list[tuple[float, Change]] = []
     for keys_a, keys_b in pair(series_a, series_b, _LEVELS[topic]):
         measures = {
             name: measure(_sum(series_a, keys_a, name, a.units), _sum(series_b, keys_b, name, b.units))
@@ -154,9 +151,13 @@ def _changes(a: Side, b: Side, topic: str) -> list[dict[str, Any]]:
         }
         status = _status(measures, topic, keys_a, keys_b)
         if status is not None:
-            rows.append({**_named(topic, keys_a, keys_b), "status": status, **measures, "_keys": (keys_a, keys_b)})
-    rows.sort(key=lambda row: -max(abs(row[time]["delta"]) for time in _TIMES[topic] if row[time] is not None))
-    return rows
+            told = _named(topic, keys_a, keys_b)
+            if launches:
+                told["launched_by"] = _launched_by(launches, (keys_a, keys_b), (a.units, b.units))
+            times = [found.delta for time in _TIMES[topic] if (found := measures[time]) is not None]
+            rows.append((max(map(abs, times)), _ROWS[topic](status=status, **told, **measures)))
+    rows.sort(key=lambda row: -row[0])
+    return [row for _, row in rows]
 
 
 def _sum(series: dict[Key, dict[str, Values]], keys: tuple[Key, ...], name: str, units: int) -> Values:
@@ -169,48 +170,48 @@ def _sum(series: dict[Key, dict[str, Values]], keys: tuple[Key, ...], name: str,
 def _named(topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]) -> dict[str, Any]:
     """The row's keys as on side B (A, where B lacks it), and what A calls it if that is another name."""
     shown = sorted(keys_b or keys_a, key=str)
-    names: dict[str, Any] = dict(zip(KEYS[topic], shown[0], strict=True))
+    columns = ("class_" if column == "class" else column for column in KEYS[topic])
+    names: dict[str, Any] = dict(zip(columns, shown[0], strict=True))
     if topic == "kernels":
         names["short_name"] = short_name(str(names["name"]))
     if topic in ("kernels", "operators"):
-        names["other_names"] = [key[-1] for key in shown[1:]]
+        names["other_names"] = tuple(key[-1] for key in shown[1:])
         renamed = bool(keys_a and keys_b) and set(keys_a) != set(keys_b)
-        names["renamed_from"] = sorted(str(key[-1]) for key in keys_a) if renamed else None
+        names["renamed_from"] = tuple(sorted(str(key[-1]) for key in keys_a)) if renamed else None
     return names
 
 
 def _status(
-    measures: dict[str, dict[str, Any] | None], topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]
-) -> str | None:
+    measures: Mapping[str, Measure | None], topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]
+) -> Status | None:
     if not keys_a or not keys_b:
         return "added" if keys_b else "removed"
     deltas = [
-        found["delta"]
+        found.delta
         for name in _TIMES[topic]
         if (found := measures[name]) is not None
-        and found["changed"]
-        and abs(found["delta"]) >= max(LEAST_NS, LEAST_SHARE * found["a"])
+        and found.changed
+        and abs(found.delta) >= max(LEAST_NS, LEAST_SHARE * found.a)
     ]
     if total := sum(deltas):
         return "slower" if total > 0 else "faster"
     count = measures["count"]
-    return "calls" if count is not None and count["changed"] and count["delta"] else None
+    return "calls" if count is not None and count.changed and count.delta else None
 
 
-def _attribute(rows: list[dict[str, Any]], a: Side, b: Side) -> None:
-    """Add to each kernel's row the operators and lines that launched it: mean time per unit on both sides."""
-    by_kernel = [_by_kernel(a), _by_kernel(b)]
-    for row in rows:
-        shares: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for which, (keys, table, units) in enumerate(zip(row["_keys"], by_kernel, (a.units, b.units), strict=True)):
-            for key in keys:
-                for place, device_ns in table[key]:
-                    shares[place][which] += device_ns / units
-        ordered = sorted(shares.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
-        row["launched_by"] = [
-            {"operator": place[0], "file": place[1], "function": place[2], "a_ns": of_a, "b_ns": of_b}
-            for place, (of_a, of_b) in ordered
-        ]
+def _launched_by(
+    launches: Sequence[Mapping[Key, Sequence[tuple[Key, int]]]],
+    keys: tuple[tuple[Key, ...], tuple[Key, ...]],
+    units: tuple[int, int],
+) -> tuple[LaunchedBy, ...]:
+    """The operators and lines that launched a kernel: mean time per unit on both sides."""
+    shares: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for side in (0, 1):
+        for key in keys[side]:
+            for place, device_ns in launches[side][key]:
+                shares[place][side] += device_ns / units[side]
+    ordered = sorted(shares.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
+    return tuple(LaunchedBy(*place, *of_sides) for place, of_sides in ordered)  # type: ignore[arg-type]
 
 
 def _by_kernel(side: Side) -> defaultdict[Key, list[tuple[Key, int]]]:

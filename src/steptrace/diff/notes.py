@@ -8,7 +8,7 @@ from steptrace.diff.side import Side
 LEAST_ALIKE: Final = 0.25
 
 
-def not_measured(a: Side, b: Side) -> dict[str, list[str]]:
+def not_measured(a: Side, b: Side) -> dict[str, tuple[str, ...]]:
     """Topic -> the sides, `a` and `b`, whose traces could not show it; nothing for a topic that both show."""
     shown = {
         "kernels": (a.gpu, b.gpu),
@@ -16,7 +16,7 @@ def not_measured(a: Side, b: Side) -> dict[str, list[str]]:
         "lines": (a.gpu and a.stacks, b.gpu and b.stacks),
     }
     missing = {
-        topic: [side for side, known in zip("ab", both, strict=True) if not known] for topic, both in shown.items()
+        topic: tuple(side for side, known in zip("ab", both, strict=True) if not known) for topic, both in shown.items()
     }
     return {topic: found for topic, found in missing.items() if found}
 

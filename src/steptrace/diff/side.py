@@ -11,6 +11,7 @@ import pandas as pd
 from steptrace.analysis.common import busy
 from steptrace.analysis.overview.step_figures import Values, in_each_step, over_all_steps
 from steptrace.analysis.syncs import measure as syncs
+from steptrace.documents.diff import SyncTotal
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.trace.columns import Ints, row_numbers
 from steptrace.trace.find import find_traces
@@ -78,12 +79,12 @@ class Side:
     devices: tuple[str, ...]
 
     @property
-    def sync_total(self) -> dict[str, int] | None:
+    def sync_total(self) -> SyncTotal | None:
         """Syncs and their blocked time over all units; None where the traces could not show any."""
         if not self.runtime:
             return None
         table = self.tables["syncs"]
-        return {"count": int(table["count"].sum()), "blocked_ns": int(table["blocked_ns"].sum())}
+        return SyncTotal(int(table["count"].sum()), int(table["blocked_ns"].sum()))
 
 
 def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:

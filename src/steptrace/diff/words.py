@@ -1,9 +1,9 @@
 """A diff in a few lines of plain text."""
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
 
-from steptrace.diff.compare import is_empty
+from steptrace.documents.diff import Change, ChangedFigure, Diff, DiffSide, KernelChange, OperatorChange, SyncChange
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 from steptrace.format import duration_ns, signed_ns
 
@@ -27,78 +27,90 @@ _NEEDS = {
 _TIMES = {"kernels": ("device_ns",), "operators": ("host_self_ns", "device_ns"), "syncs": ("blocked_ns",)}
 
 
-def in_words(found: dict[str, Any]) -> str:
+def in_words(found: Diff) -> str:
     """What changed: totals per step, the syncs, and of each topic the largest changes."""
-    unit = found["unit"]
-    lines = [f"{side.upper()}: {_side(found[side], unit)}" for side in ("a", "b")]
-    lines += found["notes"]
-    lines += [f"{topic}: {unknown(found, topic)}" for topic in found["not_measured"]]
-    if is_empty(found):
+    unit = found.unit
+    lines = [f"A: {_side(found.a, unit)}", f"B: {_side(found.b, unit)}", *found.notes]
+    lines += [f"{topic}: {unknown(found, topic)}" for topic in found.not_measured]
+    if found.is_empty:
         return "\n".join([*lines, nothing_differs(found)])
     lines.append(f"per {unit}, medians:")
     lines += [
-        f"  {words:24} {_change(total['a'], total['b'])}"
+        f"  {words:24} {_change(total.a, total.b)}"
         for name, words in _TOTALS.items()
-        if (total := found["totals"][name]) is not None
+        if (total := found.totals[name]) is not None
     ]
-    lines += [
-        _figure(figure, changed) for figure in STEP_FIGURES if (changed := found["figures"][figure.key]) is not None
-    ]
-    a, b = (found["sync_totals"][side] for side in ("a", "b"))
+    lines += [_figure(figure, changed) for figure in STEP_FIGURES if (changed := found.figures[figure.key]) is not None]
+    a, b = found.sync_totals.a, found.sync_totals.b
     if a is not None and b is not None:
-        lines.append(
-            f"syncs, all {unit}s: {a['count']} -> {b['count']}, blocked {_change(a['blocked_ns'], b['blocked_ns'])}"
-        )
+        lines.append(f"syncs, all {unit}s: {a.count} -> {b.count}, blocked {_change(a.blocked_ns, b.blocked_ns)}")
     for topic, times in _TIMES.items():
-        if topic in found["not_measured"]:
+        if topic in found.not_measured:
             continue
-        rows = found[topic]
-        counts = Counter(row["status"] for row in rows)
+        rows = found.rows(topic)
+        counts = Counter(row.status for row in rows)
         lines.append(f"{topic}: " + (", ".join(f"{n} {status}" for status, n in counts.items()) or "no change"))
-        lines += [_row(row, topic, times) for row in rows[:MOST_ROWS]]
+        lines += [_row(row, times) for row in rows[:MOST_ROWS]]
     return "\n".join(lines)
 
 
-def nothing_differs(found: dict[str, Any]) -> str:
+def nothing_differs(found: Diff) -> str:
     """The sentence for a diff without a row, of the topics that both sides show."""
-    topics = [word for topic, word in _WORDS.items() if topic not in found["not_measured"]]
+    topics = [word for topic, word in _WORDS.items() if topic not in found.not_measured]
     named = topics[0] if len(topics) == 1 else f"{', '.join(topics[:-1])} or {topics[-1]}"
-    return f"no {named} differs per {found['unit']}"
+    return f"no {named} differs per {found.unit}"
 
 
-def unknown(found: dict[str, Any], topic: str) -> str:
+def unknown(found: Diff, topic: str) -> str:
     """Why a topic is not measured."""
-    sides = found["not_measured"][topic]
+    sides = found.not_measured[topic]
     of_neither, of_one = _NEEDS[topic]
     if len(sides) == 2:
         return f"not measured: neither trace holds {of_neither}"
     return f"not measured: {sides[0].upper()} holds {of_one}"
 
 
-def _side(side: dict[str, Any], unit: str) -> str:
-    traces = side["paths"][0] if len(side["paths"]) == 1 else f"{len(side['paths'])} traces, {side['paths'][0]} ..."
-    on = f", {', '.join(side['devices'])}" if side["devices"] else ""
-    return f"{traces} ({side['units']} {unit}{'' if side['units'] == 1 else 's'}{on})"
+def _side(side: DiffSide, unit: str) -> str:
+    traces = side.paths[0] if len(side.paths) == 1 else f"{len(side.paths)} traces, {side.paths[0]} ..."
+    on = f", {', '.join(side.devices)}" if side.devices else ""
+    return f"{traces} ({side.units} {unit}{'' if side.units == 1 else 's'}{on})"
 
 
-def _row(row: dict[str, Any], topic: str, times: tuple[str, ...]) -> str:
-    time = max((name for name in times if row[name] is not None), key=lambda name: abs(row[name]["delta"]))
-    value, count = row[time], row["count"]
-    name = row.get("short_name") or row.get("name") or f"{row['kind']} in {row['op']}"
-    where = [f"{row['file']}: {row['function']}"] if topic == "syncs" and row["file"] else []
-    where += [row["label"]] if topic == "syncs" and row["label"] else []
-    launched = row.get("launched_by") or []
-    where += [f"by {launched[0]['operator']}"] if launched and launched[0]["operator"] else []
-    calls = f"{count['a']:g} -> {count['b']:g} calls" if count["a"] != count["b"] else f"{count['a']:g} calls"
-    note = ", renamed" if row.get("renamed_from") else ""
-    return f"  {row['status']:8} {signed_ns(value['delta']):>10}  {name}  ({', '.join([calls, *where])}{note})"
+def _row(row: Change, times: tuple[str, ...]) -> str:
+    changes = [found.delta for name in times if (found := getattr(row, name)) is not None]
+    return f"  {row.status:8} {signed_ns(max(changes, key=abs)):>10}  {_name(row)}  ({', '.join(_about(row))})"
 
 
-def _figure(figure: StepFigure, found: dict[str, Any]) -> str:
+def _name(row: Change) -> str:
+    match row:
+        case KernelChange():
+            return row.short_name
+        case OperatorChange():
+            return row.name
+        case SyncChange():
+            return f"{row.kind} in {row.op}"
+    return str(row.function)
+
+
+def _about(row: Change) -> Iterator[str]:
+    if row.count is not None:
+        changed = row.count.a != row.count.b
+        yield f"{row.count.a:g} -> {row.count.b:g} calls" if changed else f"{row.count.a:g} calls"
+    match row:
+        case SyncChange():
+            yield from [f"{row.file}: {row.function}"] if row.file else []
+            yield from [row.label] if row.label else []
+        case KernelChange():
+            yield from [f"by {place.operator}" for place in row.launched_by[:1] if place.operator]
+    if isinstance(row, KernelChange | OperatorChange) and row.renamed_from:
+        yield "renamed"
+
+
+def _figure(figure: StepFigure, found: ChangedFigure) -> str:
     """A figure of a step on both sides."""
     unit = f" {figure.unit}" if figure.unit else ""
-    status = f", {found['status']}" if found["status"] else ""
-    return f"  {figure.name:24} {found['a']:.4g}{unit} -> {found['b']:.4g}{unit}{status}"
+    status = f", {found.status}" if found.status else ""
+    return f"  {figure.name:24} {found.a:.4g}{unit} -> {found.b:.4g}{unit}{status}"
 
 
 def _change(a: float, b: float) -> str:

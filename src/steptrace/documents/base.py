@@ -1,12 +1,17 @@
-"""What every document is: a frozen struct whose fields carry their meaning and unit; reading and checking one."""
+"""What every document is: a frozen struct whose fields carry their meaning and unit; reading and checking one.
 
+A document that is a file of its own (`File`) says which version it is of. To change one so that older files are no
+longer read: give its `schema_version` the next number as default, and its `migrations` a function from the last one.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
 from steptrace.errors import RecordError
-from steptrace.files import write_json
+from steptrace.files import VERSION_KEY, check_version, write_json
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,6 +26,27 @@ def field(doc: str, unit: str | None = None) -> msgspec.Meta:
     return msgspec.Meta(description=doc, extra_json_schema={"unit": unit} if unit else None)
 
 
+def _known_keys(content: Any, kind: type[Document]) -> Any:
+    from steptrace.documents.migrate import known_keys  # only where there is an older file
+
+    return known_keys(content, kind)
+
+
+class File(Document, frozen=True, kw_only=True):
+    """A document that is a file of its own."""
+
+    schema_version: Annotated[int, field("Version of this document; 1 where a file does not say it.")] = 2
+
+    #: By version: what makes the content of a file of that version, and its type, into content of the next.
+    migrations: ClassVar[Mapping[int, Callable[[Any, type[Document]], Any]]] = {1: _known_keys}
+
+
+class _Version(msgspec.Struct):
+    """What is read of a file first."""
+
+    schema_version: int = 1
+
+
 def convert(value: Any, kind: type[_Document]) -> _Document:
     """Plain JSON data as a document.
 
@@ -33,9 +59,22 @@ def convert(value: Any, kind: type[_Document]) -> _Document:
         raise RecordError(f"not a {kind.__name__} ({error})", expected="the keys of docs/schemas/") from error
 
 
+def version_of(kind: type[Document]) -> int:
+    """The present version of a document; 1 of one that is mostly part of others."""
+    return next((int(one.default) for one in msgspec.structs.fields(kind) if one.name == VERSION_KEY), 1)
+
+
+def _of_version(content: Any, kind: type[_Document], version: int) -> _Document:
+    if not issubclass(kind, File):
+        return msgspec.convert({key: value for key, value in content.items() if key != VERSION_KEY}, kind)
+    for older in range(version, version_of(kind)):
+        content = kind.migrations[older](content, kind)
+    return msgspec.convert({**content, VERSION_KEY: version_of(kind)}, kind)
+
+
 def write(path: Path, document: Document) -> Path:
     """Write a document as indented JSON in one step, and return its path."""
-    return write_json(path, msgspec.to_builtins(document))
+    return write_json(path, {VERSION_KEY: version_of(type(document)), **msgspec.to_builtins(document)})
 
 
 def read(
@@ -44,10 +83,15 @@ def read(
     """The document in a JSON file; `next_step` is what an error advises.
 
     Raises:
-        RecordError: the file is missing, is no JSON, or does not hold such a document.
+        RecordError: the file is missing, is no JSON, of a later version, or does not hold such a document.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        content = path.read_bytes()
+        version = msgspec.json.decode(content, type=_Version).schema_version
+        check_version(version, path, version_of(kind))
+        if issubclass(kind, File) and version == version_of(kind):
+            return msgspec.json.decode(content, type=kind)
+        return _of_version(msgspec.json.decode(content), kind, version)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RecordError("file is missing", where=path, next_step=next_step) from error
     except (OSError, msgspec.DecodeError) as error:

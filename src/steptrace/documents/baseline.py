@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, File, field
 from steptrace.documents.comparison import StepTimes
 
 
@@ -22,9 +22,8 @@ class StoredStudy(Document, frozen=True):
     variants: Annotated[dict[str, StoredVariant], field("Its measured variants by name.")]
 
 
-class Baseline(Document, frozen=True):
+class Baseline(File, frozen=True, kw_only=True):
     """The content of a baseline file."""
 
-    schema_version: Annotated[int, field("Version of this document.")]
     saved_at: Annotated[str, field("When it was saved (ISO 8601).")]
     studies: Annotated[dict[str, StoredStudy], field("The studies by name.")]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, File, field
 
 
 class LiveTensors(Document, frozen=True):
@@ -27,7 +27,7 @@ class OutOfMemory(Document, frozen=True):
     live: Annotated[tuple[LiveTensors, ...], field("Alive by kind of tensor.")]
 
 
-class RunMemory(Document, frozen=True):
+class RunMemory(File, frozen=True, kw_only=True):
     """The memory of a run: what there was to be had, and who held it."""
 
     device: Annotated[str, field("`cpu` or `cuda`.")]

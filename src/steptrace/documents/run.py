@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, File, field
 
 #: How a run can end.
 RunStatus = Literal["ok", "failed", "oom", "killed"]
@@ -28,7 +28,7 @@ class Environment(Document, frozen=True):
     git_dirty: Annotated[bool | None, field("Whether it had uncommitted changes.")]
 
 
-class Status(Document, frozen=True):
+class Status(File, frozen=True, kw_only=True):
     """How a supervised process ended (status.json)."""
 
     status: Annotated[RunStatus, field("`oom`: out of memory; `killed`: by a signal from outside, or the kernel.")]
@@ -41,7 +41,7 @@ class Status(Document, frozen=True):
     attempt: Annotated[int, field("Which attempt this was, from 1.")]
 
 
-class RunRecord(Document, frozen=True):
+class RunRecord(File, frozen=True, kw_only=True):
     """One repeat of one variant (run.json). Step times stand in steps.parquet beside it."""
 
     study: Annotated[str, field("Name of the study.")]
@@ -78,7 +78,7 @@ class Bandwidth(Document, frozen=True):
     bus_bytes_per_s: Annotated[float, field("Bus bandwidth.", "B/s")]
 
 
-class Communication(Document, frozen=True):
+class Communication(File, frozen=True, kw_only=True):
     """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""
 
     world_size: Annotated[int, field("Ranks.")]

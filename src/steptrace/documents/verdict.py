@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, File, field
 from steptrace.documents.comparison import GateOutcome
 
 
@@ -24,10 +24,9 @@ class Differing(Document, frozen=True):
     max_rel_err: Annotated[float | None, field("Largest relative error; null if it is not finite.")]
 
 
-class Verdict(Document, frozen=True):
+class Verdict(File, frozen=True, kw_only=True):
     """The content of verdict.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")]
     status: Annotated[Literal["pass", "fail"], field("`fail` if anything failed or a gate is broken.")]
     runs: Annotated[int, field("Runs of all studies.")]
     failed: tuple[Failure, ...]

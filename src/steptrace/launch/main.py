@@ -18,7 +18,7 @@ from typing import Any, Final
 import yaml
 
 from steptrace.errors import LaunchError, SteptraceError
-from steptrace.files import write_json
+from steptrace.files import write_versioned
 from steptrace.launch.agree import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
@@ -73,7 +73,7 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
 def _predict(config: dict[str, Any], out: Path) -> None:
     (out / "prediction.json").unlink(missing_ok=True)
     launched = _once(config, "predict", warmup=2, steps=config["followed"]["predicted_steps"])
-    write_json(out / "prediction.json", prediction_of(launched, _command(config, config["seed"])))
+    write_versioned(out / "prediction.json", prediction_of(launched, _command(config, config["seed"])))
 
 
 def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> None:
@@ -84,7 +84,7 @@ def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> Non
             "status": "not comparable",
             "reason": "the baseline itself computes something else each time it is started: it needs a fixed seed",
         }
-    write_json(out / "equivalence.json", found)
+    write_versioned(out / "equivalence.json", found)
 
 
 def _answers(config: dict[str, Any]) -> list[dict[str, Any]]:

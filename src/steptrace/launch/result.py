@@ -12,16 +12,14 @@ from steptrace import machine
 from steptrace.documents.memory import RunMemory
 from steptrace.documents.run import Environment, RunRecord
 from steptrace.errors import LaunchError
-from steptrace.files import read_json, replace_atomically
+from steptrace.files import read_json, replace_atomically, write_versioned
 from steptrace.launch.start import ADVICE, Launched, ended
 from steptrace.memory_record import write_memory
-from steptrace.record import write_run, write_steps
-from steptrace.schema import OP_LINES, validate
+from steptrace.record import SOURCES_FILE, WARNED_SYNCS_FILE, write_run, write_sources, write_steps
+from steptrace.schema import OP_LINES, validate, write_table
 
 #: Least timed steps of a program that ended early and still counts.
 _LEAST: Final = 2
-#: What the probe leaves beside its answers, in a run's folder as it is.
-_AS_IT_IS: Final = ("warned_syncs.json", "sources.json")
 
 
 @dataclass(frozen=True)
@@ -165,16 +163,17 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
 
 def _write_lines(left: Path, run_dir: Path) -> None:
     """The operators' lines as our own runs leave them."""
-    for name in _AS_IT_IS:
-        if (left / name).exists():
-            (left / name).rename(run_dir / name)
+    if (left / WARNED_SYNCS_FILE).exists():
+        write_versioned(run_dir / WARNED_SYNCS_FILE, read_json(left / WARNED_SYNCS_FILE))
+    if (left / SOURCES_FILE).exists():
+        write_sources(run_dir, read_json(left / SOURCES_FILE))
     if not (left / "op_lines.json").exists():
         return
     rows = [{**row, **(row.pop("site") or {})} for row in read_json(left / "op_lines.json")]
     frame = pd.DataFrame(rows, columns=["op", "label", "phase", "path", "line", "function"])
     frame = frame.rename(columns={"path": "file"}).assign(order=range(len(frame)))
     frame = validate(frame.astype({"line": "Int64"}), OP_LINES)
-    replace_atomically(run_dir / "op_lines.parquet", lambda temporary: frame.to_parquet(temporary, index=False))
+    replace_atomically(run_dir / "op_lines.parquet", lambda temporary: write_table(frame, temporary))
 
 
 def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) -> None:

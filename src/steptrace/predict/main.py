@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
-from steptrace.files import write_json
+from steptrace.files import write_versioned
 from steptrace.predict.drive import predict_callable, predict_config
 
 #: The name of what is written.
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
             prediction = predict_config(options.config, batch_size=options.batch_size, small=options.small)
         else:
             prediction = predict_callable(options.callable)
-        write_json(options.out / PREDICTION_FILE, prediction.to_json())
+        write_versioned(options.out / PREDICTION_FILE, prediction.to_json())
     except SteptraceError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -1,12 +1,12 @@
-"""The page of `steptrace diff`: diff.json's content as one self-contained HTML file."""
+"""The page of `steptrace diff`: a diff as one self-contained HTML file."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from steptrace import format as fmt
 from steptrace.diff.words import nothing_differs, unknown
+from steptrace.documents.diff import Change, Diff
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.files import replace_atomically
 from steptrace.report.draw import bars as draw
@@ -62,64 +62,63 @@ _TERMS = (
 )
 
 
-def write(found: dict[str, Any], out: Path) -> None:
-    """Write the page of a diff.json's content."""
+def write(found: Diff, out: Path) -> None:
+    """Write the page of a diff."""
     text = page_html(found)
     replace_atomically(out, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
-def page_html(found: dict[str, Any]) -> str:
+def page_html(found: Diff) -> str:
     """The whole page."""
     toc = [("totals", "In all"), *((topic, heading) for topic, heading, _ in TOPICS)]
     body = render(
         "diff",
         diff=found,
         toc=toc,
-        topics=[(topic, heading, _shown(found[topic], times)) for topic, heading, times in TOPICS],
-        totals=[(words, "ns" if name.endswith("_ns") else None, found["totals"][name]) for name, words in _TOTALS]
-        + [(figure.name, figure.unit, found["figures"][figure.key]) for figure in STEP_FIGURES],
-        counts={topic: Counter(row["status"] for row in found[topic]) for topic, *_ in TOPICS},
+        topics=[(topic, heading, _shown(found.rows(topic), times)) for topic, heading, times in TOPICS],
+        totals=[(words, "ns" if name.endswith("_ns") else None, found.totals[name]) for name, words in _TOTALS]
+        + [(figure.name, figure.unit, found.figures[figure.key]) for figure in STEP_FIGURES],
+        counts={topic: Counter(row.status for row in found.rows(topic)) for topic, *_ in TOPICS},
         chart=_chart(found),
         headline=headline(found),
         most_rows=MOST_ROWS,
-        unknown={topic: unknown(found, topic) for topic in found["not_measured"]},
+        unknown={topic: unknown(found, topic) for topic in found.not_measured},
         terms=[*_TERMS, *definitions(tuple(figure.key for figure in STEP_FIGURES))],
     )
     return page("Diff – steptrace", body, toc)
 
 
-def _shown(rows: Sequence[Mapping[str, Any]], times: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def _shown(rows: Sequence[Change], times: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The times that both sides have."""
-    return tuple((key, words) for key, words in times if all(row[key] is not None for row in rows))
+    return tuple((key, words) for key, words in times if all(getattr(row, key) is not None for row in rows))
 
 
-def headline(found: dict[str, Any]) -> str:
+def headline(found: Diff) -> str:
     """What changed, in one sentence made from the data."""
-    unit = found["unit"]
-    if not any(found[topic] for topic, *_ in TOPICS):
+    unit = found.unit
+    if found.is_empty:
         sentence = nothing_differs(found)
         return f"{sentence[0].upper()}{sentence[1:]}."
-    step, syncs = found["totals"]["step_ns"], found["sync_totals"]
-    clauses = [f"A profiled {unit} takes {fmt.duration_ns(step['a'])} in A and {fmt.duration_ns(step['b'])} in B"]
-    kernels = found["kernels"]
-    if kernels:
-        first = kernels[0]
-        more = first["device_ns"]["delta"] > 0
-        size = fmt.duration_ns(abs(first["device_ns"]["delta"]))
-        clauses.append(f"the largest change on the GPU is {size} {'more' if more else 'less'} in {first['short_name']}")
-    if None not in syncs.values() and syncs["a"] != syncs["b"]:
-        blocked = [fmt.duration_ns(syncs[side]["blocked_ns"]) for side in ("a", "b")]
-        clauses.append(
-            f"{syncs['a']['count']} syncs blocked the host for {blocked[0]}, {syncs['b']['count']} for {blocked[1]}"
-        )
+    step, a, b = found.totals["step_ns"], found.sync_totals.a, found.sync_totals.b
+    clauses = []
+    if step is not None:
+        clauses.append(f"A profiled {unit} takes {fmt.duration_ns(step.a)} in A and {fmt.duration_ns(step.b)} in B")
+    if found.kernels and (time := found.kernels[0].device_ns) is not None:
+        size, way = fmt.duration_ns(abs(time.delta)), "more" if time.delta > 0 else "less"
+        clauses.append(f"the largest change on the GPU is {size} {way} in {found.kernels[0].short_name}")
+    if a is not None and b is not None and a != b:
+        blocked = [fmt.duration_ns(side.blocked_ns) for side in (a, b)]
+        clauses.append(f"{a.count} syncs blocked the host for {blocked[0]}, {b.count} for {blocked[1]}")
     return "; ".join(clauses) + "."
 
 
-def _chart(found: Mapping[str, Any]) -> InlineSvg | None:
+def _chart(found: Diff) -> InlineSvg | None:
     """Where a unit's time goes on the GPU: a bar a side."""
-    totals = [(part, found["totals"][f"{part}_ns"]) for part in _PARTS]
-    known = [(part, total) for part, total in totals if total is not None]
+    known = [(part, total) for part in _PARTS if (total := found.totals[f"{part}_ns"]) is not None]
     if not known:
         return None
-    rows = [(side.upper(), [Part(part, total[side] / fmt.NS_PER_MS) for part, total in known]) for side in ("a", "b")]
-    return draw.stacked_bars(rows, f"ms per profiled {found['unit']}, medians")
+    rows = [
+        ("A", [Part(part, total.a / fmt.NS_PER_MS) for part, total in known]),
+        ("B", [Part(part, total.b / fmt.NS_PER_MS) for part, total in known]),
+    ]
+    return draw.stacked_bars(rows, f"ms per profiled {found.unit}, medians")

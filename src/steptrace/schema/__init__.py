@@ -6,7 +6,7 @@ stand by where they come from: `run`, `trace`, and one module for each group of 
 """
 
 from steptrace.schema.run import INPUT_OF_RUN, OP_LINES, SECTIONS_OF_RUN, STEPS_OF_RUN
-from steptrace.schema.table import Column, Table, empty, validate
+from steptrace.schema.table import Column, Table, check_table_version, empty, read_table, validate, write_table
 from steptrace.schema.trace import (
     ANNOTATIONS,
     COLLECTIVES,
@@ -37,6 +37,9 @@ __all__ = [
     "THREADS",
     "Column",
     "Table",
+    "check_table_version",
     "empty",
+    "read_table",
     "validate",
+    "write_table",
 ]

@@ -1,13 +1,19 @@
-"""What a table is: its columns with dtype, unit and meaning; `validate` and `empty`."""
+"""What a table is: its columns with dtype, unit and meaning; `validate`, `empty`, `write_table` and `read_table`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from steptrace.errors import SchemaError
+from steptrace.files import check_version
 
 if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not take half a second
     import pandas as pd
 
+#: In the metadata of a parquet file. One without it was written before, with the same columns.
+_VERSION_KEY: Final = b"steptrace.schema_version"
+_VERSION: Final = 1
 #: What a declared dtype admits as the pandas dtype of a column.
 _KINDS: dict[str, str] = {
     "int64": "iu",
@@ -70,6 +76,43 @@ def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> 
     # A nullable column without any value carries no type of its own.
     if kind not in _KINDS[column.dtype] and not bool(values.isna().all()):
         raise SchemaError(f"column has dtype {values.dtype}", where=where, expected=column.dtype)
+
+
+def write_table(frame: "pd.DataFrame", path: Path, **options: Any) -> None:
+    """Write a frame as parquet without its index; the file's metadata say which version of tables it is.
+
+    Args:
+        frame: the table.
+        path: the file.
+        options: of `pyarrow.parquet.write_table`.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: b"%d" % _VERSION}
+    parquet.write_table(table.replace_schema_metadata(metadata), path, **options)
+
+
+def read_table(path: Path) -> "pd.DataFrame":
+    """A parquet file as a frame.
+
+    Raises:
+        RecordError: it is of a later version of tables.
+        OSError, ValueError: it is missing or cannot be read.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        check_table_version(file.schema_arrow.metadata or {}, path)
+        frame: pd.DataFrame = file.read().to_pandas()
+        return frame
+
+
+def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
+    """Refuse (`RecordError`) the metadata of a parquet file of a later version."""
+    version = metadata.get(_VERSION_KEY, b"1").decode(errors="replace")
+    check_version(int(version) if version.isdecimal() else version, path, _VERSION)
 
 
 def empty(table: Table) -> "pd.DataFrame":

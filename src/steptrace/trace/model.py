@@ -138,7 +138,7 @@ def read_tables(folder: Path, *, without: Collection[str] = ()) -> Trace:
         OSError: a table is missing.
     """
     tables = {
-        name: schema.empty(table) if name in without else pd.read_parquet(folder / f"{name}.parquet")
+        name: schema.empty(table) if name in without else schema.read_table(folder / f"{name}.parquet")
         for name, table in TABLES.items()
     }
     end = max((int((t["ts"] + t["dur"]).max()) for t in tables.values() if "dur" in t and len(t)), default=0)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals, schema
-from steptrace.errors import TraceError
+from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints
+from steptrace.record import SOURCES_FILE, read_sources
 from steptrace.trace import names as naming
 from steptrace.trace.columns import by_name, counted, has_ancestor, nearest, pick, row_numbers, take, texts
 from steptrace.trace.frames import Frame, parse_frame, site_frames
@@ -31,7 +31,6 @@ from steptrace.trace.model import Trace
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
 
 OP_LINES_FILE = "op_lines.parquet"
-SOURCES_FILE = "sources.json"
 
 _PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
 
@@ -76,17 +75,19 @@ def load_source_lines(trace: Path, folders: tuple[Path, ...] = ()) -> SourceLine
     Raises:
         TraceError: one of them is there and cannot be read.
     """
-    op_lines, sources = None, {}
+    op_lines, recorded = None, {}
     path = trace.parent / OP_LINES_FILE
     try:
         if path.is_file():
-            op_lines = schema.validate(pd.read_parquet(path), schema.OP_LINES).sort_values("order")
+            op_lines = schema.validate(schema.read_table(path), schema.OP_LINES).sort_values("order")
         path = trace.parent / SOURCES_FILE
         if path.is_file():
-            sources = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-    except (OSError, ValueError, msgspec.DecodeError) as error:
+            recorded = read_sources(path)
+    except RecordError as error:
+        raise TraceError(error.what, where=path, next_step="delete it or repeat the run") from error
+    except (OSError, ValueError) as error:
         raise TraceError(f"cannot be read ({error})", where=path, next_step="delete it or repeat the run") from error
-    return SourceLines(op_lines, sources, folders)
+    return SourceLines(op_lines, recorded, folders)
 
 
 def same_file(one: str, other: str) -> bool:

@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from torch.profiler import ProfilerActivity, profile
 
 from steptrace.errors import SteptraceError, TrainError
-from steptrace.files import write_json
+from steptrace.files import write_versioned
 from steptrace.train.loop import synchronize, train_step
 from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.out_of_memory import status_bytes
@@ -53,12 +53,12 @@ def main(arguments: list[str] | None = None) -> int:
         samples = len(build_dataset(config, config.seed))  # type: ignore[arg-type]
         tried = [size for size in options.batch_size if size <= samples] or [samples]
         found: dict[str, Any] = {"samples": samples, "tried": tried, "sizes": []}
-        write_json(options.out / BATCHES_FILE, found)
+        write_versioned(options.out / BATCHES_FILE, found)
         if options.measure:  # what is loaded and compiled at first use is no part of any size's peak
             _one(config, tried[0], options, [])
         for size in tried:
             found |= _one(config, size, options, found["sizes"])
-            write_json(options.out / BATCHES_FILE, found)
+            write_versioned(options.out / BATCHES_FILE, found)
             gc.collect()
     except SteptraceError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -40,7 +40,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from steptrace.errors import SteptraceError, TrainError
-from steptrace.files import write_json
+from steptrace.files import write_versioned
 from steptrace.train.answers import reference_answer, variant_answer, vector
 from steptrace.train.arrangement import arranged
 from steptrace.train.devices import acquire
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         config, reference = load_config(options.config), load_config(options.reference)
         turn = partial(_turn, config.device)
         verdict = verdict_on([compare_on(config, reference, *case, turn=turn) for case in cases_of(config)])
-        write_json(options.out / EQUIVALENCE_FILE, verdict)
+        write_versioned(options.out / EQUIVALENCE_FILE, verdict)
     except SteptraceError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from steptrace.files import replace_atomically, write_json
-from steptrace.schema import OP_LINES, validate
+from steptrace.files import replace_atomically
+from steptrace.record import write_sources
+from steptrace.schema import OP_LINES, validate, write_table
 from steptrace.train.loop import Training, train_step
 from steptrace.train.op_recorder import OpLine, OpLineRecorder, trace_file_name, why_incomplete
 
 LINES_FILE = "op_lines.parquet"
-SOURCES_FILE = "sources.json"
 
 
 def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
@@ -34,11 +34,11 @@ def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
         warnings = (why_incomplete(error),)
     names = {line.site.path: trace_file_name(line.site.path) for line in recorder.lines if line.site}
     frame = op_lines_table(recorder.lines, names)
-    replace_atomically(out / LINES_FILE, lambda temporary: frame.to_parquet(temporary, index=False))
-    write_json(
-        out / SOURCES_FILE,
-        {name: Path(path).read_text(encoding="utf-8") for path, name in sorted(names.items()) if Path(path).is_file()},
-    )
+    replace_atomically(out / LINES_FILE, lambda temporary: write_table(frame, temporary))
+    texts = {
+        name: Path(path).read_text(encoding="utf-8") for path, name in sorted(names.items()) if Path(path).is_file()
+    }
+    write_sources(out, texts)
     return warnings
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 
-from steptrace.files import write_json
+from steptrace.files import write_versioned
 from steptrace.record import WARNED_SYNCS_FILE
 from steptrace.train.loop import Training, synchronize, train_step
 from steptrace.train.sync_watcher import SyncWatcher, summary
@@ -49,5 +49,5 @@ def record_warned_syncs(training: Training, out: Path) -> tuple[str, ...]:
         return (f"PyTorch's own check for syncs was left out: {type(error).__name__}: {reason}",)
     finally:
         torch.cuda.set_sync_debug_mode(before)
-    write_json(out / WARNED_SYNCS_FILE, summary(watcher.by_step))
+    write_versioned(out / WARNED_SYNCS_FILE, summary(watcher.by_step))
     return ()

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import yaml
 
+from documents import fill
+from steptrace.documents.run import RunRecord
+from steptrace.record import write_run
 from steptrace.workloads import fake_losses
 
 IMPORTED = os.getpid()
@@ -58,7 +61,7 @@ def main(arguments=None):
         time.sleep(0.5)
     with Path("spans.txt").open("a") as file:
         file.write(f"train {start} {time.monotonic()} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
-    (options.out / "run.json").write_text("{}")
+    write_run(options.out, fill(RunRecord, {"repeat": options.repeat}))
     return 0
 
 

@@ -181,6 +181,7 @@ def build(out: Path, tools: Toolchain) -> dict[str, object]:
         with tempfile.TemporaryDirectory(dir=out, prefix=".build-") as scratch:
             _compile(tools, Path(scratch)).replace(target)
     record: dict[str, object] = {
+        "schema_version": 1,
         "library": target.name,
         "digest": digest(),
         "kind": tools.kind,

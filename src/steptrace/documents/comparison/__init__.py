@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, File, field
 from steptrace.documents.comparison.runs import (
     Difference,
     Equivalence,
@@ -136,10 +136,9 @@ class Partial(Document, frozen=True):
     planned: Annotated[int, field("Runs of the whole study.")]
 
 
-class Comparison(Document, frozen=True):
+class Comparison(File, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")]
     study: Annotated[str, field("Name of the study.")]
     title: Annotated[str, field("Its title.")]
     question: Annotated[str, field("What it asks.")]

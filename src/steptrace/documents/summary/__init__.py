@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, field
+from steptrace.documents.base import Document, File, field
 from steptrace.documents.finding import Finding
 from steptrace.documents.rows import (
     AtPeak,
@@ -171,10 +171,9 @@ class TraceExcerpt(Document, frozen=True):
     left_out: Annotated[tuple[str, ...], field("Categories of events that were left out.")]
 
 
-class Summary(Document, frozen=True):
+class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")]
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None
