@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "analyze": "figures and a page from any PyTorch (Kineto) traces",
     "diff": "what changed from one trace, or set of ranks, to another",
     "compare": "one study's results from two machines, versions or dates",
+    "history": "a study's variants over time and versions, from kept results",
     "excerpt": "one step of a trace, or a few milliseconds, as a small trace for Perfetto",
     "predict": "the syncs of a training step on CUDA, without a GPU",
     "baseline": "store the step times of results/, or compare with stored ones",

@@ -13,6 +13,7 @@ import msgspec
 from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.diff import Diff
+from steptrace.documents.history import History
 from steptrace.documents.memory import RunMemory
 from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -24,6 +25,7 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "summary": Summary,
     "comparison": Comparison,
     "diff": Diff,
+    "history": History,
     "verdict": Verdict,
     "baseline": Baseline,
     "run": RunRecord,

@@ -1,10 +1,10 @@
-"""A study's results over time: those kept as baselines (`baselines/*.json`) and the present ones, oldest first.
+"""A study's results over time: those kept as baselines or as copies of comparison.json, and the present ones.
 
 Step times hold for one machine, so a study's results are parted by machine and scale before they are compared.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from steptrace import baseline
+from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, StepTimes
 from steptrace.errors import RecordError
 
 #: What a present result is called.
 NOW: Final = "now"
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class KeptResult:
         saved_at: when it was kept; None for the present result, which is the latest of all.
         environment: where it ran, with the keys of comparison.json's `environment`.
         step_ms: the measured variants' step times by name.
+        comparison: all of it, where that was kept.
     """
 
     study: str
@@ -36,6 +39,7 @@ class KeptResult:
     scale: str
     environment: Mapping[str, Any]
     step_ms: Mapping[str, StepTimes]
+    comparison: Comparison | None = None
 
     @property
     def machine(self) -> tuple[object, ...]:
@@ -55,11 +59,7 @@ def kept_results(file: Path) -> list[KeptResult]:
         RecordError: the file is missing or no baseline, or its date cannot be read.
     """
     document = baseline.load(file)
-    try:
-        saved_at = datetime.fromisoformat(document.saved_at)
-    except ValueError as error:
-        raise RecordError(f"saved_at: {error}", where=file, expected="a date and time as in ISO 8601") from None
-    saved_at = saved_at if saved_at.tzinfo else saved_at.replace(tzinfo=UTC)
+    saved_at = _moment(document.saved_at, file, "saved_at")
     return [
         KeptResult(
             name,
@@ -73,11 +73,81 @@ def kept_results(file: Path) -> list[KeptResult]:
     ]
 
 
+def kept_comparison(file: Path) -> KeptResult:
+    """The study in a kept comparison.json, dated by its runs; by the file's time of change, where it does not say them.
+
+    Raises:
+        RecordError: the file is missing or no comparison, or its date cannot be read.
+    """
+    comparison = read(file, Comparison, next_step="keep copies of results/STUDY/comparison.json")
+    changed_at = datetime.fromtimestamp(file.stat().st_mtime, tz=UTC)
+    said = comparison.measured_at
+    saved_at = changed_at if said is None else _moment(said, file, "measured_at")
+    return replace(present_result(comparison), name=file.name, saved_at=saved_at)
+
+
+def find_results(places: Iterable[Path]) -> tuple[dict[str, list[KeptResult]], list[tuple[Path, str]]]:
+    """Every study's results in some folders, oldest first, and each file that holds none, with the reason.
+
+    All JSON files right in a folder are read, and those called comparison.json or NAME.comparison.json below it. A
+    result that was kept twice counts once.
+
+    Raises:
+        RecordError: a place does not exist.
+    """
+    found: list[KeptResult] = []
+    skipped: list[tuple[Path, str]] = []
+    for place in places:
+        if not place.exists():
+            raise RecordError("there is no such file or folder", where=place)
+        for file in sorted({*place.glob("*.json"), *place.rglob("*comparison.json")}) if place.is_dir() else [place]:
+            name = str(file.relative_to(place)) if place.is_dir() else file.name
+            try:
+                found += [replace(result, name=name) for result in _results_in(file)]
+            except RecordError as error:
+                skipped.append((file, error.what))
+            except OSError as error:
+                skipped.append((file, error.strerror or str(error)))
+    found.sort(key=lambda result: (result.saved_at or _LAST, result.name))
+    by_study: dict[str, list[KeptResult]] = {}
+    for result in found:
+        known = by_study.setdefault(result.study, [])
+        if not any(_same(result, other) for other in known):
+            known.append(result)
+    return by_study, skipped
+
+
+def _results_in(file: Path) -> list[KeptResult]:
+    if not file.is_file():
+        raise RecordError("no regular file", where=file)
+    try:
+        keys = msgspec.json.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise RecordError(f"no JSON object ({error})", where=file) from error
+    if "saved_at" in keys:
+        return kept_results(file)
+    if "variants" not in keys:
+        raise RecordError("neither a comparison.json nor a baseline", where=file)
+    return [kept_comparison(file)]
+
+
+def _same(a: KeptResult, b: KeptResult) -> bool:
+    return (a.saved_at, a.machine, a.step_ms) == (b.saved_at, b.machine, b.step_ms)
+
+
+def _moment(said: str, file: Path, key: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(said)
+    except ValueError as error:
+        raise RecordError(f"{key}: {error}", where=file, expected="a date and time as in ISO 8601") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def present_result(comparison: Comparison) -> KeptResult:
     """The present result of a study."""
     step_ms = {variant.name: variant.step_ms for variant in comparison.variants if variant.step_ms is not None}
     environment = msgspec.to_builtins(comparison.environment) or {}
-    return KeptResult(comparison.study, NOW, None, comparison.scale, environment, step_ms)
+    return KeptResult(comparison.study, NOW, None, comparison.scale, environment, step_ms, comparison)
 
 
 def history(files: Iterable[Path], comparisons: Iterable[Comparison] = ()) -> dict[str, list[KeptResult]]:
@@ -87,7 +157,7 @@ def history(files: Iterable[Path], comparisons: Iterable[Comparison] = ()) -> di
         RecordError: a file is missing or no baseline.
     """
     found = [result for file in files for result in kept_results(file)]
-    found.sort(key=lambda result: (result.saved_at or datetime.max.replace(tzinfo=UTC), result.name))
+    found.sort(key=lambda result: (result.saved_at or _LAST, result.name))
     by_study: dict[str, list[KeptResult]] = {}
     for result in [*found, *map(present_result, comparisons)]:
         by_study.setdefault(result.study, []).append(result)

@@ -132,10 +132,8 @@ def slurm() -> Iterator[Cluster]:
     text = CONFIGURATION.format(host=host, folder=folder, controller=free_port(), node=free_port())
     SETTINGS.mkdir(exist_ok=True)
     (SETTINGS / "slurm.conf").write_text(text)
-    gpus = [folder / f"gpu{k}" for k in range(2)]
-    for gpu in gpus:
-        gpu.touch()
-    (SETTINGS / "gres.conf").write_text("".join(f"NodeName={host} Name=gpu File={gpu}\n" for gpu in gpus))
+    gpus = "".join(f"NodeName={host} Name=gpu File=/dev/{device}\n" for device in ("null", "zero"))
+    (SETTINGS / "gres.conf").write_text(gpus)
     files = [
         f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in ("socket", "key-file", "pid-file", "log-file")
     ]

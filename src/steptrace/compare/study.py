@@ -54,7 +54,14 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
         method=method,
         variants=tuple(variants),
         memory_fit=tuple(memory_fits(study, {entry.name: entry.memory for entry in variants})),
+        measured_at=_measured_at(study),
     )
+
+
+def _measured_at(study: Study) -> str | None:
+    """When the last of the measured runs started."""
+    runs = (run for variant in study.variants for run in variant.runs if run.measured is not None)
+    return max((run.started_at.isoformat() for run in runs if run.started_at is not None), default=None)
 
 
 def _environments_differ(study: Study) -> list[str]:

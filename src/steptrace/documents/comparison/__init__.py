@@ -153,3 +153,4 @@ class Comparison(File, frozen=True, kw_only=True):
     memory_fit: tuple[MemoryFit, ...]
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
+    measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None

@@ -1,0 +1,73 @@
+"""`steptrace history`: a study's variants over time and versions, from kept results."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from steptrace.commands.output import add_json, show, warn
+from steptrace.commands.tables import columns
+from steptrace.errors import RecordError, SteptraceError
+
+if TYPE_CHECKING:
+    from steptrace.documents.history import History
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    command.description = (
+        "Step times of every variant over the results in some folders, oldest first: copies of comparison.json under "
+        "any name, baselines, and results/ as the workflow leaves it. What changed of the environment is marked; a "
+        "result is judged against the one before it on the same machine. Files that hold no result are skipped."
+    )
+    command.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folder with kept results, or a file")
+    command.add_argument("--study", action="append", default=[], metavar="NAME", help="only this study, or these")
+    command.add_argument("--variant", action="append", default=[], metavar="NAME", help="only this variant, or these")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write history.json, .md and .html there")
+    command.add_argument("--markdown", action="store_true", help="print Markdown instead of text")
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, write what was asked for, print, and return the exit code."""
+    from steptrace.documents.base import write
+    from steptrace.documents.history import History, Skipped
+    from steptrace.history import find_results
+    from steptrace.report import history as pages
+    from steptrace.trend import trends
+
+    by_study, problems = find_results(arguments.folders)
+    if unknown := [name for name in arguments.study if name not in by_study]:
+        raise RecordError(f"no kept result of the study '{unknown[0]}'", expected=", ".join(by_study) or "kept results")
+    chosen = {name: results for name, results in by_study.items() if not arguments.study or name in arguments.study}
+    skipped = tuple(Skipped(str(file), reason) for file, reason in problems)
+    found = History(studies=trends(chosen, arguments.variant), skipped=skipped)
+    if not arguments.json and not arguments.markdown:
+        for one in found.skipped:
+            warn(f"skipped {one.file}: {one.reason}")
+    if not any(pages.variants_of(study) for study in found.studies):
+        where = ", ".join(map(str, arguments.folders))
+        raise RecordError("no step times of it are kept", where=where, expected="comparison.json files or baselines")
+    out: Path | None = arguments.out
+    if out is not None:
+        try:
+            write(out / "history.json", found)
+            (out / "history.md").write_text(pages.markdown(found), encoding="utf-8")
+            pages.write(found, out / "history.html")
+        except OSError as error:
+            raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
+    text = pages.markdown(found) if arguments.markdown else _text(found)
+    show(arguments, msgspec.to_builtins(found), "\n".join([text, *([str(out / "history.html")] if out else [])]))
+    return 0
+
+
+def _text(found: "History") -> str:
+    from steptrace.report.history import HEAD, rows, variants_of
+
+    lines = []
+    for study in found.studies:
+        for variant in variants_of(study):
+            lines += [f"{study.study}: {variant}", *columns([word.lower() for word in HEAD], rows(study, variant)), ""]
+    return "\n".join(lines[:-1])

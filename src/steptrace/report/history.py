@@ -1,0 +1,112 @@
+"""The page and the tables of `steptrace history`: a study's kept results, oldest first."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from steptrace import format as fmt
+from steptrace.documents.history import History, KeptRun, KeptVariant, StudyHistory
+from steptrace.files import replace_atomically
+from steptrace.markdown import clean, table
+from steptrace.report.draw.history import Dot, over_time
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.definitions import Definition
+from steptrace.report.page.markup import page, render
+
+#: Of more variants than these only the tables are shown.
+MOST_CHARTS = 12
+HEAD = ("Kept as", "Date", "Step", "Before / this", "This is", "Changed since the result before")
+_TERMS = (
+    Definition(
+        "Before / this",
+        "Step time of the result before on the same machine and scale over this one's, both from unprofiled steps: "
+        "above 1 means that this one is faster.",
+    ),
+    Definition(
+        "Faster, slower, same",
+        "As `steptrace compare` says it of two results: the interval over whole runs excludes 1, the effect exceeds "
+        "the noise floor, and the claim survives Holm's correction over the variants. Stored baselines hold no runs, "
+        "so there is a ratio and no verdict.",
+    ),
+)
+
+
+def write(found: History, out: Path) -> None:
+    """Write the page; never half of it."""
+    replace_atomically(out, lambda temporary: temporary.write_text(page_html(found), encoding="utf-8"))
+
+
+def page_html(found: History) -> str:
+    """The whole page."""
+    toc = [(f"study-{k}", study.study) for k, study in enumerate(found.studies)]
+    body = render(
+        "history",
+        found=found,
+        toc=toc,
+        head=HEAD,
+        studies=[(id_, study, _of_study(study)) for (id_, _), study in zip(toc, found.studies, strict=True)],
+        terms=_TERMS,
+    )
+    return page("History – steptrace", body, toc)
+
+
+def markdown(found: History) -> str:
+    """The same as Markdown."""
+    parts = ["## Step times over time", ""]
+    for study in found.studies:
+        for variant in variants_of(study):
+            parts += [f"### {clean(study.study)}: {clean(variant)}", "", table(HEAD, rows(study, variant))]
+    parts += [f"- skipped: {clean(one.file)}: {clean(one.reason)}" for one in found.skipped]
+    return "\n".join(parts)
+
+
+def variants_of(study: StudyHistory) -> list[str]:
+    """The variants of all its results, in the order they appear."""
+    return list(dict.fromkeys(variant.name for run in study.results for variant in run.variants))
+
+
+def rows(study: StudyHistory, variant: str) -> list[tuple[str, ...]]:
+    """A row for every result that has the variant."""
+    return [
+        (
+            run.name,
+            _date(run),
+            fmt.step_time(kept.median_ms, kept.low_ms, kept.high_ms)[0],
+            "–" if kept.ratio is None else fmt.ratio(kept.ratio),
+            kept.verdict or "–",
+            _changed(run),
+        )
+        for run, kept in _with(study, variant)
+    ]
+
+
+def _date(run: KeptRun) -> str:
+    return "now" if run.date is None else run.date[:16].replace("T", " ")
+
+
+def _with(study: StudyHistory, variant: str) -> Iterator[tuple[KeptRun, KeptVariant]]:
+    for run in study.results:
+        for kept in run.variants:
+            if kept.name == variant:
+                yield run, kept
+
+
+def _changed(run: KeptRun) -> str:
+    return ", ".join(f"{c.key} {c.before or 'none'} → {c.now or 'none'}" for c in run.changes) or "–"
+
+
+def _of_study(study: StudyHistory) -> list[tuple[str, InlineSvg | None, list[tuple[str, ...]]]]:
+    names = variants_of(study)
+    return [(name, _chart(study, name) if k < MOST_CHARTS else None, rows(study, name)) for k, name in enumerate(names)]
+
+
+def _chart(study: StudyHistory, variant: str) -> InlineSvg:
+    dots = [
+        Dot(
+            run.name,
+            (kept.low_ms, kept.median_ms, kept.high_ms),
+            run.machine,
+            _changed(run) if run.changes else "",
+        )
+        for run, kept in _with(study, variant)
+    ]
+    return over_time(dots, f"Step time of {variant} over {len(dots)} results")
