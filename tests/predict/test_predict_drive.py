@@ -304,7 +304,8 @@ def test_command_line(
     assert main(["--config", str(write(config("SortLoss"))), "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == "3 syncs, 0 operations not judged\n"
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
-    assert {"total", "sites", "unknown", "operators_per_section", "operators", "batch_size"} == set(written)
+    known = {"total", "sites", "unknown", "operators_per_section", "operators", "batch_size"}
+    assert set(written) == known | {"schema_version"}
     assert written["total"] == 3
     assert set(written["sites"][0]) == {
         "kind", "op", "file", "line", "function", "code", "label", "phase", "count", "reason",
