@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyarrow import parquet
 
 from builders import TraceBuilder, training_step
 from steptrace.cli import main
@@ -57,6 +58,8 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert set(entry["idle"]["by_cause"]) == {"sync", "loader", "host", "dependency", "unknown"}
     tables = tmp_path / "new" / "out" / "tables" / "trace0"
     assert len(pd.read_parquet(tables / "kernels.parquet")) == 10
+    for table in tables.iterdir():
+        assert parquet.read_schema(table).metadata[b"steptrace.schema_version"] == b"1"
     assert pd.read_parquet(tables / "sync_sites.parquet")["count"].tolist() == [2]
 
 

@@ -29,7 +29,6 @@ from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
 from steptrace.documents.summary import Ranks, Section, StepTime, Summary, TraceSummary, WhatIf
-from steptrace.schema import write_table
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace

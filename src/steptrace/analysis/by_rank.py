@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from steptrace.analysis.build import NOT_COMPARED, analyze_into, merge
 from steptrace.analysis.common.analysis import Analysis
+from steptrace.documents.base import File, read, write
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.trace.model import read_tables
@@ -22,7 +21,7 @@ from steptrace.trace.model import read_tables
 _FILE: Final = "rank.json"
 
 
-class _Rank(msgspec.Struct, frozen=True):
+class _Rank(File, frozen=True, kw_only=True):
     """What is said of a rank besides its tables: where its time 0 is, and its entry of summary.json."""
 
     path: str
@@ -39,8 +38,7 @@ def write_rank(path: Path, folder: Path, sources: tuple[Path, ...] = ()) -> None
     """
     folder.mkdir(parents=True, exist_ok=True)
     analysis, summary = analyze_into(path, folder, sources)
-    rank = _Rank(os.fspath(path), analysis.trace.meta.base_ns, summary)
-    (folder / _FILE).write_bytes(msgspec.json.encode(rank))
+    write(folder / _FILE, _Rank(path=os.fspath(path), base_ns=analysis.trace.meta.base_ns, summary=summary))
 
 
 def summarize_ranks(folders: Sequence[Path], tables: Path) -> tuple[Summary, list[Analysis]]:
@@ -61,10 +59,10 @@ def summarize_ranks(folders: Sequence[Path], tables: Path) -> tuple[Summary, lis
 
 def _read(folder: Path) -> tuple[Analysis, TraceSummary]:
     try:
-        rank = msgspec.json.decode((folder / _FILE).read_bytes(), type=_Rank)
         trace = read_tables(folder, without=NOT_COMPARED)
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
         raise RecordError(f"not an analysed rank ({error})", where=folder, next_step="analyse it again") from error
+    rank = read(folder / _FILE, _Rank, next_step="analyse it again")
     meta = replace(trace.meta, base_ns=rank.base_ns)
     device = rank.summary.device
     return Analysis(Path(rank.path), replace(trace, rank=rank.summary.rank, meta=meta), device, {}), rank.summary

@@ -9,6 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from steptrace.schema import with_version
+
 #: Rows of a row group.
 _ROWS: Final = 1 << 17
 
@@ -34,7 +36,7 @@ def _schema(table: pd.DataFrame) -> pa.Schema:
     found = pa.Schema.from_pandas(table[texts], preserve_index=False)
     for name in texts:
         declared = declared.set(declared.get_field_index(name), found.field(name))
-    return declared
+    return declared.with_metadata(with_version(declared.metadata))
 
 
 def _arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:

@@ -6,7 +6,16 @@ stand by where they come from: `run`, `trace`, and one module for each group of 
 """
 
 from steptrace.schema.run import INPUT_OF_RUN, OP_LINES, SECTIONS_OF_RUN, STEPS_OF_RUN
-from steptrace.schema.table import Column, Table, check_table_version, empty, read_table, validate, write_table
+from steptrace.schema.table import (
+    Column,
+    Table,
+    check_table_version,
+    empty,
+    read_table,
+    validate,
+    with_version,
+    write_table,
+)
 from steptrace.schema.trace import (
     ANNOTATIONS,
     COLLECTIVES,
@@ -41,5 +50,6 @@ __all__ = [
     "empty",
     "read_table",
     "validate",
+    "with_version",
     "write_table",
 ]

@@ -78,20 +78,18 @@ def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> 
         raise SchemaError(f"column has dtype {values.dtype}", where=where, expected=column.dtype)
 
 
-def write_table(frame: "pd.DataFrame", path: Path, **options: Any) -> None:
-    """Write a frame as parquet without its index; the file's metadata say which version of tables it is.
-
-    Args:
-        frame: the table.
-        path: the file.
-        options: of `pyarrow.parquet.write_table`.
-    """
+def write_table(frame: "pd.DataFrame", path: Path) -> None:
+    """Write a frame as parquet without its index; the file's metadata say which version of tables it is."""
     import pyarrow as pa
     from pyarrow import parquet
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: b"%d" % _VERSION}
-    parquet.write_table(table.replace_schema_metadata(metadata), path, **options)
+    parquet.write_table(table.replace_schema_metadata(with_version(table.schema.metadata)), path)
+
+
+def with_version(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
+    """The metadata of a table with the version of tables."""
+    return {**(metadata or {}), _VERSION_KEY: b"%d" % _VERSION}
 
 
 def read_table(path: Path) -> "pd.DataFrame":
