@@ -9,6 +9,8 @@ import pytest
 from steptrace.cli import main
 
 FORMS = Path(__file__).with_name("forms.py")
+DISTRIBUTED = Path(__file__).with_name("distributed.py")
+FSDP_LINE = "train(model, lambda _, loss: loss.item())"
 FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 
 
@@ -36,6 +38,15 @@ def test_steps_of_several_optimizers_and_of_accumulated_batches(capfd) -> None:
     # The scaler reads once a step whether a gradient is not finite.
     assert (found["total"], [site["op"] for site in found["sites"]]) == (1, ["aten::_local_scalar_dense"])
     assert found["sites"][0]["code"] == "scaler.step(optimizer)"
+
+
+@pytest.mark.parametrize(("form", "total", "by_step"), [("ddp", 0.5, [1, 0, 1, 0]), ("fsdp", 1, [1, 1, 1, 1])])
+def test_two_ranks_under_torchrun_that_ask_for_nccl(capfd, form: str, total: float, by_step: list[int]) -> None:
+    """Gradients are reduced by kernels; the host waits in a barrier, and where it reads the loss."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    found = predicted(capfd, *torchrun, str(DISTRIBUTED), form)
+    assert (found["total"], found["by_step"], found["unknown"]) == (total, by_step, [])
+    assert list(places(found)) == (["dist.barrier()"] if form == "ddp" else [FSDP_LINE])
 
 
 def test_a_budget_is_held(capfd) -> None:

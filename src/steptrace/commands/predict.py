@@ -235,6 +235,9 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
     if prediction["unknown"]:
         lines.append("  not judged, so there may be more:")
         lines += [f"    {u['op']} at {_place(u)} ({u['count']:g}x): {u['reason']}" for u in prediction["unknown"]]
+    ranks = prediction.get("by_rank") or ()
+    if len(set(ranks)) > 1:
+        lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
     sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
     lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
     return "\n".join(lines)

@@ -102,6 +102,8 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
             "prediction",
         )
     found["total"] = _each(sum(found["by_step"]), steps)
+    ranks = [rank["prediction"]["by_step"] for rank in launched.ranks]
+    found["by_rank"] = [_each(sum(counts), len(counts)) for counts in ranks if counts]
     found["operators"] = _each(found["operators"], steps)
     found["operators_per_section"] = {name: _each(n, steps) for name, n in found["operators_per_section"].items()}
     for places in ("sites", "unknown"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from steptrace.predict.collectives import cuda_device, device_count, device_index
 from steptrace.predict.recorder import Recorder
 
 
@@ -53,7 +54,7 @@ class _Stream:
 
     def __init__(self, _device: object = None, priority: int = 0, **_: Any) -> None:
         self.priority = priority
-        self.device = torch.device("cuda", 0)
+        self.device = cuda_device()
 
     def wait_event(self, _event: object) -> None:
         pass
@@ -127,8 +128,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "is_available": lambda: True,
     "is_initialized": lambda: True,
     "init": _nothing,
-    "device_count": lambda: 1,
-    "current_device": _zero,
+    "device_count": device_count,
+    "current_device": device_index,
     "set_device": _nothing,
     "device": _Context,
     "device_of": _Context,
@@ -177,10 +178,10 @@ CUDA: dict[str, Callable[..., Any]] = {
 #: Replacements in `torch.accelerator`, which newer code asks instead; DataLoader does to decide about pinning.
 ACCELERATOR: dict[str, Callable[..., Any]] = {
     "is_available": lambda: True,
-    "device_count": lambda: 1,
+    "device_count": device_count,
     "current_accelerator": lambda check_available=False: torch.device("cuda"),  # noqa: ARG005
-    "current_device_index": _zero,
-    "current_device_idx": _zero,
+    "current_device_index": device_index,
+    "current_device_idx": device_index,
     "set_device_index": _nothing,
     "set_device_idx": _nothing,
     "current_stream": lambda _device=None: _default_stream,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.predict import backend, pinned
+from steptrace.predict import backend, collectives, pinned
 from steptrace.predict.cpp_paths import judge_node
 from steptrace.predict.gpu_only import SUBSTITUTES
 from steptrace.predict.recorder import Recorder
@@ -28,6 +28,8 @@ _BOTH_SIDES = {
 }  # fmt: skip
 
 
+#: Types of devices that name the virtual one; C++ may have got "cuda" from PyTorch's own Python.
+_VIRTUAL = (backend.DEVICE_TYPE, "cuda")
 #: Operators of which one result, by position, lies on the CPU even if the others do not.
 _HOST_RESULT = {"aten::_pack_padded_sequence": 1, "aten::_pad_packed_sequence": 1}
 
@@ -81,7 +83,7 @@ def extend_rules(extra: Sequence[Rule]) -> None:
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run one operator, whatever mixture of devices it is called with."""
     target = kwargs.get("device")
-    to_virtual = target is not None and torch.device(target).type == backend.DEVICE_TYPE
+    to_virtual = target is not None and torch.device(target).type in _VIRTUAL
     tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
     if not to_virtual and not any(map(is_virtual, tensors)):
         return _run_on_host(func, args, kwargs)
@@ -139,6 +141,8 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
                 recorder.cannot_judge(name, rule.reason)
             elif count:
                 recorder.sync(rule.kind, name, rule.reason, count)
+    elif func.namespace in collectives.NAMESPACES:
+        collectives.judge(name, _bind(func, args, kwargs), recorder)
     elif func.namespace not in _PYTORCHS_OWN:
         recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
     elif _DATA_DEPENDENT & set(func.tags):
@@ -154,7 +158,7 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
 def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run on the tensors inside. Results are virtual unless the call names another device or returns an argument."""
     target = kwargs.get("device")
-    stays_virtual = target is None or torch.device(target).type == backend.DEVICE_TYPE
+    stays_virtual = target is None or torch.device(target).type in _VIRTUAL
     inner_kwargs = {name: map_tensors(unwrap, value) for name, value in kwargs.items()}
     if target is not None:
         inner_kwargs["device"] = torch.device("cpu")
@@ -181,7 +185,7 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, *, wrap: boo
     }
     for argument in written.values():
         map_tensors(lambda leaf: refresh(leaf) if isinstance(leaf, VirtualTensor) else None, argument)
-    wrapped = []
+    wrapped: list[Any] = []
     for position, (declared, value) in enumerate(zip(returns, results, strict=False)):
         aliases = declared.alias_info.before_set if declared.alias_info is not None else ()
         original = next((written[alias] for alias in aliases if alias in written), None)
@@ -190,6 +194,8 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, *, wrap: boo
         else:
             stays_on_host = not wrap or _HOST_RESULT.get(func._schema.name) == position
             wrapped.append(value if stays_on_host else _wrap(value))
+    if func.namespace == "c10d":
+        wrapped[-1] = collectives.with_results(wrapped[-1], wrapped[:-1])
     if not returns:
         return result
     return tuple(wrapped) if len(returns) > 1 else wrapped[0]

@@ -13,13 +13,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _foreach_utils
 
-from steptrace.predict import backend, cuda_api, pinned
+from steptrace.predict import backend, collectives, cuda_api, pinned
 from steptrace.predict.cpp_paths import REPLACED
 from steptrace.predict.recorder import Recorder
 from steptrace.predict.tensor import SET_DATA, VirtualTensor, is_virtual, map_tensors
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _MISSING = object()
+_GET_DEVICE: Any = vars(torch._C.TensorBase)["device"].__get__
+_GET_IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"].__get__
 
 
 def _virtual_device(value: Any) -> Any:
@@ -28,7 +30,7 @@ def _virtual_device(value: Any) -> Any:
         value = torch.device(value)
     if not isinstance(value, torch.device) or value.type != "cuda":
         return value
-    if value.index:
+    if (value.index or 0) >= collectives.device_count():
         raise RuntimeError(f"CUDA error: invalid device ordinal ({value}; the virtual device is cuda:0)")
     return backend.device()
 
@@ -48,6 +50,10 @@ class Reroute(TorchFunctionMode):
             return func(*args, **kwargs)  # stays "cuda", as the program will want to read it
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
+        if func in (_GET_DEVICE, _GET_IS_CUDA):  # a distributed or nested tensor: those of ours answer for themselves
+            device = _GET_DEVICE(args[0])
+            if device.type == backend.DEVICE_TYPE:
+                return collectives.cuda_device() if func == _GET_DEVICE else True
         if func == SET_DATA and is_virtual(args[1]) is not is_virtual(args[0]):
             # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
             moved = args[1].detach().requires_grad_(args[0].requires_grad)
@@ -157,7 +163,7 @@ def _default_device() -> Iterator[None]:
     put, get = torch.set_default_device, torch.get_default_device
 
     def named() -> torch.device:
-        return torch.device("cuda", 0) if get().type == backend.DEVICE_TYPE else get()
+        return collectives.cuda_device() if get().type == backend.DEVICE_TYPE else get()
 
     replaced = _replaced(torch, "set_default_device", lambda device: put(_virtual_device(device)))
     with replaced, _replaced(torch, "get_default_device", named):
@@ -267,6 +273,7 @@ def rerouted(recorder: Recorder) -> Iterator[None]:
             for name, value in replacements.items():
                 if hasattr(module, name):
                     stack.enter_context(_replaced(module, name, value))
+        stack.enter_context(_replaced(torch._C, "_get_accelerator", lambda *_: torch.device("cuda")))
         stack.enter_context(_replaced(torch, "Event", cuda_api.CUDA["Event"]))
         stack.enter_context(_replaced(torch, "Stream", cuda_api.CUDA["Stream"]))
         stack.enter_context(_replaced(torch, "Generator", _Generator))
@@ -287,6 +294,7 @@ def rerouted(recorder: Recorder) -> Iterator[None]:
         # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.
         stack.enter_context(_replaced(torch.backends.cudnn, "is_acceptable", lambda _tensor: False))
         stack.enter_context(_default_device())
+        stack.enter_context(collectives.with_gloo())
         _labelled(recorder, stack)
         _pinning(stack)
         _autocast(stack)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steptrace.predict.collectives import FSDP
 from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
 from steptrace.predict.rules_linalg import LINALG
 from steptrace.predict.rules_sparse import SPARSE
@@ -245,4 +246,5 @@ RULES: tuple[Rule, ...] = (
     *LINALG,
     *SPARSE,
     *TORCHVISION,
+    *FSDP,
 )

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from steptrace.predict import backend
+from steptrace.predict.collectives import cuda_device
 from steptrace.predict.recorder import Recorder
 
-_CUDA = torch.device("cuda", 0)
 _CUDA_TYPE_NAMES = {
     torch.float64: "Double",
     torch.float32: "Float",
@@ -65,7 +65,7 @@ class VirtualTensor(Tensor):
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The device as the program knows it."""
-        return _CUDA
+        return cuda_device()
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
@@ -89,6 +89,10 @@ class VirtualTensor(Tensor):
     def data_ptr(self) -> int:
         """The address of the values on the CPU."""
         return self._inner.data_ptr()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """The values' memory, which FSDP gives back and takes again."""
+        return self._inner.untyped_storage()
 
     def is_pinned(self, _device: object = None) -> bool:
         """Never: only CPU memory can be."""

@@ -1,0 +1,137 @@
+"""Collectives during a prediction: the ranks of a job talk by gloo, and are told that it is the backend they asked for.
+
+Each rank has one virtual device, whatever index it names. With NCCL a collective is a kernel: the host waits only in
+a barrier. With gloo it waits while values pass through its memory, how often is not known.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+from torch import distributed as dist
+
+from steptrace.predict.recorder import Recorder
+from steptrace.predict.rule import Rule, never
+
+#: Operators of FSDP's own; its collectives are c10d's.
+FSDP: Final = tuple(
+    Rule(f"fsdp::{op}", "h2d_copy", never, "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "kernels only")
+    for op in ("all_gather_copy_in", "split_with_sizes_copy", "chunk_cat", "copy_")
+)
+#: Operators that collectives are made of.
+NAMESPACES: Final = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
+_AVAILABLE: Final = dist.is_available()
+#: As PyTorch 2.13 for CUDA 13 brings it.
+_NCCL: Final = (2, 29, 7)
+_WorkBase: Any = dist.Work if _AVAILABLE else object
+
+#: The backend that CUDA tensors of a process group are meant for, by the group's name.
+_asked: dict[str, str] = {}
+#: The latest collectives: C++ holds no reference to what of them is Python's.
+_alive: "deque[_Work]" = deque(maxlen=4096)
+
+
+def device_count() -> int:
+    """The GPUs that a rank sees: as many as its launcher has started ranks on its machine; 1 without a launcher."""
+    counts = (os.environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    return next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
+
+
+def device_index() -> int:
+    """The GPU that is this rank's."""
+    rank = os.environ.get("LOCAL_RANK", "")
+    return int(rank) if rank.isdecimal() and int(rank) < device_count() else 0
+
+
+def cuda_device() -> torch.device:
+    """The device as a rank's program knows it."""
+    return torch.device("cuda", device_index())
+
+
+def judge(name: str, arguments: Mapping[str, Any], recorder: Recorder) -> None:
+    """Count the syncs of one operator of `NAMESPACES`."""
+    group = next((arguments[key] for key in ("process_group", "group_name") if arguments.get(key) is not None), "")
+    if _asked.get(group if isinstance(group, str) else dist.ProcessGroup.unbox(group).group_name) == "gloo":
+        recorder.cannot_judge(name, "gloo takes CUDA tensors through the host's memory, and the host waits for that")
+    elif name == "c10d::barrier":
+        recorder.sync("stream", name, "the host waits until all ranks have come to the barrier")
+
+
+class _Work(_WorkBase):  # type: ignore[misc]
+    """A collective under way, whose results are tensors of the virtual device."""
+
+    def __init__(self, real: Any, results: Any) -> None:
+        super().__init__()
+        self._work, self._results = dist.Work.unbox(real), results
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the other ranks, which on a GPU its stream would do."""
+        return bool(self._work.wait() if timeout is None else self._work.wait(timeout))
+
+    def is_completed(self) -> bool:
+        """Whether all ranks have come to it."""
+        return bool(self._work.is_completed())
+
+    def get_future(self) -> Any:
+        """The results."""
+        self.wait()
+        future: Any = torch.futures.Future()
+        future.set_result(self._results)
+        return future
+
+
+def with_results(value: Any, results: Sequence[Any]) -> Any:
+    """A value that an operator of c10d returns beside `results`: a `Work` gives them in place of the CPU's."""
+    if not isinstance(value, torch.ScriptObject):
+        return value
+    work = _Work(value, next(iter(results), []))
+    _alive.append(work)
+    return work.boxed()
+
+
+@contextmanager
+def with_gloo() -> Iterator[None]:
+    """Make process groups of gloo where a program asks for NCCL, and say that they are NCCL's."""
+    if not _AVAILABLE:
+        yield
+        return
+    c10d: Any = dist.distributed_c10d
+    make, object_device = c10d._new_process_group_helper, c10d._get_object_coll_device
+    timeout = c10d._get_default_timeout("gloo")
+
+    def new_process_group(size: int, rank: int, ranks: Any, backend: Any, store: Any, *more: Any, **named: Any) -> Any:
+        on_cuda = c10d.BackendConfig(c10d.Backend(str(backend))).get_device_backend_map().get("cuda")
+        if on_cuda not in ("nccl", "gloo"):
+            return make(size, rank, ranks, backend, store, *more, **named)
+        named = {**named, "backend_options": None, "device_id": None}
+        group, prefix = made = make(size, rank, ranks, c10d.Backend("gloo"), store, *more, **named)
+        if isinstance(group, c10d.ProcessGroup):
+            _asked[group.group_name] = on_cuda
+            c10d._world.pg_map[group] = (backend, prefix)
+            c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
+        return made
+
+    def of_objects(group: Any = None) -> str:
+        name = (group or c10d._get_default_group()).group_name
+        config = dist.get_backend_config(group)
+        return "cuda" if _asked.get(name) == "nccl" and "cpu" not in config else str(object_device(group))
+
+    changed = {
+        (c10d, "_new_process_group_helper"): new_process_group,
+        (c10d, "_get_object_coll_device"): of_objects,
+        (c10d, "_get_default_timeout"): lambda _backend: timeout,
+        (dist, "is_nccl_available"): lambda: True,
+        (torch.cuda.nccl, "version"): lambda *_: _NCCL,
+    }
+    before = {(owner, name): getattr(owner, name) for owner, name in changed}
+    try:
+        for (owner, name), value in changed.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            setattr(owner, name, value)

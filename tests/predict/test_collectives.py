@@ -1,0 +1,71 @@
+"""Collectives on the virtual device: what is asked for by NCCL's name, and where the host waits."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from steptrace.predict import predict_syncs
+from steptrace.predict.sites import Syncs
+
+
+@contextmanager
+def job(backend: str | None) -> Iterator[Syncs]:
+    """A prediction in a job of one rank."""
+    with predict_syncs() as syncs:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            yield syncs
+        finally:
+            dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl", None])
+def test_collectives_of_nccl_do_not_wait(backend: str | None) -> None:
+    with job(backend) as syncs:
+        assert backend is None or backend in (dist.get_backend(), dist.get_backend_config())
+        values = torch.ones(3, device="cuda")
+        dist.all_reduce(values, op=dist.ReduceOp.AVG)
+        assert dist.broadcast(values, 0, async_op=True).wait()
+        (reduced,) = dist.all_reduce(values, async_op=True).get_future().wait()
+        assert (syncs.total, syncs.unknown) == (0, [])
+        assert reduced.is_cuda
+        assert values.tolist() == [1, 1, 1]
+
+
+def test_a_barrier_and_values_on_the_host_wait() -> None:
+    with job("nccl") as syncs:
+        dist.barrier(device_ids=[0])
+        assert [(site.op, site.kind, site.count) for site in syncs.sites] == [("c10d::barrier", "stream", 1)]
+        syncs.reset()
+        found = [None]
+        dist.all_gather_object(found, {"an": "object"})
+        assert found == [{"an": "object"}]
+        assert {site.kind for site in syncs.sites} == {"h2d_copy", "d2h_copy"}
+
+
+def test_gloo_on_a_gpu_cannot_be_judged() -> None:
+    with job("gloo") as syncs:
+        dist.all_reduce(torch.ones(3, device="cuda"))
+        dist.all_reduce(torch.ones(3))
+        assert (syncs.total, [(place.op, place.count) for place in syncs.unknown]) == (0, [("c10d::allreduce_", 1)])
+
+
+def test_nothing_is_left_behind() -> None:
+    c10d = dist.distributed_c10d
+    before = [c10d._new_process_group_helper, c10d._get_object_coll_device, dist.is_nccl_available]
+    with job("nccl"):
+        assert dist.is_nccl_available()
+    assert [c10d._new_process_group_helper, c10d._get_object_coll_device, dist.is_nccl_available] == before
+
+
+def test_a_rank_has_the_device_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with predict_syncs():
+        assert (torch.cuda.device_count(), torch.cuda.current_device()) == (4, 2)
+        assert torch.ones(1, device="cuda:2").device == torch.device("cuda", 2)
+        with pytest.raises(RuntimeError, match="invalid device ordinal"):
+            torch.ones(1, device="cuda:4")
