@@ -18,9 +18,9 @@ from builders import TraceBuilder
 from steptrace.capture import Capture, Settings
 from steptrace.capture import control as ask
 from steptrace.capture.control import Entry, Process, enter, entries
-from steptrace.capture.recording import Place, Recording, place
 from steptrace.cli import main
 from steptrace.errors import CaptureError
+from steptrace.recording import Place, Recording, place
 
 HOST = socket.gethostname()
 
@@ -264,7 +264,7 @@ def test_places_in_a_job(monkeypatch):
 
 
 def test_what_is_asked_for_beats_what_the_training_would_record(control, tmp_path):
-    with Capture(tmp_path / "captures", settings=Settings(steps=9, shapes=False), signum=None):
+    with Capture(tmp_path / "captures", settings=Settings(steps=9, shapes=False)):
         options = ["--warmup", "0", "--shapes", "--no-stacks"]
         assert main(["capture", str(os.getpid()), *options]) == 0
         (path,) = control.iterdir()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.capture import frameworks, job
-from steptrace.capture.recording import Request, Settings
+from steptrace.recording import Request, Settings
 
 WHY = "it is not among the test requirements: pip install lightning transformers"
 
@@ -44,7 +44,7 @@ def test_lightning(tmp_path: Path, captured: list[int]) -> None:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     parts = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    callback = frameworks.lightning_callback(tmp_path / "captures", signum=None, control=tmp_path / "control")
+    callback = frameworks.lightning_callback(tmp_path / "captures", control=tmp_path / "control")
     trainer = lightning.Trainer(
         max_steps=6, accumulate_grad_batches=2, accelerator="cpu", callbacks=[callback], **dict.fromkeys(parts, False)
     )
@@ -64,7 +64,7 @@ def test_the_trainer_of_transformers(tmp_path: Path, captured: list[int]) -> Non
         output_dir=str(tmp_path / "out"), per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=6,
         report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True,
     )  # fmt: skip
-    callback = frameworks.trainer_callback(tmp_path / "captures", signum=None, control=tmp_path / "control")
+    callback = frameworks.trainer_callback(tmp_path / "captures", control=tmp_path / "control")
     model = transformers.GPT2LMHeadModel(config)
     transformers.Trainer(model=model, args=arguments, train_dataset=data, callbacks=[callback]).train()
     assert captured == [1, 2, 3, 4, 5, 6]

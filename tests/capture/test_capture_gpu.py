@@ -9,7 +9,7 @@ import torch
 from steptrace.analysis.build import summarize
 from steptrace.capture import Capture, Settings, job
 from steptrace.capture.control import entries
-from steptrace.capture.recording import Request
+from steptrace.recording import Request
 
 
 @pytest.mark.gpu
@@ -17,7 +17,7 @@ from steptrace.capture.recording import Request
 def test_each_step_of_a_capture_has_its_kernels(control, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_LOOK_NS", 0)
     weights = torch.randn(256, 256, device="cuda")
-    with Capture(tmp_path / "captures", signum=None) as capture:
+    with Capture(tmp_path / "captures") as capture:
         (entry,) = entries(control)
         assert entry.process.pid == os.getpid()
         for name in "12":

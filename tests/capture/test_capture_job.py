@@ -1,13 +1,10 @@
 """The training's side: what a step does, what is refused, and that nothing reaches the training."""
 
 import json
-import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,15 +15,15 @@ import torch
 
 from steptrace.capture import Capture, Settings, job
 from steptrace.capture.control import Entry, Process, entries
-from steptrace.capture.recording import Recording, Request
 from steptrace.errors import CaptureError
+from steptrace.recording import Recording, Request
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Iterator[Capture]:
-    with Capture(tmp_path / "captures", settings=SHORT, signum=None) as made:
+    with Capture(tmp_path / "captures", settings=SHORT) as made:
         yield made
 
 
@@ -196,7 +193,7 @@ def test_a_profiler_started_in_the_warm_up_has_its_way(capture, entry, tmp_path)
 
 
 def test_closing_in_the_warm_up_leaves_the_profiler_usable(tmp_path, control):
-    with Capture(tmp_path / "captures", settings=SHORT, signum=None) as first:
+    with Capture(tmp_path / "captures", settings=SHORT) as first:
         (entry,) = entries(control)
         _ask(entry, tmp_path / "out")
         _train(first, 1)
@@ -209,7 +206,7 @@ def test_closing_in_the_warm_up_leaves_the_profiler_usable(tmp_path, control):
 
 
 def test_a_request_that_nobody_takes_is_answered_at_the_end(tmp_path, control):
-    with Capture(tmp_path, signum=None):
+    with Capture(tmp_path):
         (entry,) = entries(control)
         _ask(entry, tmp_path / "out")
     assert _record(tmp_path / "out").message == "the training has ended"
@@ -242,18 +239,8 @@ def test_a_control_folder_that_vanishes_is_survived(capture, entry, control, tmp
     _ask(entry, tmp_path / "out")
     shutil.rmtree(control)
     _train(capture, 3)
-    assert "from now on only a signal asks this process" in caplog.text
+    assert "this process cannot be captured any more" in caplog.text
     assert "Traceback" not in caplog.text
-
-
-def test_a_signal_is_heard_after_the_control_folder_has_vanished(tmp_path, control):
-    with Capture(tmp_path / "captures", settings=SHORT) as capture:
-        _train(capture, 1)
-        shutil.rmtree(control)
-        signal.raise_signal(signal.SIGUSR1)
-        _train(capture, 4)
-        assert len(list(tmp_path.glob("captures/*/trace.json.gz"))) == 1
-    assert not control.exists()
 
 
 def test_a_control_folder_that_vanishes_in_a_capture_is_not_made_anew(capture, entry, control, tmp_path):
@@ -279,59 +266,18 @@ def test_a_record_that_cannot_be_made_ends_the_capture_all_the_same(capture, ent
 
 
 @pytest.mark.parametrize("how", ["open", "file"])
-def test_without_a_control_folder_the_signal_is_left(tmp_path, control, caplog, how):
+def test_without_a_control_folder_a_training_goes_on(tmp_path, control, caplog, how):
     if how == "open":
         control.mkdir(mode=0o755)
     else:
         control.write_text("")
-    with caplog.at_level(logging.INFO), Capture(tmp_path / "captures", settings=SHORT) as capture:
-        assert "`steptrace capture` will not find this process" in caplog.text
-        _train(capture, 1)
-        signal.raise_signal(signal.SIGUSR1)
+    with Capture(tmp_path / "captures", settings=SHORT) as capture:
         _train(capture, 3)
-    (trace,) = tmp_path.glob("captures/*/trace.json.gz")
-    assert f"{trace}: steps 3 to 3" in caplog.text
-
-
-def test_a_handler_that_is_there_is_called_and_comes_back(tmp_path):
-    called = []
-
-    def own(signum, _):
-        called.append(signum)
-
-    before = signal.signal(signal.SIGUSR2, own)
-    try:
-        with Capture(tmp_path, settings=SHORT, signum=signal.SIGUSR2) as capture:
-            signal.raise_signal(signal.SIGUSR2)
-            _train(capture, 3)
-        assert called == [signal.SIGUSR2]
-        assert len(list(tmp_path.glob("*/trace.json.gz"))) == 1
-        assert signal.getsignal(signal.SIGUSR2) is own
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-
-
-def test_off_the_main_thread_a_signal_is_refused(tmp_path):
-    said = []
-
-    def make() -> None:
-        try:
-            Capture(tmp_path)
-        except CaptureError as error:
-            said.append(str(error))
-        with Capture(tmp_path, signum=None) as capture:
-            _train(capture, 1)
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    assert len(said) == 1
-    assert "signals can only be handled on the main thread" in said[0]
-    assert "signum=None" in said[0]
+    assert "`steptrace capture` will not find this process" in caplog.text
 
 
 def test_a_second_one_takes_the_first_one_s_place(capture, tmp_path, control):
-    with Capture(tmp_path / "other", signum=None) as second:
+    with Capture(tmp_path / "other") as second:
         _train(capture, 5)
         _train(second, 2)
         (entry,) = entries(control)
@@ -406,7 +352,7 @@ def test_a_recording_needs_torch_and_the_standard_library_only(tmp_path):
     script = (
         "import sys\n"
         "for name in ('msgspec', 'psutil', 'pandas', 'pyarrow', 'hydra'): sys.modules[name] = None\n"
-        "from steptrace.capture.recording import Recording, Request, Settings\n"
+        "from steptrace.recording import Recording, Request, Settings\n"
         "assert 'torch' not in sys.modules\n"
         f"recording = Recording(Request('1', {str(tmp_path)!r}, Settings(steps=2, warmup=1)), lambda: [5, 7, 6])\n"
         "import torch\n"
@@ -429,20 +375,25 @@ def test_settings_are_checked(wrong):
     assert caught.value.expected
 
 
-def test_without_torch_it_imports_counts_and_says_why_it_cannot_record(tmp_path):
-    """Importing and counting must not cost torch's import, nor need it."""
+def test_without_torch_it_imports_counts_and_says_why_it_cannot_record(tmp_path, control):
+    """Importing and counting must not cost torch's import, nor need it, nor any package but steptrace."""
     script = (
-        "import sys; sys.modules['torch'] = None\n"
-        "import steptrace, signal\n"
+        "import sys\n"
+        "for name in ('torch', 'msgspec', 'psutil'): sys.modules[name] = None\n"
+        "import steptrace\n"
         "assert 'steptrace.capture' not in sys.modules\n"
         f"capture = steptrace.capture.Capture({str(tmp_path / 'captures')!r})\n"
-        "capture.step()\n"
-        "signal.raise_signal(signal.SIGUSR1)\n"
+        "print(flush=True)\n"
+        "sys.stdin.readline()\n"
         "for _ in range(3): capture.step()\n"
         "sys.exit(7)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 7, done.stderr
-    (record,) = tmp_path.glob("captures/*/capture.json")
-    assert json.loads(record.read_text())["state"] == "failed"
-    assert "torch" in json.loads(record.read_text())["message"]
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        (entry,) = entries(control)
+        _ask(entry, tmp_path / "out")
+        child.communicate(b"go\n")
+    assert child.returncode == 7
+    record = _record(tmp_path / "out")
+    assert record.state == "failed"
+    assert "torch" in record.message

@@ -1,9 +1,8 @@
-"""Captures from trainings that run: by command and signal, of one process and of all ranks."""
+"""Captures from trainings that run: of one process and of all ranks."""
 
 import gzip
 import json
 import os
-import signal
 import socket
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ def _record(folder: Path, name: str = "capture.json") -> dict:
     return json.loads((folder / name).read_text())
 
 
-def test_a_job_is_captured_twice_and_trains_as_if_it_had_not_been(start, while_stepping, tmp_path, capsys):
+def test_a_job_is_captured_and_trains_as_if_it_had_not_been(start, while_stepping, tmp_path, capsys):
     job, plain = start(), start("plain", captured=False)
     job.ready()
     job.run(3)
@@ -49,15 +48,6 @@ def test_a_job_is_captured_twice_and_trains_as_if_it_had_not_been(start, while_s
     assert record["asked"] == {"steps": 3, "warmup": 1, "stacks": True, "shapes": True, "memory": False}
     assert record["torch"] == torch.__version__
     assert record["command"][1].endswith("training.py")
-
-    # By signal, into a folder of its own
-    os.kill(job.pid, signal.SIGUSR1)
-    at = job.run(4)
-    (folder,) = job.captures.iterdir()
-    record = _record(folder)
-    assert record["asked_by"] == "signal"
-    assert record["steps"] == {"first": at - 2, "last": at - 1, "count": 2}
-    assert _steps(folder / "trace.json.gz") == [f"ProfilerStep#{at - 2}", f"ProfilerStep#{at - 1}"]
 
     # While another profiler is on, it is refused
     job.send("profile")

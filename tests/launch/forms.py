@@ -2,14 +2,16 @@
 
 import atexit
 import os
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
 
-FORM, STEPS = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200
+FORM, STEPS = sys.argv[1], int(sys.argv[2]) if sys.argv[2:] and sys.argv[2].isdecimal() else 200
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(device)
@@ -170,8 +172,27 @@ def endless():
     time.sleep(600)
 
 
+def until_told():
+    def after(step):
+        if step == 0:
+            say(os.getpid())
+            sys.stdout.flush()
+        time.sleep(0.002)
+        if Path(sys.argv[2]).exists():
+            sys.exit(3)
+
+    plain(10**9, after)
+
+
 def noisy():
     plain(after=lambda _: say("x" * 2_000_000))
+
+
+def leaves_processes():
+    for _ in range(2):
+        left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        say(f"left {left.pid}")
+    plain()
 
 
 def own_profiler():

@@ -115,6 +115,14 @@ def test_a_command_that_is_not_there(launched: Launch) -> None:
         launched(command=["no-such-command"])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
+def test_nothing_that_a_program_has_started_is_left(launched: Launch, capfd) -> None:
+    assert launched("leaves_processes").complete
+    left = [int(line.split()[1]) for line in capfd.readouterr().out.splitlines() if line.startswith("left")]
+    assert len(left) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in left)
+
+
 def test_output_is_the_programs_own(launched: Launch, capfd) -> None:
     assert launched("noisy", steps=40, warmup=10).complete
     assert len(capfd.readouterr().out) > 49 * 2_000_000

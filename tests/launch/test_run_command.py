@@ -1,5 +1,9 @@
 """`steptrace run`: what a program leaves, what is said of it, and the exit codes."""
 
+import gzip
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,3 +90,29 @@ def test_frameworks_are_measured_unchanged(tmp_path: Path, name: str) -> None:
     assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 4, "profiled": 2}
     assert (record.traces, record.warnings) == (("trace.json.gz",), ())
     assert record.config["step"] == {"accumulate": 2}
+
+
+def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) -> None:
+    """No line of it is changed; its end, its output and its exit code are its own."""
+    environment = {**os.environ, "STEPTRACE_CAPTURE_CONTROL": str(tmp_path / "control")}
+    steptrace = [sys.executable, "-m", "steptrace.cli"]
+    program = [sys.executable, str(FORMS), "until_told", str(tmp_path / "told")]
+    command = [*steptrace, "run", "--capture", "--out", str(tmp_path / "captures"), "--", *program]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as training:
+        assert training.stdout is not None
+        pid = training.stdout.readline().strip()
+        asked = [*steptrace, "capture", pid, "--steps", "2", "--wait", "--json"]
+        done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        (tmp_path / "told").touch()
+        said = training.stdout.read()
+    assert done.returncode == 0, done.stderr
+    assert training.returncode == 3
+    assert "its own finally" in said
+    (folder,) = (tmp_path / "captures").iterdir()
+    record = json.loads((folder / "capture.json").read_text())
+    assert (record["state"], record["steps"]["count"]) == ("recorded", 2)
+    assert record["unprofiled"]["median_ns"] > 0
+    with gzip.open(folder / "trace.json.gz") as file:
+        names = [event["name"] for event in json.load(file)["traceEvents"]]
+    assert {names.count(label) for label in ("backward", "optimizer")} == {2}
+    assert not list((tmp_path / "control").iterdir())

@@ -4,6 +4,6 @@ Importing this package and making a `Capture` do not import torch; recording doe
 """
 
 from steptrace.capture.job import Capture
-from steptrace.capture.recording import Settings
+from steptrace.recording import Settings
 
 __all__ = ["Capture", "Settings"]

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from steptrace.capture.recording import Place, Request, Settings
 from steptrace.errors import CaptureError, SteptraceError
 from steptrace.exchange import private_folder, read_own, user_folder, write_whole
+from steptrace.recording import Place, Request, Settings
 
 ROOT_VARIABLE: Final = "STEPTRACE_CAPTURE_CONTROL"
 #: How far ahead of the ranks they are asked to begin: a request is seen within a second, over a network later.
@@ -160,7 +160,8 @@ def _with_ancestors(pid: int) -> list[int]:
 
 def _not_found(pid: int, below: Sequence[str]) -> CaptureError:
     """Why a process cannot be captured."""
-    what, expected = "it cannot be captured", "a training with `capture.step()` in its loop: see docs/capture.md"
+    what = "it cannot be captured"
+    expected = "a training that `steptrace run --capture` has started, or with `capture.step()` in its loop"
     next_step = f"{_SEE_LIST}; --control names another control folder"
     try:
         os.kill(pid, 0)
@@ -241,9 +242,11 @@ def _lock(path: Path) -> int:
 
 def _read(path: Path, kind: type[_Message], tries: int = 1) -> _Message | None:
     """A message, if it is there, comes from this user or root, and is valid; it may just be being written."""
-    import msgspec  # only now: a training needs it when it is asked, a launcher's probe never
-
     for _ in range(tries):
-        with suppress(msgspec.DecodeError, SteptraceError):
-            return msgspec.json.decode(read_own(path) or b"", type=kind)
+        with suppress(ValueError, TypeError, KeyError, SteptraceError):
+            found = json.loads(read_own(path) or b"")
+            found["settings"] = Settings(**found["settings"])
+            if "place" in found:
+                found["place"] = Place(**found["place"])
+            return kind(**found)
     return None

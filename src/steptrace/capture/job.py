@@ -5,21 +5,17 @@ import itertools
 import logging
 import os
 import shutil
-import signal
 import statistics
 import sys
-import threading
 import time
 from collections import deque
-from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from steptrace.capture.control import Entry, Process, default_root, enter
-from steptrace.capture.recording import Recording, Request, Settings, new_folder, place
-from steptrace.errors import CaptureError, SteptraceError
+from steptrace.errors import SteptraceError
+from steptrace.recording import Recording, Request, Settings, place
 
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: How often the control folder is looked into.
@@ -40,7 +36,6 @@ class Capture:
     Args:
         folder: where traces go unless the command line names a folder; each capture gets a folder of its own there.
         settings: what is recorded unless the command line says otherwise.
-        signum: the signal that asks for a capture, None for none. A handler that is there already is called too.
         control: the control folder; default: see `steptrace.capture.control`. Through one that several machines see,
             all ranks of a job can be asked from any of them.
 
@@ -49,9 +44,6 @@ class Capture:
         for batch in loader:
             train_step(batch)
             capture.step()  # at the end of each step
-
-    Raises:
-        CaptureError: a signal is wanted, but this is not the main thread.
     """
 
     def __init__(
@@ -59,18 +51,14 @@ class Capture:
         folder: str | Path = "captures",
         *,
         settings: Settings | None = None,
-        signum: signal.Signals | None = signal.SIGUSR1,
         control: str | Path | None = None,
     ) -> None:
-        if signum is not None and threading.current_thread() is not threading.main_thread():
-            next_step = "pass signum=None and ask with `steptrace capture PID`, or make it on the main thread"
-            raise CaptureError("signals can only be handled on the main thread", where="Capture", next_step=next_step)
         while _OPEN:
             _OPEN[-1].close()
         script = " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name
         where, what = str(Path(folder).absolute()), settings or Settings()
         self._process = Process(os.getpid(), place(), script, time.time(), where, what)
-        self._steps = self._look_at = self._folder_at = self._signals = 0
+        self._steps = self._look_at = self._folder_at = 0
         self._ends: deque[int] = deque(maxlen=_RECENT + 1)
         self._add_end = self._ends.append
         self._recording: Recording | None = None
@@ -80,9 +68,7 @@ class Capture:
             root = default_root() if control is None else Path(control)
             self._entry, self._lock = enter(root.absolute(), self._process)
         except (OSError, SteptraceError) as error:  # a job must not fail for want of it
-            _LOG.warning("`steptrace capture` will not find this process, only a signal will: %s", error)
-        self._signum = signum
-        self._handler_before: Any = None if signum is None else signal.signal(signum, self._on_signal)
+            _LOG.warning("`steptrace capture` will not find this process: %s", error)
         _OPEN.append(self)
         atexit.register(self.close)
 
@@ -109,9 +95,6 @@ class Capture:
             return
         _OPEN.remove(self)
         atexit.unregister(self.close)
-        with suppress(ValueError):  # not on the main thread
-            if self._signum is not None and signal.getsignal(self._signum) == self._on_signal:
-                signal.signal(self._signum, self._handler_before or signal.SIG_DFL)
         if self._recording is not None:
             self._recording.close()
         try:
@@ -129,25 +112,19 @@ class Capture:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if self in _OPEN:
-            self._signals += 1
-            self._look_at = 0
-        if callable(self._handler_before):
-            self._handler_before(signum, frame)
+    @property
+    def recording(self) -> bool:
+        """Whether a capture is under way."""
+        return self._recording is not None
 
     def _look(self, now: int) -> None:
-        """What a step does once a second, after a signal, and at each step of a capture."""
+        """What a step does once a second, and at each step of a capture."""
         if self._recording is not None:
             self._recording.step(self._steps)
             if self._recording.done:
                 self._recording, self._folder_at = None, 0  # which is said now
                 self._ends.clear()  # the profiler has slowed these steps down
         try:
-            if self._signals:
-                self._signals = 0
-                folder = new_folder(self._process.folder, self._process.pid)
-                self._accept(Request(f"signal-{now}", folder, self._process.settings, asked_by="signal"))
             if self._entry is not None and now >= self._folder_at:
                 self._folder_at = now + _LOOK_NS
                 for request in self._entry.take():
@@ -155,7 +132,7 @@ class Capture:
                 self._publish(self._entry)
         except Exception as error:
             gone = isinstance(error, FileNotFoundError)
-            next_time = "from now on only a signal asks this process" if gone else "tried again in a minute"
+            next_time = "this process cannot be captured any more" if gone else "tried again in a minute"
             _LOG.warning("control folder: %s: %s", error, next_time)
             self._entry, self._folder_at = (None if gone else self._entry), now + 60 * _LOOK_NS
         self._look_at = 0 if self._recording is not None else _NEVER if self._entry is None else self._folder_at

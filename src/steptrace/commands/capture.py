@@ -4,16 +4,17 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from steptrace.capture import control
 from steptrace.capture.control import Entry
-from steptrace.capture.recording import WITH_TRACE, Settings, new_folder
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import add_json, progress, show, warn
 from steptrace.commands.tables import columns
 from steptrace.errors import CaptureError
+from steptrace.recording import WITH_TRACE, Settings
 
 _TIMEOUT_S: Final = 300.0
 
@@ -21,8 +22,8 @@ _TIMEOUT_S: Final = 300.0
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     command.description = (
-        "Ask a running training, with a steptrace.capture.Capture in its loop, to record its next steps. "
-        "See docs/capture.md."
+        "Ask a running training, started by `steptrace run --capture` or with a steptrace.capture.Capture in its loop, "
+        "to record its next steps. See docs/capture.md."
     )
     command.add_argument("pid", nargs="?", type=positive, metavar="PID", help="the training's process")
     command.add_argument("--list", action="store_true", help="show the processes that can be captured, and stop")
@@ -102,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _folder(out: Path | None, first: Entry) -> Path:
     if out is None:
-        return Path(new_folder(first.process.folder, first.process.pid))
+        return Path(first.process.folder) / f"{datetime.now():%Y%m%d-%H%M%S.%f}-pid{first.process.pid}"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CaptureError(
             "it exists and is not an empty folder", where=out, expected="a folder of its own for each capture"

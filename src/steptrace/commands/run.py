@@ -5,6 +5,7 @@ import shlex
 import shutil
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "Start any program that trains with PyTorch, unchanged: its steps are found at its optimizers. After the "
         "warm-up the next steps are timed, then a few profiled; then the program is ended, so what it would have "
         "written at its end is not written. Exit code 0 if all steps were measured, 1 if the program ended before, "
-        "2 if nothing could be measured."
+        "2 if nothing could be measured. With --capture the program runs to its own end and exit code."
     )
     command.add_argument("--steps", type=positive, default=30, metavar="N", help="steps timed; default: 30")
     command.add_argument("--warmup", type=positive, default=10, metavar="N", help="steps before them; default: 10")
@@ -40,8 +41,12 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--repeats", type=positive, default=1, metavar="N", help="start the program N times")
     command.add_argument(
-        "--out", type=Path, default=Path("steptrace-run"), metavar="DIR", help="folder to write to; an earlier run's "
-        "is replaced; default: steptrace-run",
+        "--out", type=Path, metavar="DIR", help="folder to write to; an earlier run's is replaced; default: "
+        "steptrace-run, or captures",
+    )  # fmt: skip
+    command.add_argument(
+        "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "
+        "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
     )  # fmt: skip
     add_limits(command)
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
@@ -66,9 +71,11 @@ def add_command(command: argparse.ArgumentParser, nargs: str = "+") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program, write what was measured, say it in short, and return the exit code."""
+    if arguments.capture:
+        return _run_capturable(arguments)
     from steptrace.launch.result import Named, write_results
 
-    out = _prepared(arguments.out)
+    out = _prepared(arguments.out or Path("steptrace-run"))
     limits = Limits(arguments.first_step_within, arguments.timeout)
     settings = LaunchSettings(
         str((out / "probe").absolute()), "measure", arguments.warmup, arguments.steps, arguments.profile
@@ -84,6 +91,19 @@ def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(settings.out)
     _say(measured, out, arguments)
     return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
+
+
+def _run_capturable(arguments: argparse.Namespace) -> int:
+    """Run the program to its end with a probe that answers `steptrace capture`, and return its exit code."""
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        captures = (arguments.out or Path("captures")).absolute()
+        settings = LaunchSettings(scratch, "capture", captures=str(captures))
+        launched = launch(arguments.program, settings, limits=Limits(None, arguments.timeout))
+        try:
+            check_found(launched)
+        except LaunchError as error:
+            warn(f"it could not be captured: {error}")
+    return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code
 
 
 @dataclass(frozen=True)

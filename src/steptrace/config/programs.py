@@ -23,7 +23,7 @@ from steptrace.errors import ConfigError
 #: How many steps of a program are looked at unless its study says otherwise.
 _COUNTS: Final = {"warmup": 10, "steps": 30, "profile": 3, "predicted_steps": 4, "compared_steps": 3}
 _GIT_TIMEOUT_S: Final = 60
-#: Steps under the profiler before those that are recorded (`steptrace.capture.recording.Settings`).
+#: Steps under the profiler before those that are recorded (`steptrace.recording.Settings`).
 _UNDER_PROFILER: Final = 2
 
 

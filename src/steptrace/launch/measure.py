@@ -1,7 +1,7 @@
 """Inside the program: times its steps, then profiles some, then watches one for its source lines.
 
 Nothing waits for the device within a phase; between phases the host does. On a GPU steps are timed by CUDA events. Then
-some steps come under the profiler (`steptrace.capture.recording`), one is watched operator by operator, and on a GPU
+some steps come under the profiler (`steptrace.recording`), one is watched operator by operator, and on a GPU
 two are checked for PyTorch's own warnings of syncs.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steptrace.capture.recording import WITH_TRACE, Recording, Request, Settings, place
 from steptrace.exchange import write_whole
 from steptrace.launch.probe import Phases, Probe
 from steptrace.launch.steps import Step
+from steptrace.recording import WITH_TRACE, Recording, Request, Settings, place
 from steptrace.train.op_recorder import COMPILED, OpLine, OpLineRecorder, trace_file_name
 from steptrace.train.sync_watcher import SyncWatcher, summary
 
@@ -87,7 +87,7 @@ def measure(probe: Probe) -> Phases:
         probe.finder.settle()
         probe.record["memory"] = _memory(probe)
         if probe.settings.profile:
-            request = Request("launch", probe.settings.out, Settings(steps=probe.settings.profile))
+            request = Request("launch", probe.settings.out, Settings(steps=probe.settings.profile), asked_by="launch")
             trace = Recording(request, rows.timed_ns)
             yield from _profiled(probe, rows, trace)
             if trace.state in WITH_TRACE:

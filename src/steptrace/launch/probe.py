@@ -1,4 +1,4 @@
-"""Inside somebody else's program: counts its steps, does from step to step what was asked for, and ends the program.
+"""Inside somebody else's program: counts its steps, does what was asked for, and then ends the program.
 
 Each mode is a generator that waits for the end of the next step at every `yield`. Nothing here fails the program: what
 goes wrong is written down, and from then on the program runs by itself.
@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 import steptrace
-from steptrace.capture.recording import place
 from steptrace.exchange import write_whole
 from steptrace.launch.hooks import Hooks
 from steptrace.launch.settings import LaunchSettings, answer_file
 from steptrace.launch.steps import Step, StepFinder
+from steptrace.recording import place
 
 #: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
 Phases = Generator[None, Step, None]
@@ -140,6 +140,8 @@ def install(settings: dict[str, Any]) -> None:
         from steptrace.launch.measure import measure as phases
     elif chosen.mode == "predict":
         from steptrace.launch.follow import follow as phases
+    elif chosen.mode == "capture":
+        from steptrace.launch.listen import listen as phases
     else:
         from steptrace.launch.answer import answer as phases
     Probe(chosen, phases).install()

@@ -9,14 +9,14 @@ VARIABLE: Final = "STEPTRACE_LAUNCH"
 #: Once it is there, processes that start are left alone.
 OVER: Final = "over"
 
-Mode = Literal["measure", "predict", "answer"]
+Mode = Literal["measure", "predict", "answer", "capture"]
 
 
 @dataclass(frozen=True)
 class LaunchSettings:
     """What is done in the program: `steps` after `warmup` others, and in mode `measure` `profile` more profiled.
 
-    `out` is the folder that the probe writes into.
+    `out` is the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for.
     """
 
     out: str
@@ -24,6 +24,7 @@ class LaunchSettings:
     warmup: int = 10
     steps: int = 30
     profile: int = 3
+    captures: str = "captures"
 
     def to_variable(self) -> str:
         """The text of the environment variable."""

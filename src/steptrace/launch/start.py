@@ -2,7 +2,7 @@
 
 Whatever Python process the command starts, directly or not, finds `inject/sitecustomize.py` first on PYTHONPATH. The
 program's output, input, working directory and exit code are its own. It is stopped where no step is seen for long, and
-where it goes on for long after it was measured.
+where it goes on for long after it was measured. What it has started, in whatever session, ends with it.
 """
 
 import json
@@ -20,6 +20,7 @@ from typing import Any, Final, TextIO
 
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import OVER, VARIABLE, LaunchSettings
+from steptrace.train.process_tree import adopt_orphans, descendants, die_with, kill_descendants, let_end
 
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
@@ -87,16 +88,24 @@ def launch(
     environment = {**os.environ, **(env or {})}
     path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
+    launcher, others = os.getpid(), descendants(os.getpid())
+    adopt_orphans()
     with _signals_are_the_programs() as told:
         try:
-            child = subprocess.Popen(command, cwd=cwd, env=environment, stdout=output)
+            child = subprocess.Popen(
+                command, cwd=cwd, env=environment, stdout=output, preexec_fn=lambda: die_with(launcher, signal.SIGTERM)
+            )
         except OSError as error:
             expected = "a command that trains with PyTorch, such as: python train.py"
             raise LaunchError(f"cannot be started ({error.strerror})", where=command[0], expected=expected) from error
         try:
             stopped = _follow(child, out, limits or Limits(), told)
         finally:
+            running = child.poll() is None
             _stop(child)
+            if running or settings.mode != "capture":  # a program that has ended by itself may have left a service
+                let_end(others)
+                kill_descendants(others)
             (out / OVER).touch()
     ranks = sorted(_answers(out), key=lambda record: record["rank"])
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
@@ -174,18 +183,15 @@ def _answers(out: Path) -> list[dict[str, Any]]:
 
 
 def _stop(child: "subprocess.Popen[bytes]") -> None:
-    """End the program and what it has started, if it is still there: first a request, then by force."""
+    """End the program, if it is still there: first a request to it and what it has started, then by force."""
     if child.poll() is not None:
         return
-    import psutil
-
-    with suppress(psutil.Error):
-        family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
-        for act in (psutil.Process.terminate, psutil.Process.kill):
-            for process in family:
-                with suppress(psutil.Error):
-                    act(process)
-            _, family = psutil.wait_procs(family, timeout=_KILL_AFTER_S)
+    for pid in (child.pid, *descendants(child.pid)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(_KILL_AFTER_S)
+    child.kill()
     child.wait()
 
 

@@ -52,7 +52,7 @@ class Guarded:
             OSError: it cannot be started.
         """
         self._spared = frozenset(descendants(os.getpid()))
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        adopt_orphans()
         self.output, output = os.pipe()
         self._told, tell = os.pipe()
         parent = os.getpid()
@@ -141,6 +141,18 @@ def kill_descendants(spared: Collection[int] = ()) -> None:
                 os.waitpid(pid, os.WNOHANG)
 
 
+def let_end(spared: Collection[int] = ()) -> None:
+    """Give what runs below this process a moment to end by itself."""
+    until = time.monotonic() + _LEFT_S
+    while set(descendants(os.getpid())) - set(spared) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process below this one whose own parent ends."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
 def end_leftovers(workdir: Path) -> int:
     """Kill the jobs of a workflow in `workdir` that has ended without them, or ends now; return how many there were.
 
@@ -187,7 +199,7 @@ def _guard(start: Callable[[], int], parent: int, tell: int, closing: int) -> No
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, force)
         signal.signal(signal.SIGTERM, stop)
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        adopt_orphans()
         die_with(parent, signal.SIGTERM)
         try:
             group = start()
@@ -200,9 +212,7 @@ def _guard(start: Callable[[], int], parent: int, tell: int, closing: int) -> No
             ended, status = os.waitpid(-1, 0)  # also those of which the guard became the parent
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.write(tell, f"ended {os.waitstatus_to_exitcode(status)}".encode())
-        until = time.monotonic() + _LEFT_S
-        while descendants(os.getpid()) and time.monotonic() < until:
-            time.sleep(0.01)
+        let_end()
         _kill_all(group)
     finally:
         os._exit(0)

@@ -271,11 +271,6 @@ def _job() -> str:
     return f"{host}:{os.getppid()}"
 
 
-def new_folder(within: str, pid: int) -> str:
-    """A folder for one capture of a process, named by the time and the process."""
-    return f"{within}/{datetime.now():%Y%m%d-%H%M%S.%f}-pid{pid}"
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
