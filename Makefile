@@ -45,6 +45,13 @@ test-standin: $(VENV_STANDIN)/.installed-standin
 	$(MAKE) --no-print-directory -C tests/standin install VENV=$(abspath $(VENV_STANDIN)) BUILD=$(abspath build/standin)
 	$(VENV_STANDIN)/bin/pytest -m '(gpu or standin) and not gpu_values' $(ARGS)
 
+# Programs of Lightning, transformers, Accelerate and others, by the real packages on a CPU. Not part of `test`, which
+# skips them: they bring some fifty packages, which are not locked.
+VENV_FRAMEWORKS ?= .venv-frameworks
+.PHONY: test-frameworks
+test-frameworks: $(VENV_FRAMEWORKS)/.installed-frameworks
+	$(VENV_FRAMEWORKS)/bin/pytest -m frameworks $(ARGS)
+
 # One folder that opens offline. An environment of its own, since nothing else needs these packages.
 VENV_DOCS ?= .venv-docs
 .PHONY: docs
@@ -87,6 +94,13 @@ $(VENV)/.installed: requirements.lock pyproject.toml $(wildcard ext/compiled/*.[
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	@touch $@
+
+$(VENV_FRAMEWORKS)/.installed-frameworks: requirements.lock requirements-dev.lock requirements-frameworks.in pyproject.toml
+	$(PYTHON) -m venv $(VENV_FRAMEWORKS)
+	$(VENV_FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	$(VENV_FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(VENV_FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.in
 	@touch $@
 
 $(VENV_DOCS)/.installed-docs: requirements-docs.lock

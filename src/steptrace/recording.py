@@ -6,6 +6,7 @@ first recording begins.
 
 import contextlib
 import gc
+import json
 import logging
 import os
 import platform
@@ -16,7 +17,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from json import dumps
 from pathlib import Path
 from typing import Any, Final
 
@@ -220,7 +220,7 @@ class Recording:
             if state in WITH_TRACE or not self._record_file.exists():
                 self._record_file.parent.mkdir(parents=True, exist_ok=True)
                 record = self._record(self.count if state in WITH_TRACE else 0)
-                write_whole(self._record_file, dumps(record, indent=2).encode() + b"\n")
+                write_whole(self._record_file, json.dumps(record, indent=2).encode() + b"\n")
         except Exception as error:  # PyTorch's too: a GPU that has failed cannot say its name
             _LOG.warning("%s was not written: %s", self._record_file, error)
 
@@ -240,6 +240,20 @@ class Recording:
             "python": platform.python_version(), "torch": str(torch.__version__) if torch else None,
             "steptrace": steptrace.__version__,
         }  # fmt: skip
+
+
+def unprofiled_before(trace: Path) -> dict[str, Any] | None:
+    """What the record beside a trace says of the unprofiled steps before it; None without a record that can be read.
+
+    Its keys are those of `unprofiled` in capture.json; it is empty where no steps were timed.
+    """
+    end = ".json.gz"
+    name = trace.name.replace("trace", "capture", 1).removesuffix(end) + ".json"
+    try:
+        record = json.loads(trace.with_name(name).read_text(encoding="utf-8"))
+        return (record["unprofiled"] or {}) if trace.name.endswith(end) and name != trace.name else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def place() -> Place:

@@ -7,7 +7,8 @@ import pytest
 from steptrace.capture import frameworks, job
 from steptrace.recording import Request, Settings
 
-WHY = "it is not among the test requirements: pip install lightning transformers"
+WHY = "it is not among the test requirements: make test-frameworks"
+pytestmark = pytest.mark.frameworks
 
 
 @pytest.fixture

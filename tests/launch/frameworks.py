@@ -40,8 +40,65 @@ def lightning(_folder):
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
-    trainer = lightning.Trainer(max_steps=STEPS, accumulate_grad_batches=2, devices=1, **quiet)
+    trainer = lightning.Trainer(
+        max_steps=STEPS, accumulate_grad_batches=2, devices=int(os.environ.get("WORLD_SIZE", 1)), **quiet
+    )
     trainer.fit(Module(), loader)
+
+
+def lightning_without_a_loader(_folder):
+    import lightning
+    import torch
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = torch.nn.Linear(8, 1)
+
+        def training_step(self, batch, _):
+            return self.model(batch).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+    class Batches:
+        def __iter__(self):
+            return (torch.randn(4, 8) for _ in range(STEPS))
+
+    parts = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    lightning.Trainer(max_steps=STEPS, devices=1, **dict.fromkeys(parts, False)).fit(Module(), Batches())
+
+
+def _train_on(loader):
+    import torch
+
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(STEPS):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+
+
+def stateful_loader(_folder):
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    _train_on(StatefulDataLoader(torch.randn(64, 8), batch_size=8))
+
+
+def web_loader(_folder):
+    import torch
+    import webdataset
+
+    class Samples(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.randn(64, 8))
+
+    _train_on(webdataset.WebLoader(Samples(), batch_size=8))
 
 
 def transformers(folder):

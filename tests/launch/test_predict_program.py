@@ -11,7 +11,6 @@ from steptrace.cli import main
 FORMS = Path(__file__).with_name("forms.py")
 DISTRIBUTED = Path(__file__).with_name("distributed.py")
 FSDP_LINE = "train(model, lambda _, loss: loss.item())"
-FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 
 
 def predicted(capfd: pytest.CaptureFixture[str], *command: str) -> dict[str, object]:
@@ -65,20 +64,3 @@ def test_a_budget_is_held(capfd) -> None:
 def test_a_program_that_cannot_be_followed(capfd, form: str, message: str) -> None:
     assert main(["predict", "--warmup", "9", "--", sys.executable, str(FORMS), form, "8"]) == 2
     assert message in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "total", "lines"),
-    [
-        ("lightning", 2, ['self.total = getattr(self, "total", 0.0) + loss.item()']),
-        ("accelerate", 4, ["return tensor.to(device, non_blocking=non_blocking)"]),
-        ("transformers", None, ["return tensor.to(device, non_blocking=non_blocking)"]),
-    ],
-)
-def test_frameworks_choose_the_virtual_device_by_themselves(
-    capfd, tmp_path: Path, name: str, total: int | None, lines: list[str]
-) -> None:
-    pytest.importorskip(name, reason="it is not among the test requirements: pip install lightning transformers")
-    found = predicted(capfd, str(FRAMEWORKS), name, str(tmp_path))
-    assert total is None or found["total"] == total
-    assert set(lines) <= set(places(found))

@@ -14,7 +14,6 @@ from steptrace.cli import main
 from steptrace.record import read_run, read_steps
 
 FORMS = Path(__file__).with_name("forms.py")
-FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 
 
 def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> None:
@@ -79,19 +78,6 @@ def test_without_a_command_it_says_how() -> None:
     assert stopped.value.code == 2
 
 
-@pytest.mark.parametrize("name", ["lightning", "transformers", "accelerate"])
-def test_frameworks_are_measured_unchanged(tmp_path: Path, name: str) -> None:
-    pytest.importorskip(name, reason="it is not among the test requirements: pip install lightning transformers")
-    out = tmp_path / "out"
-    options = ["--steps", "4", "--warmup", "3", "--profile", "2", "--out", str(out), "--no-report"]
-    program = [sys.executable, str(FRAMEWORKS), name, str(tmp_path / "program")]
-    assert main(["run", *options, "--", *program]) == 0
-    record, steps = read_run(out / "run0"), read_steps(out / "run0")
-    assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 4, "profiled": 2}
-    assert (record.traces, record.warnings) == (("trace.json.gz",), ())
-    assert record.config["step"] == {"accumulate": 2}
-
-
 def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) -> None:
     """No line of it is changed; its end, its output and its exit code are its own."""
     environment = {**os.environ, "STEPTRACE_CAPTURE_CONTROL": str(tmp_path / "control")}
@@ -116,3 +102,14 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
         names = [event["name"] for event in json.load(file)["traceEvents"]]
     assert {names.count(label) for label in ("backward", "optimizer")} == {2}
     assert not list((tmp_path / "control").iterdir())
+
+
+def test_the_page_tells_unprofiled_from_profiled_steps(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "4", "--warmup", "2", "--profile", "2", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    timed = read_steps(out / "run0").query("phase == 'timed'")["step_ns"]
+    (trace,) = json.loads((out / "summary.json").read_text())["traces"]
+    assert trace["unprofiled_step_ns"] == pytest.approx(timed.median(), rel=0.01)
+    assert "Unprofiled step, median" in (out / "report.html").read_text()
+    assert "  Of profiled steps (" in capfd.readouterr().out

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from steptrace.cli import main
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
 
@@ -152,32 +153,62 @@ def test_mistakes_are_told(planned: Callable[..., Plan], old: str, new: str, mes
         planned(STUDY.replace(old, new))
 
 
+PATCHED = "  patched: {{patch: fix.patch}}\n"
+GATES = """
+gates:
+  speed:
+    faster:
+      syncs.predicted_per_step: {at_most: 0}
+      equivalence.status: {equals: same}
+"""
+
+
 @pytest.mark.workflow
-def test_a_branch_against_another_one(planned: Callable[..., Plan], folder: Path) -> None:
-    """Syncs 1 -> 0, the line named, the answer the same, and nothing to do the second time."""
-    planned()
-    (folder / "config" / "workflow.yaml").write_text("studies: [speed]\nrepeats: 1\nscale: cpu\n")
+def test_a_branch_and_a_patch_against_main(planned: Callable[..., Plan], folder: Path, capfd) -> None:
+    """Syncs 1 -> 0, the line named, the answer the same; gates, baselines, and going on after a run is lost."""
+    fix = git(folder / "repository", "diff", "main", "faster")
+    (folder / "fix.patch").write_text(f"{fix}\n")
+    planned(STUDY + PATCHED)
+    workflow = folder / "config" / "workflow.yaml"
+    workflow.write_text(f"studies: [speed]\nrepeats: 1\nscale: cpu\n{GATES}")
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "all"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
 
-    def run() -> str:
+    def run(code: int = 0) -> str:
         done = subprocess.run(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             check=False, timeout=280,
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-4000:]
+        assert done.returncode == code, done.stdout[-4000:]
         return done.stdout
 
     run()
-    comparison = json.loads((folder / "results" / "speed" / "comparison.json").read_text())
-    main, faster = comparison["variants"]
-    assert (main["status"], faster["status"]) == ("ok", "ok")
-    assert (main["syncs"]["predicted_per_step"], faster["syncs"]["predicted_per_step"]) == (1, 0)
-    assert [(site["file"], site["code"]) for site in main["predicted_sites"]] == [("train.py", "total += loss.item()")]
-    assert [v["equivalence"]["status"] for v in (main, faster)] == ["same", "same"]
-    assert faster["equivalence"]["max_rel_err"] == 0
-    assert main["step_ms"]["median"] > 0
+    results = folder / "results" / "speed"
+    comparison = json.loads((results / "comparison.json").read_text())
+    main_, faster, patched = comparison["variants"]
+    assert [v["status"] for v in (main_, faster, patched)] == ["ok"] * 3
+    assert [v["syncs"]["predicted_per_step"] for v in (main_, faster, patched)] == [1, 0, 0]
+    assert [(site["file"], site["code"]) for site in main_["predicted_sites"]] == [("train.py", "total += loss.item()")]
+    assert [v["equivalence"]["status"] for v in (main_, faster, patched)] == ["same"] * 3
+    assert faster["equivalence"]["max_rel_err"] == patched["equivalence"]["max_rel_err"] == 0
+    assert main_["step_ms"]["median"] > 0
     page = (folder / "reports" / "speed.html").read_text()
     assert "total += loss.item()" in page
     assert "ref faster" in page
+    assert "patch fix.<wbr>patch" in page
+    assert "python -m steptrace.launch.main measure --config results/speed/patched/config.yaml" in page
+    assert json.loads((folder / "results" / "verdict.json").read_text())["status"] == "pass"
+
+    results_of = ["--results", str(folder / "results")]
+    assert main(["baseline", "save", *results_of, "--out", str(folder / "stored.json")]) == 0
+    assert main(["baseline", "compare", *results_of, "--from", str(folder / "stored.json")]) == 0
+    assert "speed/patched" in capfd.readouterr().out
     assert "Nothing to be done" in run()
+
+    # One lost run is run again and no other, and a broken gate is told after the pages are written.
+    runs = {name: results / name / "run0" / "status.json" for name in ("main", "faster", "patched")}
+    before = {name: file.stat().st_mtime_ns for name, file in runs.items()}
+    runs["patched"].unlink()
+    workflow.write_text(workflow.read_text().replace("    faster:", "    main:"))
+    assert "syncs.predicted_per_step" in run(code=1)
+    assert {name for name, file in runs.items() if file.stat().st_mtime_ns != before[name]} == {"patched"}

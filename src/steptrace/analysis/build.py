@@ -29,6 +29,7 @@ from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
 from steptrace.documents.summary import Ranks, Section, StepTime, Summary, TraceSummary, WhatIf
+from steptrace.recording import unprofiled_before
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
@@ -183,6 +184,7 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         device_name=trace.meta.device_name(device),
         compute_major=trace.meta.compute_major(device),
         window_ns=trace.window[1] - trace.window[0],
+        unprofiled_step_ns=(unprofiled_before(analysis.path) or {}).get("median_ns"),
         quality=quality(analysis),
         gpu=overview.gpu(analysis),
         devices=overview.devices(trace),

@@ -4,14 +4,13 @@ Steps under the profiler are few and slowed down by it, and by other work on the
 captures of one training can differ by several times. The unprofiled steps say what the training took.
 """
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from steptrace.diff.side import Side
+from steptrace.recording import unprofiled_before
 from steptrace.trace.columns import Ints
 
 #: From here on the ratio of profiled steps is said not to be the training's, and the load to be another.
@@ -32,11 +31,11 @@ class Captured:
 
 def captured(side: Side) -> Captured | None:
     """What the captures of a side say; None unless all its traces are of captures."""
-    records = [_record(path) for path in side.paths]
+    records = [unprofiled_before(path) for path in side.paths]
     known = [record for record in records if record is not None]
     if len(known) < len(records):
         return None
-    before = [record["unprofiled"] for record in known if record["unprofiled"] is not None]
+    before = list(filter(None, known))
     if len(before) < len(known):
         return Captured(None, None)
     times = np.concatenate([np.asarray(one["step_ns"], dtype=np.int64) for one in before])
@@ -47,15 +46,6 @@ def unprofiled_ns(side: Side) -> Ints | None:
     """The times of the unprofiled steps before the captures of a side, if it is of captures and they are known."""
     found = captured(side)
     return None if found is None else found.step_ns
-
-
-def _record(trace: Path) -> dict[str, Any] | None:
-    name, end = trace.name, "trace.json.gz"
-    try:
-        record = json.loads(trace.with_name(name.removesuffix(end) + "capture.json").read_text(encoding="utf-8"))
-        return {"unprofiled": record["unprofiled"]} if name.endswith(end) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def capture_notes(a: Side, b: Side) -> list[str]:

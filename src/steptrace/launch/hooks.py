@@ -4,6 +4,7 @@ Called by the program in place of PyTorch's own, so every function here is short
 """
 
 import functools
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,12 @@ from torch.utils.data import dataloader
 
 from steptrace.launch.steps import StepFinder
 
+#: Where frameworks call `next` for a batch, of loaders that need not be PyTorch's.
+_FRAMEWORKS = (
+    ("lightning.pytorch.loops.fetchers", "_DataFetcher", "__next__"),
+    ("pytorch_lightning.loops.fetchers", "_DataFetcher", "__next__"),
+)
+Wrapped = Callable[..., Any]
 _NOTHING = nullcontext()
 
 
@@ -53,16 +60,22 @@ class Hooks:
             return self._around_optimizer(make(function))
 
         optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[assignment]
-        _wrap(torch.autograd, "backward", self._backward)
-        _wrap(torch.autograd, "grad", self._grad)
-        _wrap(scaler, "step", self._scaler_step)
-        _wrap(scaler, "scale", self._scale)
-        _wrap(dataloader._BaseDataLoaderIter, "__next__", self._load)
+        _wrap(torch.autograd, "backward", self._around_backward)
+        _wrap(torch.autograd, "grad", self._around_grad)
+        _wrap(scaler, "step", self._around_scaler_step)
+        _wrap(scaler, "scale", self._around_scale)
+        _wrap(dataloader._BaseDataLoaderIter, "__next__", self._around_load)
+
+    def install_frameworks(self) -> None:
+        """Wrap what has been imported of `_FRAMEWORKS`; to be done once the program trains."""
+        for module, owner, name in _FRAMEWORKS:
+            if (found := getattr(sys.modules.get(module), owner, None)) is not None:
+                _wrap(found, name, self._around_load)
 
     def _label(self, name: str) -> AbstractContextManager[Any]:
         return torch.profiler.record_function(name) if self.labels else _NOTHING
 
-    def _around_optimizer(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _around_optimizer(self, inner: Wrapped) -> Wrapped:
         """The `step` of a class of optimizers."""
 
         @functools.wraps(inner)
@@ -71,24 +84,21 @@ class Hooks:
                 result = inner(optimizer, *args, **kwargs)
                 self.compiled.stepped = True
                 return result
-            return self._optimizer_step(inner, optimizer, args, kwargs)
+            finder = self.finder
+            finder.optimizer_begins()
+            try:
+                if self.labels or self.before_update is not None:
+                    result = self._watched_step(inner, optimizer, args, kwargs)
+                else:
+                    result = inner(optimizer, *args, **kwargs)
+            finally:
+                finder.optimizer_ends()
+            finder.optimizer_stepped(optimizer)
+            return result
 
         return step
 
-    def _optimizer_step(self, inner: Callable[..., Any], optimizer: Any, args: Any, kwargs: Any) -> Any:
-        finder = self.finder
-        finder.optimizer_begins()
-        try:
-            if self.labels or self.before_update is not None:
-                result = self._watched_step(inner, optimizer, args, kwargs)
-            else:
-                result = inner(optimizer, *args, **kwargs)
-        finally:
-            finder.optimizer_ends()
-        finder.optimizer_stepped(optimizer)
-        return result
-
-    def _watched_step(self, inner: Callable[..., Any], optimizer: Any, args: Any, kwargs: Any) -> Any:
+    def _watched_step(self, inner: Wrapped, optimizer: Any, args: Any, kwargs: Any) -> Any:
         """With a label, which is interrupted while a closure of the program's own runs, and `before_update`."""
         label = self._label("optimizer")
         before_update = self.before_update
@@ -124,65 +134,90 @@ class Hooks:
 
     def _see_compiled(self) -> None:
         """Notice a step of compiled code that is over."""
-        if self.compiled.stepped:
-            self.compiled.stepped = False
-            self.finder.optimizer_stepped(self.compiled)
+        self.compiled.stepped = False
+        self.finder.optimizer_stepped(self.compiled)
 
-    def _backward(self, original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        finder = self.finder
-        self._see_compiled()
-        outermost = not finder.in_backward
-        finder.backward_begins(tensors.detach() if outermost and _is_loss(tensors) else None)
-        try:
-            with self._label("backward") if outermost else _NOTHING:
-                return original(tensors, *args, **kwargs)
-        finally:
-            finder.backward_ends()
+    def _around_backward(self, original: Wrapped) -> Wrapped:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.compiled.stepped:
+                self._see_compiled()
+            finder = self.finder
+            outermost = not finder.in_backward
+            finder.backward_begins(tensors.detach() if outermost and _is_loss(tensors) else None)
+            try:
+                if not (self.labels and outermost):
+                    return original(tensors, *args, **kwargs)
+                with self._label("backward"):
+                    return original(tensors, *args, **kwargs)
+            finally:
+                finder.backward_ends()
 
-    def _grad(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if not self.finder.in_backward:
-            self.finder.gradient_computed()
-        return result
+        return backward
 
-    def _scale(self, original: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
-        if _is_loss(outputs):
-            self.finder.loss_scaled(outputs.detach())
-        return original(scaler, outputs)
+    def _around_grad(self, original: Wrapped) -> Wrapped:
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if not self.finder.in_backward:
+                self.finder.gradient_computed()
+            return result
 
-    def _scaler_step(self, original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        before = self.finder.optimizer_calls
-        result = original(scaler, optimizer, *args, **kwargs)
-        if self.finder.optimizer_calls == before:
-            self.finder.optimizer_stepped(getattr(optimizer, "optimizer", optimizer), skipped=True)
-        return result
+        return grad
 
-    def _load(self, original: Callable[..., Any], iterator: Any) -> Any:
-        if getattr(self._loading, "inside", False):  # a loader whose data set reads from another one
-            return original(iterator)
-        self._see_compiled()
-        self._loading.inside = True
-        asked = time.perf_counter_ns()
-        try:
-            with self._label("data"):
-                batch = original(iterator)
-        finally:
-            self._loading.inside = False
-        size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
-        self.finder.batch_loaded(time.perf_counter_ns() - asked, size if isinstance(size, int) else None)
-        return batch
+    def _around_scale(self, original: Wrapped) -> Wrapped:
+        def scale(scaler: Any, outputs: Any) -> Any:
+            if _is_loss(outputs):
+                self.finder.loss_scaled(outputs.detach())
+            return original(scaler, outputs)
+
+        return scale
+
+    def _around_scaler_step(self, original: Wrapped) -> Wrapped:
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self.finder.optimizer_calls
+            result = original(scaler, optimizer, *args, **kwargs)
+            if self.finder.optimizer_calls == before:
+                self.finder.optimizer_stepped(getattr(optimizer, "optimizer", optimizer), skipped=True)
+            return result
+
+        return step
+
+    def _around_load(self, original: Wrapped) -> Wrapped:
+        loading = self._loading
+
+        def load(iterator: Any) -> Any:
+            if getattr(loading, "inside", False):  # a framework's, or a loader whose data set reads from another one
+                loading.size = loading.size or _batch_size(iterator)
+                return original(iterator)
+            if self.compiled.stepped:
+                self._see_compiled()
+            loading.inside, loading.size = True, _batch_size(iterator)
+            asked = time.perf_counter_ns()
+            try:
+                if self.labels:
+                    with self._label("data"):
+                        batch = original(iterator)
+                else:
+                    batch = original(iterator)
+            finally:
+                loading.inside = False
+            waited = time.perf_counter_ns() - asked
+            self.finder.batch_loaded(waited, loading.size)
+            return batch
+
+        return load
+
+
+def _batch_size(iterator: Any) -> int | None:
+    """What a loader's sampler says: a batch's first dimension need not be its size."""
+    size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else None
 
 
 def _is_loss(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 1
 
 
-def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    """Put a function around one of PyTorch's, which it is given first."""
+def _wrap(owner: Any, name: str, around: Callable[[Wrapped], Wrapped]) -> None:
+    """Put a function around one of PyTorch's."""
     original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    setattr(owner, name, wrapper)
+    setattr(owner, name, functools.wraps(original)(around(original)))

@@ -71,7 +71,7 @@ class _Rows:
             clock.synchronize()
             for start, end, step in rows:
                 losses = [float(loss) for loss in step.losses]
-                plain = {key: value for key, value in vars(step).items() if key != "losses"}
+                plain = {key: getattr(step, key) for key in Step.__slots__ if key != "losses"}
                 loss = sum(losses) if losses else None
                 found.append({"phase": name, "step_ns": clock.between_ns(start, end), "loss": loss, **plain})
         return found
@@ -110,7 +110,7 @@ def _timed(probe: Probe, rows: _Rows) -> Generator[None, Step, bool]:
     while left:
         step = yield
         left = probe.settings.warmup - 1 if step.new_leader else left - 1
-        if _Clock().on_gpu is not clock.on_gpu:
+        if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             clock, start = _Clock(), None
             times = rows.phase("warmup", clock)
         end = clock.now()

@@ -69,6 +69,7 @@ class Probe:
         self.steps += 1
         if self.steps == 1:
             self._mark("stepped")
+            self.hooks.install_frameworks()
         try:
             self._phases.send(step)
             return

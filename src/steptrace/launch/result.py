@@ -154,12 +154,11 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
     for rank in launched.ranks:
         left = launched.out / (rank.get("trace") or {}).get("file", "trace.json.gz")
         if left.exists():
-            name = "trace.json.gz" if not rank["rank"] else f"trace.rank{rank['rank']}.json.gz"
-            left.rename(run_dir / name)
-            names.append(name)
-    capture = launched.out / "capture.json"
-    if capture.exists():
-        capture.rename(run_dir / capture.name)
+            number = f".rank{rank['rank']}" if rank["rank"] else ""
+            left.rename(run_dir / f"trace{number}.json.gz")
+            names.append(f"trace{number}.json.gz")
+            record = left.with_name(left.name.replace("trace.json.gz", "capture.json"))
+            record.rename(run_dir / f"capture{number}.json")
     return tuple(names)
 
 

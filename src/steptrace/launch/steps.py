@@ -11,13 +11,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 #: How many calls of another optimizer there may be to one of that which ends a step.
 _RAREST: Final = 100
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
     """What a step was made of: passes, batches with their samples and the host's wait for them, the losses' tensors.
 
@@ -32,6 +32,18 @@ class Step:
     skipped: bool = False
     new_leader: bool = False
     losses: list[Any] = field(default_factory=list)
+
+
+class _Seen:
+    """An optimizer, and what is known of it; it may end meanwhile."""
+
+    __slots__ = ("gradients", "optimizer", "steps")
+
+    def __init__(self, optimizer: Any, forget: Callable[[Any], object]) -> None:
+        self.optimizer = ref(optimizer, forget)
+        self.steps = 0
+        #: How often gradients had been computed when it stepped last.
+        self.gradients = 0
 
 
 class StepFinder:
@@ -49,13 +61,12 @@ class StepFinder:
     def restart(self) -> None:
         """Forget all that was seen."""
         self._step = Step()
-        self._taken: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._leader: Any = None
+        self._seen: dict[int, _Seen] = {}
+        self._leader: _Seen | None = None
         self._settled = self._explicit = False
         self._backward_depth = self._optimizer_depth = 0
         self._pending: Any = None
         self._gradients = 0
-        self._gradients_before: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._scaled: Any = None
         #: How often any optimizer was called: a gradient scaler's call that adds none was skipped.
         self.optimizer_calls = 0
@@ -68,12 +79,13 @@ class StepFinder:
     @property
     def optimizers(self) -> list[tuple[str, int]]:
         """The optimizers seen, in the order of their first step: name of the class, and steps."""
-        return [(type(optimizer).__name__, count) for optimizer, count in self._taken.items()]
+        seen = [(one.optimizer(), one.steps) for one in self._seen.values()]
+        return [(type(optimizer).__name__, steps) for optimizer, steps in seen if optimizer is not None]
 
     @property
     def live_optimizers(self) -> list[Any]:
         """The optimizers themselves."""
-        return list(self._taken)
+        return [optimizer for one in self._seen.values() if (optimizer := one.optimizer()) is not None]
 
     def settle(self) -> None:
         """From now on the optimizer that ends a step stays the same."""
@@ -121,24 +133,28 @@ class StepFinder:
         if self._backward_depth:
             self._pending = optimizer
             return
-        known = optimizer in self._taken
+        key = id(optimizer)
+        seen = self._seen.get(key)
+        if seen is None:
+            self._seen[key] = seen = _Seen(optimizer, lambda _: self._seen.pop(key, None))
         # A step that is compiled as a whole shows no gradients at all.
-        if known and self._gradients and self._gradients == self._gradients_before[optimizer]:
+        elif self._gradients and self._gradients == seen.gradients:
             return
-        self._gradients_before[optimizer] = self._gradients
-        self._taken[optimizer] = self._taken.get(optimizer, 0) + 1
-        self._step.skipped |= skipped
-        if not self._settled:
+        seen.gradients = self._gradients
+        seen.steps += 1
+        if skipped:
+            self._step.skipped = True
+        if not self._settled and (self._leader is not seen or len(self._seen) > 1):
             leader = self._rarest()
             self._step.new_leader |= leader is not self._leader
             self._leader = leader
-        if optimizer is self._leader:
+        if seen is self._leader:
             self._end()
 
-    def _rarest(self) -> Any:
-        most = max(self._taken.values())
-        counted = [optimizer for optimizer, count in self._taken.items() if _RAREST * count >= most]
-        return min(reversed(counted), key=self._taken.__getitem__)
+    def _rarest(self) -> _Seen:
+        most = max(one.steps for one in self._seen.values())
+        counted = [one for one in self._seen.values() if _RAREST * one.steps >= most]
+        return min(reversed(counted), key=lambda one: one.steps)
 
     def batch_loaded(self, wait_ns: int, samples: int | None) -> None:
         """A loader has given a batch after so long."""

@@ -115,6 +115,9 @@ class TraceSummary(StepFigures, frozen=True):
     device_name: Annotated[str | None, field("Its name.")]
     compute_major: Annotated[int | None, field("Its compute capability's first number.")]
     window_ns: Annotated[int, field("First event to last.", "ns")]
+    unprofiled_step_ns: Annotated[
+        int | None, field("Median of the unprofiled steps before it, from the record beside it; null without.", "ns")
+    ]
     quality: Quality
     gpu: GpuTime
     devices: tuple[DeviceTime, ...]

@@ -42,7 +42,10 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         environment=environment,
         in_checkout=in_checkout,
         study_command=study_command(study, in_checkout=in_checkout),
-        commands={variant.name: variant_command(study, variant) for variant in study.variants},
+        commands={
+            variant.name: variant_command(study, variant, of_program=_is_program(Path(comparison), variant.name))
+            for variant in study.variants
+        },
     )
 
 
@@ -73,14 +76,21 @@ def _in_checkout(comparison: Path) -> bool:
     return len(parents) <= 2 or (parents[2] / "Snakefile").is_file()
 
 
-def variant_command(study: Comparison, variant: VariantResult) -> str:
+def _is_program(comparison: Path, variant: str) -> bool:
+    """Whether the variant is a command, as its configuration says."""
+    config = comparison.with_name(variant) / "config.yaml"
+    return config.is_file() and "\nprogram:" in config.read_text(encoding="utf-8")
+
+
+def variant_command(study: Comparison, variant: VariantResult, *, of_program: bool = False) -> str:
     """The command that trains this variant once more, from the folder that holds results/."""
     folder = f"results/{study.study}/{variant.name}"
     path = next((run.path for run in variant.runs), None)
     if path is not None:
         folder = str(Path(path).parent)
     config, out = shlex.quote(f"{folder}/config.yaml"), shlex.quote(f"out/{variant.name}")
-    return f"python -m steptrace.train.main --config {config} --out {out} --repeat 0"
+    module = "steptrace.launch.main measure" if of_program else "steptrace.train.main"
+    return f"python -m {module} --config {config} --out {out} --repeat 0"
 
 
 def environment_name(key: str) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.documents.finding import Finding
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.documents.summary import Ranks, Summary
+from steptrace.documents.summary import Ranks, Summary, TraceSummary
 from steptrace.files import replace_atomically
 from steptrace.report.draw import bars as draw
 from steptrace.report.page import definitions as defs
@@ -122,10 +122,18 @@ def in_words(summary: Summary) -> str:
     if not items:
         return "\n".join([*lines, "No rule found anything to advise."])
     first = items[0]
+    if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps:
+        profiled = fmt.duration_ms(traces[0].step_ms)
+        lines.append(f"Of profiled steps ({profiled} each, unprofiled {_unprofiled(traces[0].trace)}):")
     cost = "" if first.cost_ns_per_step is None else f" (up to {fmt.duration_ns(first.cost_ns_per_step)} per step)"
     whose = f"{first.variant}: " if first.variant else ""
     lines.append(f"First: {whose}{first.claim}{cost}")
     return "\n".join([*lines, f"  {first.advice}"] if first.advice else lines)
+
+
+def _unprofiled(trace: TraceSummary) -> str:
+    """The step time before the profiler was on: the only claim about speed."""
+    return fmt.duration_ns(trace.unprofiled_step_ns)
 
 
 def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str]) -> Html:
@@ -138,6 +146,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
             ("Device", trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
             ("Rank", None if trace.rank is None else str(trace.rank)),
             ("Steps", str(len(trace.steps))),
+            *([("Unprofiled step, median", _unprofiled(trace))] if trace.unprofiled_step_ns is not None else ()),
             *([("Profiled step, median length", fmt.duration_ms(first.step_ms))] if trace.steps else ()),
             *((f.name, fmt.with_unit(getattr(trace, f.key), f.unit)) for f in shown),
             ("Launch coverage", fmt.share(trace.quality.launch_coverage)),
