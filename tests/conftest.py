@@ -2,6 +2,7 @@
 
 import os
 
+import hypothesis
 import pytest
 
 # What a computed value reads as on the stand-in CUDA device (tests/standin/README.md); no other device looks at these.
@@ -12,6 +13,11 @@ os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 # six times as much in all for tests/train/test_equivalence.py. What needs several threads sets their number itself.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are given more
+
+# Of properties that do not name a number themselves, as an example takes them a quarter of a second.
+hypothesis.settings.register_profile("few", max_examples=10, deadline=None)
+hypothesis.settings.register_profile("soak", max_examples=1_000, deadline=None)
+hypothesis.settings.load_profile("few")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

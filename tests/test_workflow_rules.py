@@ -24,10 +24,18 @@ class Wildcards:
     trace: str = ""
 
 
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where configurations are kept once they are composed and checked."""
+    return tmp_path_factory.mktemp("composed")
+
+
 @pytest.fixture
-def rules_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def rules_on(tmp_path: Path, composed: Path, monkeypatch: pytest.MonkeyPatch):
     """A function from a scale and a machine to the rules of masked_loss and giou, with the working directory empty."""
     monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    Path("results", ".cache").symlink_to(composed)
 
     def make(scale: str, *, gpus: int = 0, local: bool = True, **settings: object) -> Rules:
         overrides = {"studies": ["masked_loss", "giou"], "scale": scale, "repeats": 2, **settings}

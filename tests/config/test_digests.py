@@ -1,5 +1,6 @@
 """What a digest sees and what it does not: this decides what runs again."""
 
+import shutil
 import textwrap
 
 import pytest
@@ -171,9 +172,12 @@ def test_what_was_read_is_recalled_until_the_file_changes(tmp_path, monkeypatch)
     cache.write_text(digest.files_read())
 
     digest._known.clear()
-    monkeypatch.setattr(digest, "_read", lambda _: pytest.fail("read again"))
+    digest._contents.clear()
+    monkeypatch.setattr(digest, "_read", lambda *_: pytest.fail("read again"))
     digest.recall_files(cache)
     assert digest.code_digest(folders=[folder]) == first
+    copy = shutil.copytree(folder, tmp_path / "copy" / "code")  # another path, other times
+    assert digest.code_digest(folders=[copy]) == first
     monkeypatch.undo()
 
     monkeypatch.setattr(digest, "_known", {})

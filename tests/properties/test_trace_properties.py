@@ -1,11 +1,11 @@
-"""What must hold for every trace, whatever is in it."""
+"""What must hold for every trace, whatever is in it. How many traces are tried: tests/conftest.py."""
 
 import random
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
@@ -56,7 +56,6 @@ def _figures(trace: Trace) -> dict[str, Any]:
 
 
 @given(_ACTIVITIES, _STEPS)
-@settings(max_examples=60, deadline=None)
 def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], step_lengths: list[int]) -> None:
     trace = _build(activities, step_lengths).trace()
     gpu = busy.gpu_time(trace, 0)
@@ -80,7 +79,6 @@ def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], s
 
 
 @given(_ACTIVITIES, _STEPS, st.integers(0, 10**15))
-@settings(max_examples=30, deadline=None)
 def test_shifting_a_trace_changes_nothing(activities: list[Any], step_lengths: list[int], shift: int) -> None:
     builder = _build(activities, step_lengths)
     figures = _figures(builder.trace())
@@ -90,7 +88,6 @@ def test_shifting_a_trace_changes_nothing(activities: list[Any], step_lengths: l
 
 
 @given(_ACTIVITIES, _STEPS, st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
 def test_the_order_of_events_means_nothing(activities: list[Any], step_lengths: list[int], rng: random.Random) -> None:
     builder = _build(activities, step_lengths)
     training_step(builder, 50, 1_000)
@@ -100,7 +97,6 @@ def test_the_order_of_events_means_nothing(activities: list[Any], step_lengths: 
 
 
 @given(_ACTIVITIES, _STEPS, st.data())
-@settings(max_examples=30, deadline=None)
 def test_splitting_an_activity_changes_no_time(
     activities: list[Any], step_lengths: list[int], data: st.DataObject
 ) -> None:
@@ -121,7 +117,6 @@ def test_splitting_an_activity_changes_no_time(
 
 
 @given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 40))
-@settings(max_examples=25, deadline=None)
 def test_one_more_sync_adds_one_at_its_line(count: int, chosen: int, line: int) -> None:
     def sites(extra: bool) -> dict[tuple[str, int], int]:  # noqa: FBT001
         builder = TraceBuilder()

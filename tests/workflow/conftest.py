@@ -1,10 +1,12 @@
 """A small copy of the workflow whose trainings, tables and pages are fakes, so that the workflow alone is tested."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,53 @@ variants:
 WORKFLOW = "studies: [tiny]\nrepeats: 2\nscale: cpu\n"
 
 
+class Snakemake:
+    """Runs Snakemake in forks of one process (snakemake_server.py), which is started with the first call."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[str] | None = None
+
+    def __call__(
+        self, *arguments: str, cwd: Path, environment: Mapping[str, str]
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run it to its end; stdout and stderr come together in `stdout`."""
+        if self._server is None:
+            command = [sys.executable, str(Path(__file__).with_name("snakemake_server.py"))]
+            alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            self._server = subprocess.Popen(
+                command, env=alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder, "output")
+            call = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment), "output": str(output)}
+            try:
+                self._server.stdin.write(json.dumps(call) + "\n")
+                self._server.stdin.flush()
+                answer = self._server.stdout.readline()
+            except BaseException:  # such as a timeout: what comes yet is no answer to the next call
+                self._server.kill()
+                self.close()
+                raise
+            return subprocess.CompletedProcess(list(arguments), int(answer), output.read_text(), None)
+
+    def close(self) -> None:
+        """End the process."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.communicate()
+
+
+SNAKEMAKE = Snakemake()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_server_is_left() -> Iterator[None]:
+    yield
+    SNAKEMAKE.close()
+
+
 @dataclass(frozen=True)
 class Project:
     """A folder with a Snakefile, a configuration and a package of its own."""
@@ -33,24 +82,17 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        keep = {k: v for k, v in os.environ.items() if k not in ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")}
+        # With bytecode, or every job would compile what it imports: nothing has run in the copy before.
+        leave = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+        keep = {name: value for name, value in os.environ.items() if name not in leave}
         return {**keep, "PYTHONPATH": str(self.folder / "src"), "STEPTRACE_LOCKS": str(self.folder / "locks")}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
     def run(self, *arguments: str, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """Run Snakemake to its end; stdout and stderr come together in `stdout`."""
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=cwd or self.folder,
-            env=self.environment | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        """Run Snakemake to its end, in a fork; stdout and stderr come together in `stdout`."""
+        return SNAKEMAKE("--cores", "2", *arguments, cwd=cwd or self.folder, environment=self.environment | environment)
 
     def start(self, *arguments: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
         return subprocess.Popen(
@@ -103,10 +145,11 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.write("config/loss/fake.yaml", "_target_: steptrace.workloads.fake_losses.Loss\nmode: ok\n")
     project.write("config/study/tiny.yaml", STUDY)
     project.write("config/workflow.yaml", WORKFLOW)
-    # Planned once, so that not every test imports torch to check the same targets.
-    plan = "from pathlib import Path; from steptrace.config.plan import make_plan; here = Path.cwd(); "
-    plan += "make_plan(here, here, write=False)"
-    subprocess.run([sys.executable, "-c", plan], cwd=folder, env=project.environment, check=True)
+    # Planned once, so that not every test imports torch to check the same targets and parses the same code.
+    assert project.run("--dry-run").returncode == 0
+    for path in (folder / "results").iterdir():
+        if path.name != ".cache":
+            shutil.rmtree(path)
     return project
 
 

@@ -25,8 +25,10 @@ _LABELS = ("study", "variant", "digest")
 #: A folder on the python_path with more files is probably a data or home directory.
 _MOST_FILES = 2_000
 _SKIPPED = ("__pycache__", "py.typed")
-#: Path -> size and times, digest, imported names.
-_known: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+#: Path -> size and times, package and content, digest, imported names.
+_known: dict[str, tuple[str, str, str, tuple[str, ...]]] = {}
+#: Package and content -> digest, imported names: what a copied folder or another checkout has in common with this one.
+_contents: dict[str, tuple[str, tuple[str, ...]]] = {}
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -96,9 +98,12 @@ def recall_files(cache: Path) -> None:
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         kept = json.loads(cache.read_text(encoding="utf-8"))
         if kept["python"] == sys.version:  # another one may have other syntax trees
-            _known.update(
-                {str(path): (str(key), str(d), tuple(names)) for path, (key, d, names) in kept["files"].items()}
-            )
+            files = {
+                str(path): (str(key), str(content), str(digest), tuple(names))
+                for path, (key, content, digest, names) in kept["files"].items()
+            }
+            _contents.update({content: (digest, names) for _, content, digest, names in files.values()})
+            _known.update(files)
 
 
 def files_read() -> str:
@@ -112,12 +117,17 @@ def _scan(path: Path) -> tuple[str, tuple[str, ...]]:
     key = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     known = _known.get(str(path))
     if known is None or known[0] != key:
-        known = _known[str(path)] = (key, *_read(path))
-    return known[1], known[2]
+        text = path.read_bytes()
+        # Relative imports mean something else in another package.
+        package = path.parent.relative_to(_PACKAGE.parent).as_posix() if path.is_relative_to(_PACKAGE) else ""
+        content = f"{package}/*{path.suffix} {hashlib.sha256(text).hexdigest()}"
+        if content not in _contents:
+            _contents[content] = _read(path, text)
+        known = _known[str(path)] = (key, content, *_contents[content])
+    return known[2], known[3]
 
 
-def _read(path: Path) -> tuple[str, tuple[str, ...]]:
-    content = path.read_bytes()
+def _read(path: Path, content: bytes) -> tuple[str, tuple[str, ...]]:
     names: tuple[str, ...] = ()
     if path.suffix == ".py":
         try:
