@@ -149,7 +149,9 @@ onstart:
             "  next: use scale=cpu, or scale=auto"
         )
     atexit.register(at_the_end)
-    atexit.register(end_leftovers, WORKDIR)  # fork servers: nothing of this run is left when it has ended
+    atexit.register(
+        end_leftovers, WORKDIR
+    )  # fork servers: nothing of this run is left when it has ended
 
 
 onsuccess:
