@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # half a second to import, which whoever only writes a status
     import pandas as pd
 
 STATUS_FILE: Final = "status.json"
+#: The status of a run that ended before anybody knew (`resume`), until its supervisor takes it back.
+FINISHED_FILE: Final = "status.finished.json"
 RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
 SECTIONS_FILE: Final = "sections.parquet"
@@ -55,9 +57,9 @@ def write_status(run_dir: Path, status: Status) -> Path:
     return documents.write(run_dir / STATUS_FILE, status)
 
 
-def read_status(run_dir: Path) -> Status:
+def read_status(run_dir: Path, name: str = STATUS_FILE) -> Status:
     """The `status.json` of `run_dir`; `RecordError` if it is missing, malformed or names an unknown status."""
-    return documents.read(run_dir / STATUS_FILE, Status, next_step=_AGAIN)
+    return documents.read(run_dir / name, Status, next_step=_AGAIN)
 
 
 def write_run(run_dir: Path, run: RunRecord) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from steptrace.config.digest import versions
-from steptrace.config.plan import Plan, failure_key
+from steptrace.config.plan import Plan, key_of_run
 from steptrace.documents.base import read
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError, TraceError
@@ -144,13 +144,13 @@ class Rules:
         digests = self.plan.train_digests(wildcards.study, wildcards.variant)
         attempt = self.plan.attempt(wildcards.study, wildcards.variant, f"run{wildcards.repeat}", digests)
         on = f"--device {self.device(wildcards)} --devices {self.ranks(wildcards)}"
-        return f"--attempt {attempt} {on} --key {failure_key(digests)}"
+        return f"--attempt {attempt} {on} --key {key_of_run(digests)}"
 
     def equivalence(self, wildcards: Wildcards) -> str:
         """The same of a check of the answer."""
         digests = self.plan.equivalence_digests(wildcards.study, wildcards.variant)
         attempt = self.plan.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
-        return f"--attempt {attempt} --key {failure_key(digests)}"
+        return f"--attempt {attempt} --key {key_of_run(digests)}"
 
     # What Python runs.
     def trains(self, wildcards: Wildcards) -> str:

@@ -4,7 +4,7 @@ import json
 import os
 
 from steptrace.config.cache import ComposeCache, write_if_changed
-from steptrace.config.plan import failure_key
+from steptrace.config.plan import key_of_run
 
 
 def cache_of(copy, **arguments):
@@ -87,7 +87,7 @@ def test_a_failure_counts_only_under_its_own_digests(plan_of):
     assert plan.attempt("tiny", "b", "run0", digests) == 1
     path = plan.failures_file("tiny", "b", "run0")
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"key": failure_key(digests)}) + "\n" + json.dumps({"key": "another-key"}) + "\n")
+    path.write_text(json.dumps({"key": key_of_run(digests)}) + "\n" + json.dumps({"key": "another-key"}) + "\n")
     assert plan.attempt("tiny", "b", "run0", digests) == 2
     assert plan.attempt("tiny", "b", "run1", digests) == 1
     assert plan.attempt("tiny", "b", "run0", {**digests, "code": "0" * 16}) == 1

@@ -4,11 +4,14 @@ import importlib.util
 import random
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import hostile
+from steptrace.errors import TraceError
 
 BENCH = Path(__file__).parents[2] / "bench" / "fuzz" / "traces.py"
 
@@ -45,8 +48,20 @@ def test_a_fault_would_be_found(fuzz: ModuleType, monkeypatch: pytest.MonkeyPatc
         fuzz.run(1)
 
 
-def test_150_inputs(fuzz: ModuleType) -> None:
-    fuzz.run(150)
+@pytest.mark.parametrize("wrong", ["another file", "infinite"])
+def test_a_fault_of_the_reader_would_be_found(fuzz: ModuleType, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    def read(_path: Path) -> SimpleNamespace:
+        if wrong == "another file":
+            raise TraceError("it is no trace", where="elsewhere.json")
+        return SimpleNamespace(**{name: pd.DataFrame({"a": [1.0, np.inf]}) for name in fuzz.TABLES})
+
+    monkeypatch.setattr(fuzz, "read_trace", read)
+    with pytest.raises(AssertionError, match="names no file" if wrong == "another file" else r"\.a"):
+        fuzz.run(3, analyze_each=10**9)
+
+
+def test_500_inputs(fuzz: ModuleType) -> None:
+    fuzz.run(500, analyze_each=8)
 
 
 @pytest.mark.slow

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from steptrace.record import read_status
+from steptrace.record import read_status, write_status
 from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
 from steptrace.train.supervise import main
 
@@ -249,3 +250,21 @@ def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, mon
     assert status.status == "failed"
     assert "needs 2 GPUs, and this process may use 1" in status.error
     assert "trained" not in (out / "train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "status", "left", "taken"),
+    [("k", "ok", True, True), ("j", "ok", True, False), ("k", "failed", True, False), ("k", "ok", False, False)],
+)
+def test_a_run_that_had_ended_is_taken_back_if_it_is_the_very_same(out, key, status, left, taken):
+    code = f"import pathlib; pathlib.Path({str(out)!r}, 'run.json').touch()"
+    supervise(out, code, "--key", "k", "--expect", "run.json")
+    before = read_status(out)
+    assert before.key == "k"
+    write_status(out, replace(before, status=status, started_at="before"))
+    (out / "status.json").rename(out / "status.finished.json")
+    if not left:
+        (out / "run.json").unlink()
+    after = supervise(out, code, "--key", key, "--expect", "run.json")
+    assert (after.status, after.started_at == "before") == ("ok", taken)
+    assert not (out / "status.finished.json").exists()

@@ -1,5 +1,6 @@
 """What goes wrong stays where it went wrong: a page all the same, an exit code, and the next call repairs it."""
 
+import base64
 import json
 import os
 import signal
@@ -9,6 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+
+from steptrace.record import read_status, write_status
 
 pytestmark = pytest.mark.workflow
 
@@ -151,6 +155,23 @@ def test_nothing_that_a_job_left_running_outlives_the_run(project):
     result = project.run()
     assert result.returncode == 0, result.stdout
     assert not alive(int((project.folder / "left.txt").read_text()))
+
+
+def test_a_run_that_ended_before_a_killed_workflow_knew_is_not_repeated(project):
+    """Snakemake marks the outputs of jobs that run, and repeats what is marked."""
+    runs = [project.folder / "results/tiny" / name for name in ("plain/run0", "other/run1")]
+    began = [read_status(run).started_at for run in runs]
+    marks = project.folder / ".snakemake/incomplete"
+    for run in runs:
+        output = str((run / "status.json").relative_to(project.folder))
+        (marks / base64.urlsafe_b64encode(output.encode()).decode()).write_text("{}")
+    write_status(runs[1], replace(read_status(runs[1]), key="of other code"))
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    assert [line for line in project.ran() if line.startswith("train")] == ["train results/tiny/other/run1"]
+    assert [read_status(run).started_at == before for run, before in zip(runs, began, strict=True)] == [True, False]
+    assert not list(project.folder.rglob("status.finished.json"))
+    assert "Nothing to be done" in project.run().stdout
 
 
 @pytest.mark.parametrize("interrupted_by", [signal.SIGINT, signal.SIGKILL])

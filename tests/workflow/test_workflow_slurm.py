@@ -208,11 +208,12 @@ def test_trainings_are_submitted_each_with_a_gpu_and_one_that_fails_stops_nothin
 
 def test_an_scancel_and_a_node_that_goes_away(new_project, slurm: Cluster) -> None:
     project = new_project
-    profile(project.folder, **{"scale=gpu": "scale=cpu"})
+    profile(project.folder)
+    arguments = ("--config", "repeats=1", "scale=gpu")
     project.edit("config/study/tiny.yaml", "other: [seed=1]", "other: [seed=1, loss.mode=slow]")
     done: set[str] = set()
     for ends in ("scancel", "lost"):
-        running = start(project.folder, project.environment, "--config", "repeats=1")
+        running = start(project.folder, project.environment, *arguments)
         wait_for((project.folder / "pid.txt").exists, "the training did not start")
         training = int((project.folder / "pid.txt").read_text())
         wait_for((project.folder / "results/tiny/plain/run0/status.json").exists, "the other did not end")
@@ -232,7 +233,7 @@ def test_an_scancel_and_a_node_that_goes_away(new_project, slurm: Cluster) -> No
     assert done == {"plain/run0", "other/run0"}
     slurm.start_node()
     project.write("fixed", "")
-    code, output = run(project.folder, project.environment, "--config", "repeats=1")
+    code, output = run(project.folder, project.environment, *arguments)
     assert code == 0, output
     assert trained(project) == {"other/run0"}
 

@@ -13,6 +13,7 @@ from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
+from steptrace.resume import keep_finished
 from steptrace.train import fork_server
 from steptrace.train.devices import holder, try_lock
 from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
@@ -140,6 +141,7 @@ onstart:
     RUNNING = try_lock(LOCK)
     if RUNNING is None:
         stop(another_run())
+    keep_finished(Path.cwd())
     if ended := end_leftovers(Path.cwd()):
         say(f"processes left here by a killed run, now ended: {ended}")
     # Before anything is touched: an earlier run's results would make way for a list of failures.
@@ -149,9 +151,7 @@ onstart:
             "  next: use scale=cpu, or scale=auto"
         )
     atexit.register(at_the_end)
-    atexit.register(
-        end_leftovers, WORKDIR
-    )  # fork servers: nothing of this run is left when it has ended
+    atexit.register(end_leftovers, WORKDIR)  # such as fork servers
 
 
 onsuccess:

@@ -3,6 +3,7 @@
 The Snakefile asks this module and nothing else, so what re-runs when can be tested without Snakemake.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -92,7 +93,7 @@ class Plan:
             lines = self.failures_file(study, variant, name).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return 1
-        key = failure_key(digests)
+        key = key_of_run(digests)
         return 1 + sum(f'"{key}"' in line for line in lines)
 
     def failures_file(self, study: str, variant: str, name: str) -> Path:
@@ -161,9 +162,10 @@ class Plan:
         }
 
 
-def failure_key(digests: Mapping[str, str]) -> str:
-    """Return the key under which a failure is noted: it is forgotten once the configuration or code is another."""
-    return f"{digests['config']}-{digests['code']}"
+def key_of_run(digests: Mapping[str, str]) -> str:
+    """Return the key of what a run is: it is another once the configuration, the code or a version is another."""
+    versions = hashlib.sha256(digests.get("versions", "").encode()).hexdigest()
+    return f"{digests['config']}-{digests['code']}-{versions[:8]}"
 
 
 def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = None, *, write: bool = True) -> Plan:

@@ -27,9 +27,9 @@ from pathlib import Path
 from types import FrameType
 
 from steptrace.documents.run import Status
-from steptrace.errors import SteptraceError
+from steptrace.errors import RecordError, SteptraceError
 from steptrace.progress import BRIEF
-from steptrace.record import write_status
+from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status, write_status
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills
@@ -39,6 +39,7 @@ from steptrace.train.process_tree import Guarded, die_with
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
 _STALE = (
     "status.json",
+    "status.finished.json",
     "run.json",
     "steps.parquet",
     "sections.parquet",
@@ -121,6 +122,10 @@ def supervise(order: Order, *, parent: int) -> Ending:
     """
     order.out.mkdir(parents=True, exist_ok=True)
     lock = _only_one_at(order, parent)
+    if (taken := _taken_back(order)) is not None:
+        for descriptor in lock:
+            os.close(descriptor)
+        return taken
     for pattern in _STALE:
         for path in order.out.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -162,6 +167,18 @@ def _only_one_at(order: Order, parent: int) -> list[int]:
     except OSError:  # a file system without locks
         return []
     return [lock]
+
+
+def _taken_back(order: Order) -> Ending | None:
+    """How this very attempt has ended already, if a workflow was killed before it knew (`steptrace.resume`)."""
+    with contextlib.suppress(RecordError):
+        found = read_status(order.out, FINISHED_FILE)
+        whole = all((order.out / name).exists() for name in order.expect)
+        if order.key and (found.key, found.status) == (order.key, "ok") and whole:
+            (order.out / FINISHED_FILE).replace(order.out / STATUS_FILE)
+            _say(order.label, "had ended before the last workflow did, and is not run again")
+            return Ending(found.status, found.exit_code, found.signal, found.error)
+    return None
 
 
 def _run(order: Order, log: "_Log", parent: int, keep: Sequence[int]) -> tuple[float, int, str | None]:
@@ -228,6 +245,7 @@ def _record(order: Order, ending: Ending, tail: Sequence[str], started_at: str, 
         started_at=started_at,
         wall_s=round(wall_s, 3),
         attempt=order.attempt,
+        key=order.key,
     )
     if ending.status != "ok" and order.failures:
         # Before the status: killed in between, the run is repeated in any case.
