@@ -24,6 +24,14 @@ soak: $(VENV)/.installed-dev
 	$(BIN)/pytest tests/properties --hypothesis-profile soak --timeout 0 $(ARGS)
 	$(BIN)/pytest -m slow --timeout 0 $(ARGS)
 
+# Known faults of every locked version. It asks a server; in an environment of its own, since nothing else needs it.
+VENV_AUDIT ?= .venv-audit
+.PHONY: audit
+audit:
+	$(PYTHON) -m venv $(VENV_AUDIT)
+	$(VENV_AUDIT)/bin/pip install --quiet pip-audit
+	$(VENV_AUDIT)/bin/pip-audit --strict --no-deps --disable-pip -r requirements.lock -r requirements-dev.lock
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .

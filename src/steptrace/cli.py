@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _failed("interrupted")
         return EXIT_INTERRUPTED
     except OSError as error:
+        if error.filename is not None:  # such as a name that is too long
+            return _failed(f"{os.fsdecode(error.filename)}: {error.strerror}")
         if not _concerns_stdout(error):
             raise
         # What is left in the buffer would be tried again, and fail again, at the exit.
@@ -73,8 +75,8 @@ def _failed(text: str) -> int:
 
 
 def _concerns_stdout(error: OSError) -> bool:
-    """Whether printing failed: commands turn errors about files, which have names, into messages themselves."""
-    return error.filename is None and error.errno in (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
+    """Whether printing failed."""
+    return error.errno in (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 
 
 def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:

@@ -126,3 +126,17 @@ def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixtur
     assert cli.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(name.split()[-1] in script for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "words", ["compare L L", "history L", "baseline compare L", "init L", "analyze L --out o", "run --out L -- true"]
+)
+def test_a_name_that_is_too_long_is_a_message(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    long = "x" * 300
+    assert cli.main([long if word == "L" else word for word in words.split()]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("steptrace: error: ")
+    assert long in said

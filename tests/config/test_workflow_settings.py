@@ -59,6 +59,7 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
         ("repeats: 0", ["'repeats' is 0", "at least 1"]),
         ("studies: masked_loss", ["'studies' is \"masked_loss\"", "a list of studies"]),
         ("traces: [missing.json]", ["there is no trace 'missing.json'"]),
+        (f"traces: [{'x' * 300}]", ["there is no trace 'xxx"]),
         ("gates: {masked_loss: {where: {ratio.value: {atleast: 1}}}}", ["'atleast'", "did you mean 'at_least'?"]),
         ("gates: {masked_loss: {where: {ratio.value: 2}}}", ["at_least, at_most or equals"]),
         ("gates: {masked_loss: {where: {step_ms.median: {at_most_ratio: 1.1}}}}", ["at_most_ratio with a baseline"]),

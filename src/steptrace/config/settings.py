@@ -1,5 +1,6 @@
 """config/workflow.yaml: which studies run, repeats, scale, imported traces and gates."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ def _traces(entries: list[Any], project: Project, where: str | Path) -> tuple[Im
         path = entry if isinstance(entry, str) else entry["path"]
         stem = Path(path).name.removesuffix(".gz").removesuffix(".json")
         name = file_safe(stem) if isinstance(entry, str) else entry["name"]
-        if not (project.workdir / path).exists():
+        if not os.path.exists(project.workdir / path):  # noqa: PTH110  a name that is too long does not exist
             raise ConfigError(f"there is no trace '{path}'", where=where, next_step="correct `traces:`")
         if name in traces:
             raise ConfigError(
