@@ -252,11 +252,20 @@ overrides:
   - scale.timed_steps=4
   - profile.active=2
   - equivalence.seeds=[0]
+  - python_path=[plugins]
 reference: [loss=masked_reference]
 variants:
   boolean_mask: [loss=boolean_mask]
   ignore_index: [loss=ignore_index]
-  broken: [loss=ignore_index, loss.background=1000000]
+  broken: [loss=broken]
+"""
+BROKEN_LOSS = """
+from steptrace.workloads.masked_losses import IgnoreIndexLoss
+
+
+class Loss(IgnoreIndexLoss):
+    def forward(self, output, target):
+        raise ValueError("the loss is broken")
 """
 #: What a comparison says that was measured, by key: it differs from run to run on one machine.
 MEASURED = {"step_ms", "ratio", "runs", "findings", "waterfall", "quality", "sections_ms", "step_difference"}
@@ -278,8 +287,10 @@ def test_the_comparison_is_that_of_a_run_on_this_machine(tmp_path: Path) -> None
         folder = tmp_path / where
         shutil.copytree(ROOT / "profiles", folder / "profiles")
         for name, text in {
-            "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\n",
+            "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\nallow_targets: [broken_loss]\n",
             "config/study/small.yaml": STUDY,
+            "config/loss/broken.yaml": "_target_: broken_loss.Loss\nignore_index: -1\nbackground: 9\n",
+            "plugins/broken_loss.py": BROKEN_LOSS,
         }.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
