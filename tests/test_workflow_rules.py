@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from documents import fill
-from steptrace.config.plan import make_plan
+from steptrace.config.plan import key_of_run, make_plan
 from steptrace.documents.base import write
 from steptrace.documents.verdict import Verdict
 from steptrace.standing import comparisons_with_pages
-from steptrace.workflow import CHECKS, ENDING, Machine, Rules, extension_digests, names, of_study, of_variant
+from steptrace.workflow import CHECKS, ENDING, Machine, Rules, extension_digests, names, of_study
 
 ROOT = Path(__file__).parents[1]
 
@@ -122,10 +122,10 @@ def test_each_file_of_an_imported_folder_is_a_job_of_its_own(rules_on, tmp_path:
 def test_a_failure_makes_the_next_attempt_another_one(rules_on) -> None:
     rules, run = rules_on("cpu"), Wildcards("masked_loss", "where", "1")
     assert rules.training(run).startswith("--attempt 1 --device cpu --devices 1 --key ")
-    digests = {kind: of_variant(rules.plan.train_digests, kind)(run) for kind in ("config", "code")}
+    key = key_of_run(rules.plan.train_digests(run.study, run.variant))
     failures = rules.plan.failures_file("masked_loss", "where", "run1")
     failures.parent.mkdir(parents=True)
-    failures.write_text(json.dumps({"key": f"{digests['config']}-{digests['code']}"}) + "\n")
+    failures.write_text(json.dumps({"key": key}) + "\n")
     assert rules.training(run).startswith("--attempt 2 ")
 
 

@@ -299,13 +299,14 @@ def test_the_comparison_is_that_of_a_run_on_this_machine(tmp_path: Path) -> None
         command += [] if where == "slurm" else ["--executor", "local", "--cores", "2"]
         code, output = run(folder, {**os.environ, "STEPTRACE_LOCKS": str(tmp_path / "locks")}, *command)
         assert code == 1, output  # one variant is broken
-        found[where] = json.loads((folder / "results/small/comparison.json").read_text())
+        text = (folder / "results/small/comparison.json").read_text()
+        found[where] = json.loads(text.replace(str(folder), "the project"))
     here, slurm = found["here"], found["slurm"]
     statuses = [[variant["status"] for variant in document["variants"]] for document in (here, slurm)]
     assert statuses == [["ok", "ok", "failed"]] * 2
     for ours, theirs in zip(here["variants"], slurm["variants"], strict=True):
         assert ours["syncs"] == theirs["syncs"]
-        assert ours["equivalence"] == theirs["equivalence"]
+        assert ours["equivalence"]["status"] == theirs["equivalence"]["status"]
         assert ours["operators_per_step"] == theirs["operators_per_step"]
         assert ours["digest"] == theirs["digest"]
     assert shape(here) == shape(slurm)

@@ -113,7 +113,7 @@ def test_a_kill(new_project, trial: int) -> None:
         assert time.monotonic() < begun + LONGEST_S
         time.sleep(0.02)
         found = victims(project.folder, kind)
-        seen = {pid: time.monotonic() for pid in found} | seen
+        seen |= {pid: time.monotonic() for pid in found if pid not in seen}
         due = [pid for pid in [*seen][wanted - 1 :] if pid in found and time.monotonic() > seen[pid] + delay]
         if due:
             try:
@@ -179,6 +179,22 @@ def test_a_disk_that_becomes_read_only(small_disk, moment: float) -> None:
     running.communicate(timeout=LONGEST_S)
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
     check_whole(project, finished(project.folder))
+
+
+@pytest.mark.parametrize("name", ["results", "results/tiny/other", "reports"])
+def test_a_folder_that_is_read_only(new_project, name: str) -> None:
+    folder = new_project.folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for arguments in (["--bind", folder, folder], ["-o", "remount,bind,ro", folder]):
+        if subprocess.run(["mount", *arguments], check=False).returncode:
+            pytest.skip("mounting a folder needs root and a machine that allows it")
+    try:
+        result = new_project.run()
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+    assert result.returncode != 0
+    assert "Read-only" in result.stdout
+    check_whole(new_project, finished(new_project.folder))
 
 
 @pytest.mark.parametrize("trial", range(5))
