@@ -256,13 +256,14 @@ def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, mon
     ("key", "status", "left", "taken"),
     [("k", "ok", True, True), ("j", "ok", True, False), ("k", "failed", True, False), ("k", "ok", False, False)],
 )
-def test_a_run_that_had_ended_is_taken_back_if_it_is_the_very_same(out, key, status, left, taken):
+@pytest.mark.parametrize("name", ["status.json", "status.finished.json"])
+def test_a_run_that_has_ended_is_taken_as_it_is_if_it_is_the_very_same(out, name, key, status, left, taken):
     code = f"import pathlib; pathlib.Path({str(out)!r}, 'run.json').touch()"
     supervise(out, code, "--key", "k", "--expect", "run.json")
     before = read_status(out)
     assert before.key == "k"
     write_status(out, replace(before, status=status, started_at="before"))
-    (out / "status.json").rename(out / "status.finished.json")
+    (out / "status.json").rename(out / name)
     if not left:
         (out / "run.json").unlink()
     after = supervise(out, code, "--key", key, "--expect", "run.json")

@@ -141,7 +141,6 @@ onstart:
     RUNNING = try_lock(LOCK)
     if RUNNING is None:
         stop(another_run())
-    keep_finished(Path.cwd())
     if ended := end_leftovers(Path.cwd()):
         say(f"processes left here by a killed run, now ended: {ended}")
     # Before anything is touched: an earlier run's results would make way for a list of failures.
@@ -150,6 +149,7 @@ onstart:
             f"scale={PLAN.settings.scale} trains on a GPU, and there is none that this process may use\n"
             "  next: use scale=cpu, or scale=auto"
         )
+    keep_finished(Path.cwd())
     atexit.register(at_the_end)
     atexit.register(end_leftovers, WORKDIR)  # such as fork servers
 

@@ -170,14 +170,18 @@ def _only_one_at(order: Order, parent: int) -> list[int]:
 
 
 def _taken_back(order: Order) -> Ending | None:
-    """How this very attempt has ended already, if a workflow was killed before it knew (`steptrace.resume`)."""
-    with contextlib.suppress(RecordError):
-        found = read_status(order.out, FINISHED_FILE)
-        whole = all((order.out / name).exists() for name in order.expect)
-        if order.key and (found.key, found.status) == (order.key, "ok") and whole:
-            (order.out / FINISHED_FILE).replace(order.out / STATUS_FILE)
-            _say(order.label, "had ended before the last workflow did, and is not run again")
-            return Ending(found.status, found.exit_code, found.signal, found.error)
+    """How this very run has ended already: before a killed workflow knew (`steptrace.resume`), or while we waited.
+
+    Snakemake removes a status before it has a run repeated: one that is there was written since.
+    """
+    for name in (STATUS_FILE, FINISHED_FILE) if order.key else ():
+        with contextlib.suppress(RecordError):
+            found = read_status(order.out, name)
+            whole = all((order.out / expected).exists() for expected in order.expect)
+            if (found.key, found.status) == (order.key, "ok") and whole:
+                (order.out / name).replace(order.out / STATUS_FILE)
+                _say(order.label, "has ended already, and is not run again")
+                return Ending(found.status, found.exit_code, found.signal, found.error)
     return None
 
 
