@@ -218,7 +218,7 @@ def test_the_analysis_imports_without_torch(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "sys.modules['torch'] = None\n"
-        "sys.modules['matplotlib'] = sys.modules['scipy'] = sys.modules['jinja2'] = None\n"
+        "sys.modules['scipy'] = sys.modules['jinja2'] = None\n"
         "from steptrace.cli import main\n"
         f"sys.exit(main(['analyze', {str(path)!r}, '--out', {str(tmp_path / 'out')!r}, '--no-report']))\n"
     )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import runpy
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -112,14 +113,21 @@ def test_commands_in_documents_exist(words: list[str]) -> None:
 
 
 def test_every_page_is_in_the_list_of_contents() -> None:
-    listed = re.findall(r"^(?!:)([\w/-]+)$", "".join(_trees()), re.MULTILINE)
+    listed = re.findall(r"^- \[.+\]\((.+)\.md\)$", _index(), re.MULTILINE)
     pages = [_name(path).removeprefix("docs/").removesuffix(".md") for path in PAGES]
     assert sorted(listed) == sorted(set(pages) - {"index"})
 
 
-def _trees() -> list[str]:
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    return re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.DOTALL | re.MULTILINE)
+def test_the_lists_of_links_are_the_contents_of_the_built_docs() -> None:
+    source = [_index()]
+    runpy.run_path(str(ROOT / "docs" / "conf.py"))["add_contents"](None, "index", source)
+    trees = re.findall(r"^```\{toctree\}\n:hidden:\n:caption: [^\n]+\n\n(.*?)^```", source[0], re.DOTALL | re.MULTILINE)
+    assert len(trees) == len(re.findall(r"^## ", _index(), re.MULTILINE))
+    assert [f"{name}.md" for name in "".join(trees).split()] == re.findall(r"\((.+\.md)\)", _index())
+
+
+def _index() -> str:
+    return (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_is_short() -> None:

@@ -1,7 +1,8 @@
 """Made comparisons as compare.py writes them, with the runs' steps.parquet beside them."""
 
 import copy
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from documents import fill
+from steptrace import baseline
 from steptrace.analysis import summarize
-from steptrace.documents.base import write
+from steptrace.diff import diff, read_sides
+from steptrace.documents.base import read, write
+from steptrace.documents.baseline import StoredStudy, StoredVariant
 from steptrace.documents.comparison import Comparison
+from steptrace.pair import pair
+from steptrace.report import diff as diff_page
+from steptrace.report import pair as pair_page
 from steptrace.report.notebook import render_index, render_study
 from steptrace.report.trace import page as trace_page
 
@@ -235,6 +243,12 @@ def ratio(value: float, low: float | None, high: float | None, verdict: str | No
 BASE = ratio(1.0, None, None, "baseline")
 
 
+def against(baseline: str, **others: tuple[float, float, float, str]) -> Json:
+    columns = zip(*others.values(), strict=True)
+    keys = ("ratios", "lows", "highs", "verdicts")
+    return {"baseline": baseline, "variants": list(others), **dict(zip(keys, map(list, columns), strict=True))}
+
+
 def host_sections(total: float, **own: float) -> Json:
     shares = {"data": 0.01, "forward": 0.3, "loss": 0.16, "backward": 0.51, "optimizer": 0.02}
     return {
@@ -367,6 +381,11 @@ def gpu_study(results: Path) -> Path:
             "variant": "where",
         },
     ]  # fmt: skip
+    build.comparison["other_baselines"] = [
+        against("boolean_mask", where=(1.0058, 1.0, 1.012, "undecided"), ignore_index=(3.918, 3.871, 3.966, "faster")),
+        against("where", boolean_mask=(0.9942, 0.988, 1.0004, "undecided"), ignore_index=(3.895, 3.85, 3.94, "faster")),
+        against("ignore_index", boolean_mask=(0.2552, 0.252, 0.258, "slower"), where=(0.2567, 0.254, 0.26, "slower")),
+    ]
     return build.write()
 
 
@@ -448,17 +467,107 @@ def study_builder(tmp_path: Path) -> StudyBuilder:
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The three kinds of pages, made once: a study with failures, the index, and a trace."""
+    """Every kind of page, made once.
+
+    `study` has failures, `gpu` a trace view and ratios to other baselines, `matrix` many variants; `cpu_trace` is what
+    `steptrace run` writes without a GPU.
+    """
     folder = tmp_path_factory.mktemp("reports")
-    comparison = broken_study(folder / "results")
-    summary = folder / "results" / "traces" / "mine" / "summary.json"
-    summary.parent.mkdir(parents=True)
-    builder = TraceBuilder()
-    training_step(builder)
-    found, _ = summarize([builder.write(folder / "mine.json.gz")])
-    write(summary, found)
-    made = {name: folder / f"{name}.html" for name in ("study", "index", "trace")}
-    render_study(comparison, made["study"])
-    render_index([comparison], made["index"], imported=[summary])
-    trace_page.write(found, made["trace"])
+    names = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff")
+    made = {name: folder / f"{name}.html" for name in names}
+    found = {name: summarize([file])[0] for name, file in _traces(folder).items()}
+    summary = write(folder / "results" / "traces" / "mine" / "summary.json", found["trace"])
+    studies = {"study": broken_study, "gpu": gpu_study, "cpu": cpu_study, "matrix": matrix_study}
+    comparisons = {name: build(folder / name / "results") for name, build in studies.items()}
+    write(comparisons["gpu"].parent / "boolean_mask" / "run0" / "summary.json", found["trace"])
+    for name, comparison in comparisons.items():
+        render_study(comparison, made[name])
+    render_index([comparisons["study"]], made["index"], imported=[summary], kept=[_kept(folder, comparisons["study"])])
+    trace_page.write(found["trace"], made["trace"])
+    trace_page.write(found["cpu_trace"], made["cpu_trace"])
+    cpu, gpu = (read(comparisons[name], Comparison) for name in ("cpu", "gpu"))
+    pair_page.write(pair(cpu, gpu), made["pair"])
+    diff_page.write(diff(*read_sides([folder / "trace.json.gz"], [folder / "cpu_trace.json.gz"])), made["diff"])
     return made
+
+
+def _traces(folder: Path) -> dict[str, Path]:
+    whole, host_only = TraceBuilder(), TraceBuilder()
+    training_step(whole)
+    host_only.step(1, 0, 900)
+    host_only.op("aten::linear", 10, 400)
+    host_only.op("aten::addmm", 20, 300)
+    return {
+        "trace": whole.write(folder / "trace.json.gz"),
+        "cpu_trace": host_only.write(folder / "cpu_trace.json.gz"),
+    }
+
+
+@pytest.fixture(scope="session")
+def narrow_boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a trace with 30 operators that take a thousandth of its step each."""
+    folder = tmp_path_factory.mktemp("narrow")
+    builder = TraceBuilder()
+    builder.step(1, 0, 100_000)
+    for number in range(30):
+        builder.op(f"aten::tiny_{number}", 3_000 * number, 100)
+    found, _ = summarize([builder.write(folder / "narrow.json.gz")])
+    trace_page.write(found, folder / "narrow.html")
+    return folder / "narrow.html"
+
+
+def _kept(folder: Path, comparison: Path) -> Path:
+    """A result of the same study from another day, by steps 10 % longer."""
+    kept = folder / "baselines" / "january.json"
+    baseline.save([read(comparison, Comparison)], kept)
+    document = baseline.load(kept)
+    studies = {name: replace(study, variants=_longer(study)) for name, study in document.studies.items()}
+    return write(kept, replace(document, saved_at="2026-01-05T09:00:00+00:00", studies=studies))
+
+
+def _longer(study: StoredStudy) -> dict[str, StoredVariant]:
+    return {
+        name: replace(variant, step_ms=replace(variant.step_ms, median=1.1 * variant.step_ms.median))
+        for name, variant in study.variants.items()
+    }
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium, without a network."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., tuple[Any, list[str], list[str]]]]:
+    """Opens a page: the tab, what its console said, and what it asked for besides itself; both lists grow later on."""
+    contexts = []
+
+    def opened(
+        path: Path, width: int, scheme: str = "light", place: str = "", **options: Any
+    ) -> tuple[Any, list[str], list[str]]:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
+        contexts.append(context)
+        tab = context.new_page()
+        said: list[str] = []
+        asked: list[str] = []
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        own = path.as_uri() + place
+        known = (own, path.as_uri(), "data:,")
+        tab.on("request", lambda request: request.url in known or asked.append(request.url))
+        tab.goto(own)
+        return tab, said, asked
+
+    yield opened
+    for context in contexts:
+        context.close()

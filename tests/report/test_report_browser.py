@@ -1,7 +1,5 @@
 """The pages in a real browser, from file://, without a network."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,48 +9,22 @@ from steptrace.report.notebook import render_study
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-def visit(browser: Any, path: Path, width: int) -> tuple[Any, list[str], list[str]]:
-    """The opened page, what its console said, and what it asked for besides itself."""
-    tab = browser.new_page(viewport={"width": width, "height": 900})
-    said: list[str] = []
-    asked: list[str] = []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto(path.as_uri())
-    return tab, said, [url for url in asked if url != path.as_uri() and not url.startswith("data:")]
-
 
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("name", ["study", "index", "trace"])
 def test_a_page_opens_without_an_error_or_an_outside_request(
-    browser: Any, pages: dict[str, Path], name: str, width: int
+    visit: Any, pages: dict[str, Path], name: str, width: int
 ) -> None:
-    tab, said, asked = visit(browser, pages[name], width)
+    tab, said, asked = visit(pages[name], width)
     assert said == []
     assert asked == []
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.locator("h1").count() == 1
-    tab.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
-    browser: Any, study_builder: Any, tmp_path: Path, width: int
+    visit: Any, study_builder: Any, tmp_path: Path, width: int
 ) -> None:
     long = "x" * 145
     place = {"file": f"/{long}/{long}.py", "function": long, "op": long, "label": long, "code": long, "line": 1}
@@ -68,15 +40,14 @@ def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
         {"rule": long, "severity": "high", "variant": long, "claim": long, "advice": long, "evidence": [long]}
     ]
     render_study(study_builder.write(), tmp_path / "long.html")
-    tab, *_ = visit(browser, tmp_path / "long.html", width)
+    tab, *_ = visit(tmp_path / "long.html", width)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    tab.close()
 
 
 def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_it_on_escape(
-    browser: Any, pages: dict[str, Path]
+    visit: Any, pages: dict[str, Path]
 ) -> None:
-    tab, said, _ = visit(browser, pages["study"], 1280)
+    tab, said, _ = visit(pages["study"], 1280)
     head = tab.locator("table.result th.term", has_text="Step time").first
     head.focus()
     assert tab.locator("#tip").is_visible()
@@ -85,18 +56,16 @@ def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_
     tab.keyboard.press("Escape")
     assert not tab.locator("#tip").is_visible()
     assert said == []
-    tab.close()
 
 
-def test_hostile_data_does_nothing(browser: Any, pages: dict[str, Path]) -> None:
-    tab, _, _ = visit(browser, pages["study"], 1280)
+def test_hostile_data_does_nothing(visit: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(pages["study"], 1280)
     assert tab.locator("main script").count() == 0
     assert tab.get_by_text("<script>alert('x')</script>").count() > 0
-    tab.close()
 
 
-def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(browser: Any, pages: dict[str, Path]) -> None:
-    tab, _, _ = visit(browser, pages["study"], 1280)
+def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(pages["study"], 1280)
     names = tab.locator("table.variants tbody .variant")
     head = tab.locator("table.variants thead th", has_text="Step time")
     head.click()
@@ -104,15 +73,13 @@ def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(browser: Any,
     head.click()
     assert names.all_inner_texts()[:2] == ["ignore_index", "boolean_mask"]
     assert head.get_attribute("aria-sort") == "ascending"
-    tab.close()
 
 
-def test_charts_are_seen_and_follow_the_theme(browser: Any, pages: dict[str, Path]) -> None:
-    tab, _, _ = visit(browser, pages["study"], 1280)
+def test_charts_are_seen_and_follow_the_theme(visit: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(pages["study"], 1280)
     chart = tab.locator("svg.chart").first
     assert chart.bounding_box()["width"] > 300
     text = chart.locator("text", has_text="boolean_mask").first
     light = text.evaluate("e => getComputedStyle(e).fill")
     tab.emulate_media(color_scheme="dark")
     assert text.evaluate("e => getComputedStyle(e).fill") != light
-    tab.close()

@@ -12,6 +12,7 @@ from steptrace.documents.comparison import Equivalence
 from steptrace.documents.finding import Finding
 from steptrace.report import study as sections
 from steptrace.report.draw.bars import stacked_bars
+from steptrace.report.notebook import render_study
 from steptrace.report.page.markup import breakable, inline_code, sentence
 from steptrace.report.study import load_study, step_charts
 from steptrace.report.study.load import load_steps
@@ -423,3 +424,29 @@ def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
 )
 def test_a_claim_starts_as_a_sentence_does_but_names_stay(claim, shown):
     assert sentence(claim) == shown
+
+
+def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) -> None:
+    """Without trace views, which are 24 at most; what most variants share is said once, and the rest is left out."""
+    labels = ("forward", "backward", "mask", "calc loss", "non_zero", "unique", "numel", "optimizer")
+    found = [
+        {**SITE, "line": line, "op": "aten::nonzero", "kind": "d2h_copy", "count_per_step": 1} for line in range(6)
+    ]
+    for number in range(200):
+        study_builder.add(
+            f"variant_{number:03}",
+            [12.4, 12.6, 12.3],
+            ratio={"value": 1.01, "low": 0.98, "high": 1.03, "verdict": "undecided" if number else "baseline"},
+            sections_ms=dict.fromkeys(labels, 0.4),
+            syncs={"measured_per_step": None, "predicted_per_step": 6},
+            predicted_sites=found[:5] if number == 7 else found,
+            baseline="variant_000",
+        )
+    study_builder.comparison["baseline"] = "variant_000"
+    page = tmp_path / "many.html"
+    render_study(study_builder.write(), page)
+    assert page.stat().st_size < 1_000_000
+    words = text_of(page.read_text())
+    assert "variant_000 and 198 more with the same: 6 per step predicted" in words
+    assert "variant_007 6 per step predicted" in words
+    assert "480 more runs ended well" in words

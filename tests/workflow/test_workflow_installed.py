@@ -97,6 +97,13 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     }
     assert variants["mask"]["syncs"]["predicted_per_step"] > variants["product"]["syncs"]["predicted_per_step"] == 0
     assert (folder / "reports" / "masks.html").is_file()
+    # The study of a command: train.py, started as it is.
+    training = json.loads((folder / "results" / "training" / "comparison.json").read_text())
+    found = {variant["name"]: variant for variant in training["variants"]}
+    assert [found[name]["status"] for name in ("every_step", "every_50")] == ["ok", "ok"]
+    assert [found[name]["syncs"]["predicted_per_step"] for name in ("every_step", "every_50")] == [1, 0]
+    assert found["every_50"]["equivalence"]["status"] == "same"
+    assert (folder / "reports" / "training.html").is_file()
     # The lock was taken, by the module's `onstart`, which Snakemake leaves to the Snakefile that uses it.
     assert (folder / "results" / ".cache" / "running.lock").is_file()
     # What docs/tutorial.md does then: the place that the finding names is mended.

@@ -2,6 +2,9 @@
 
 import json
 
+from pathlib import Path
+
+from steptrace.baseline import FOLDER as BASELINE_FOLDER
 from steptrace.baseline import path_of as baseline_path
 from steptrace.gates import baselines_of
 
@@ -16,6 +19,10 @@ BASELINES = [
     for file in map(baseline_path, baselines_of(PLAN.settings.gates))
     if file.is_file()
 ]
+
+
+# Past results that the user keeps: the index charts step times over them.
+KEPT = sorted(map(str, Path(BASELINE_FOLDER).glob("*.json")))
 
 
 rule compare:
@@ -68,6 +75,7 @@ rule index:
     input:
         comparisons=expand("results/{study}/comparison.json", study=STUDIES),
         traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
+        kept=KEPT,
     output:
         "reports/index.html",
     log:
@@ -80,7 +88,7 @@ rule index:
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.standing} \
-            --traces {input.traces} --out {output} 2>&1 | tee {log}
+            --traces {input.traces} --kept {input.kept} --out {output} 2>&1 | tee {log}
         """
 
 

@@ -12,6 +12,7 @@ from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.memory import memory_fits, memory_of
+from steptrace.compare.other_baselines import other_baselines
 from steptrace.compare.overview import overview_figures
 from steptrace.compare.sync_diff import basis_of, sync_diff
 from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
@@ -53,6 +54,7 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
         environments_differ=tuple(_environments_differ(study)),
         method=method,
         variants=tuple(variants),
+        other_baselines=other_baselines(study, method.noise_floor),
         memory_fit=tuple(memory_fits(study, {entry.name: entry.memory for entry in variants})),
         measured_at=_measured_at(study),
     )

@@ -3,7 +3,7 @@
 Every figure comes from unprofiled steps. Milliseconds are floats made of integer nanoseconds, unrounded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -68,14 +68,14 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         noise_floor_source="default" if measured_floor is None else "A/A pair",
         correction=_correction(len(p_values)),
     )
-    spread = {variant.name: _iqr(variant) for variant in study.variants}
+    spread = spreads(study)
     by_name = {variant.name: variant for variant in study.variants}
     timings: dict[str, Timing] = {}
     for variant in study.variants:
         judged = _Judged(found.get(variant.name), adjusted.get(variant.name), variant.name in identical)
         warnings = _noise_warnings(variant, spread[variant.name])
         warnings += _not_interleaved_warning(variant, by_name.get(variant.baseline))
-        ratio = _ratio(variant, judged, floor, _refusal(variant, spread), warnings)
+        ratio = _ratio(variant, judged, floor, refusal((variant.name, variant.baseline), spread), warnings)
         timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
     return method, timings
 
@@ -104,14 +104,15 @@ def _ratios(study: Study) -> dict[str, Ratio]:
     found: dict[str, Ratio] = {}
     ordered = sorted(study.variants, key=lambda variant: variant.baseline)
     for baseline, group in groupby(ordered, key=lambda variant: variant.baseline):
-        medians = {variant.name: _run_medians(variant.runs) for variant in group}
+        medians = {variant.name: run_medians(variant.runs) for variant in group}
         measured = {name: runs for name, runs in medians.items() if runs}
         if baseline in measured:
             found |= ratios(measured, baseline)
     return found
 
 
-def _run_medians(runs: Sequence[Run]) -> dict[int, float]:
+def run_medians(runs: Sequence[Run]) -> dict[int, float]:
+    """The median step time of each measured run, in ns, by repeat."""
     return {run.repeat: run.measured.times.median_ns for run in runs if run.measured is not None}
 
 
@@ -200,14 +201,17 @@ def _words(gap: timedelta) -> str:
     return f"{seconds / length:.0f} {unit}"
 
 
-def _iqr(variant: Variant) -> float | None:
-    """IQR/median of the counted steps within the variant's runs."""
-    return iqr_over_median([run.times for run in variant.measured]) if variant.measured else None
+def spreads(study: Study) -> dict[str, float | None]:
+    """IQR/median of the counted steps within each variant's runs; None without a measured run."""
+    return {
+        variant.name: iqr_over_median([run.times for run in variant.measured]) if variant.measured else None
+        for variant in study.variants
+    }
 
 
-def _refusal(variant: Variant, spread: dict[str, float | None]) -> str | None:
-    """Why there can be no verdict although there is an interval: steps too uneven."""
-    for name in (variant.name, variant.baseline):
+def refusal(pair: tuple[str, str], spread: Mapping[str, float | None]) -> str | None:
+    """Why there can be no verdict on two variants although there is an interval: steps too uneven."""
+    for name in pair:
         value = spread.get(name)
         if value is not None and value > IQR_REFUSED:
             return f"no verdict: IQR/median of {name} is {value:.0%}, above {IQR_REFUSED:.0%}"
@@ -227,7 +231,7 @@ def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> Noise
 
 def _between_runs(variant: Variant) -> float | None:
     """Standard deviation of the logarithms of the runs' medians; None with one run."""
-    medians = list(_run_medians(variant.runs).values())
+    medians = list(run_medians(variant.runs).values())
     return float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else None
 
 

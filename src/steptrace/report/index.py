@@ -10,6 +10,7 @@ from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.report.page.markup import Html, render
+from steptrace.report.past import PastStudy, past_studies
 from steptrace.report.study import headline
 from steptrace.report.study.first_screen import machine
 from steptrace.report.study.load import load_study
@@ -100,6 +101,11 @@ def _busy(traces: Sequence[TraceSummary]) -> str:
     return " to ".join(texts) or fmt.NOT_MEASURED
 
 
-def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry]) -> Html:
-    """All studies and imported traces with what each found, and the way to its page."""
-    return render("index", studies=studies, traces=traces)
+def load_past(comparisons: Sequence[Path | str], kept: Sequence[Path | str]) -> tuple[PastStudy, ...]:
+    """The studies' step times over the results that were kept as baselines."""
+    return past_studies([load_study(path) for path in comparisons], map(Path, kept)) if kept else ()
+
+
+def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = (), past: Sequence[PastStudy] = ()) -> Html:
+    """All studies and imported traces with what each found, and the way to its page; step times over past results."""
+    return render("index", studies=studies, traces=traces, past=past)

@@ -49,21 +49,25 @@ def render_study(comparison: Path, out: Path) -> None:
     _write_page(notebook, out, title=f"{title(study)} – steptrace", home="index.html")
 
 
-def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = ()) -> None:
+def render_index(
+    comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = (), kept: Sequence[Path] = ()
+) -> None:
     """Write the index of all studies.
 
     Args:
         comparisons: the studies' comparison.json files. A study's page is `<study>.html` beside `out`.
         out: the page, one HTML file.
         imported: summary.json files of imported traces. Their page is the report.html beside each.
+        kept: past results that `steptrace baseline save` wrote: the index charts step times over them.
 
     Raises:
-        RecordError: a comparison or a summary is missing or not what steptrace writes.
+        RecordError: a comparison, a summary or a past result is missing or not what steptrace writes.
         ReportError: a cell of the notebook failed.
     """
     parameters = {
         "COMPARISONS": [_relative(path, out) for path in comparisons],
         "IMPORTED": [_relative(path, out) for path in imported],
+        "KEPT": [_relative(path, out) for path in kept],
         "PAGES": ".",
     }
     _write_page(_execute(find_notebook("index"), parameters, out.parent), out, title="steptrace", home=None)

@@ -16,9 +16,9 @@ _PROFILE: Final = Path("profiles", "default", "config.yaml")
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's argument."""
     command.description = (
-        "Write a Snakefile, a configuration with one small study, and the code that it is about. Then "
-        "`snakemake --cores all` in that folder trains its variants and writes the pages; no checkout of steptrace is "
-        "needed. Nothing that is already there is changed."
+        "Write a Snakefile and a configuration with two studies: one of a command, train.py, and one of classes in "
+        "plugins/. Then `snakemake --cores all` in that folder trains their variants and writes the pages; no checkout "
+        "of steptrace is needed. Nothing that is already there is changed."
     )
     command.add_argument(
         "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="made if missing; default: ."

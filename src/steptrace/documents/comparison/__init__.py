@@ -129,6 +129,17 @@ class GateOutcome(Document, frozen=True):
     text: Annotated[str, field("A sentence if it is not held.")]
 
 
+class OtherBaseline(Document, frozen=True):
+    """The measured variants against one of them, as the study's own ratios are made; lists have one order."""
+
+    baseline: Annotated[str, field("What they are compared with.")]
+    variants: Annotated[tuple[str, ...], field("The others by name.")]
+    ratios: Annotated[tuple[float, ...], field("Median of the baseline over that of the variant.")]
+    lows: Annotated[tuple[float | None, ...], field("Lower ends of the intervals.")]
+    highs: Annotated[tuple[float | None, ...], field("Upper ends of the intervals.")]
+    verdicts: Annotated[tuple[Verdict | None, ...], field("Corrected for the number of these variants.")]
+
+
 class Partial(Document, frozen=True):
     """How far a study that was cut off has come."""
 
@@ -151,6 +162,9 @@ class Comparison(File, frozen=True, kw_only=True):
     method: Method
     variants: tuple[VariantResult, ...]
     memory_fit: tuple[MemoryFit, ...]
+    other_baselines: Annotated[
+        tuple[OtherBaseline, ...], field("The variants against each of them; empty for fewer than 3 or more than 24.")
+    ] = ()
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None

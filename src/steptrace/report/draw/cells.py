@@ -64,6 +64,40 @@ def interval_cell(
     return InlineSvg(_svg(f"on-scale {look}", _ROW, drawn, alt))
 
 
+@dataclass(frozen=True)
+class Dot:
+    """One value of a course with its interval, None where it has none, and its tooltip."""
+
+    value: float
+    low: float | None
+    high: float | None
+    tip: str
+
+
+def course_cell(dots: Sequence[Dot | None], alt: str) -> InlineSvg:
+    """Values one after the other, joined, on a scale of their own, at least a tenth of them high; None is a gap."""
+    known = [dot for dot in dots if dot is not None]
+    values = [dot.value for dot in known]
+    middle, half = (min(values) + max(values)) / 2, (max(values) - min(values)) / 2
+    half = max(half, 0.05 * middle) * 1.15
+
+    def at(value: float) -> str:
+        return f"{min(max((_ROW / 2) * (1 - (value - middle) / half), 1), _ROW - 1):.3g}"
+
+    drawn, before = "", None
+    for index, dot in enumerate(dots):
+        if dot is None:
+            continue
+        x = f"{100 * (index + 0.5) / len(dots):.4g}%"
+        if before is not None:
+            drawn += f'<line class="course" x1="{before[0]}" x2="{x}" y1="{at(before[1])}" y2="{at(dot.value)}"/>'
+        if dot.low is not None and dot.high is not None:
+            drawn += f'<line class="interval" x1="{x}" x2="{x}" y1="{at(dot.low)}" y2="{at(dot.high)}"/>'
+        drawn += f'<circle class="mark" cx="{x}" cy="{at(dot.value)}" r="4">{title(dot.tip)}</circle>'
+        before = (x, dot.value)
+    return InlineSvg(_svg("on-scale base", _ROW, drawn, alt))
+
+
 def axis_cell(scale: Scale, labels: Iterable[tuple[float, str]], alt: str) -> InlineSvg:
     """The axis below the rows."""
     drawn = ""

@@ -12,9 +12,13 @@ class InlineSvg(Markup):
         return str(self)
 
 
-def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str]) -> InlineSvg:
-    """A picture as wide as the page, below its legend of (already rendered) keys; `kind` names its classes."""
+def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str], **data: str) -> InlineSvg:
+    """A picture as wide as the page, below its legend of (already rendered) keys; `kind` names its classes.
+
+    `data` is what the page's script has to know, as data attributes.
+    """
     head = f'class="{kind}" role="img" aria-label="{escape(alt)}" width="100%" height="{height}"'
+    head += "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
     return InlineSvg(
         f'<div class="{kind}-graph"><div class="flame-bar"><span class="legend">{"".join(legend)}</span></div>'
         f"<svg {head}>{drawn}</svg></div>"

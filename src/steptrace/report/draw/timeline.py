@@ -2,9 +2,10 @@
 
 Heights are pixels, and widths shares of the page's, so that letters keep their size on every screen. Boxes too narrow
 to be pointed at are one path a lane and colour; the others carry their name and length as a tooltip, the widest ones
-written inside, too.
+written inside, too. The names of the narrow ones are data, for the page's script, which can zoom in.
 """
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ _LETTER, _NAMED = 56, 580
 #: How many boxes of a picture have a tooltip; fewer where their names are so long that it would be larger than this.
 MOST_POINTED, MAX_BYTES = 450, 80_000
 _MOST_LETTERS = 48
+#: Boxes with a name for those who zoom in, for each box that has a tooltip.
+_NAMED_PER_POINTED = 4
 
 #: What the colours mean, in the order of the legend.
 KINDS = {
@@ -90,17 +93,20 @@ def _picture(timeline: Timeline, scale_ns: int | None, most: int) -> InlineSvg:
     span = timeline.span_ns
     scale = max(scale_ns or span, span, 1)
     lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline.lanes]
-    limit = _pointed_from([box for _, boxes in lanes for box in boxes], most)
+    everything = [box for _, boxes in lanes for box in boxes]
+    limits = (_widest_from(everything, most, _POINTED), _widest_from(everything, _NAMED_PER_POINTED * most, 0))
     parts, top = [], 0
+    names: dict[str, int] = {}  # of boxes that cannot be pointed at: text -> number
     for lane, boxes in lanes:
         parts.append(text(f'class="lane" x="0" y="{top + 11}"', lane.name))
         top += _LABEL
         height = (max(box.level for box in boxes) + 1) * _PITCH
-        parts += [_lane(boxes, top, height, limit), *_names(lane.kind, boxes, top)]
+        parts += [_lane(boxes, (top, height), limits, names), *_names(lane.kind, boxes, top)]
         top += height + _GAP
     behind = _grid(scale, top) + _behind(timeline, lanes, scale, top)
     keys = legend(KINDS, (box.kind for _, boxes in lanes for box in boxes))
-    return graph("timeline", behind + "".join(parts), top + _AXIS, _words(timeline, lanes), keys)
+    data = {"scale": str(scale), "names": json.dumps(list(names), ensure_ascii=False, separators=(",", ":"))}
+    return graph("timeline", behind + "".join(parts), top + _AXIS, _words(timeline, lanes), keys, **data)
 
 
 def _boxes(timeline: Timeline, lane: Lane, scale: int) -> list[_Box]:
@@ -121,33 +127,44 @@ def _boxes(timeline: Timeline, lane: Lane, scale: int) -> list[_Box]:
     ]
 
 
-def _pointed_from(boxes: list[_Box], most: int) -> int:
-    """The width from which a box gets a tooltip, so that at most `most` have one."""
-    widths = sorted((box.width for box in boxes if box.width >= _POINTED), reverse=True)
-    return _POINTED if len(widths) <= most else widths[most] + 1
+def _widest_from(boxes: list[_Box], most: int, least: int) -> int:
+    """The width from which at most `most` boxes are as wide, `least` at least."""
+    widths = sorted((box.width for box in boxes if box.width >= least), reverse=True)
+    return least if len(widths) <= most else widths[most] + 1
 
 
-def _lane(boxes: list[_Box], top: int, height: int, limit: int) -> str:
-    """The boxes of a lane, stretched to the width of the page; colours in the order of their boxes' length."""
+def _lane(boxes: list[_Box], place: tuple[int, int], limits: tuple[int, int], names: dict[str, int]) -> str:
+    """The boxes of a lane, stretched to the width of the page; colours in the order of their boxes' length.
+
+    `place` is the lane's top and height; `limits` are the widths from which a box has a tooltip, and a name as data.
+    """
+    top, height = place
     kinds: defaultdict[str, list[_Box]] = defaultdict(list)
     for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
         kinds[box.kind].append(box)
-    groups = "".join(f'<g class="{escape(kind)}">{_drawn(found, limit)}</g>' for kind, found in kinds.items())
-    place = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
-    return f"<svg {place}>{groups}</svg>"
+    groups = "".join(f'<g class="{escape(kind)}">{_drawn(found, limits, names)}</g>' for kind, found in kinds.items())
+    frame = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
+    return f"<svg {frame}>{groups}</svg>"
 
 
-def _drawn(boxes: list[_Box], limit: int) -> str:
-    pointed = [box for box in boxes if box.width >= limit]
-    small = sorted((box for box in boxes if box.width < limit), key=lambda box: (box.level, box.x))
+def _drawn(boxes: list[_Box], limits: tuple[int, int], names: dict[str, int]) -> str:
+    pointed_from, named_from = limits
+    pointed = [box for box in boxes if box.width >= pointed_from]
+    small = [box for box in boxes if box.width < pointed_from]
     parts = [
         f'<rect x="{box.x}" y="{_top(box)}" width="{box.width}" height="{box.height}">{title(_tooltip(box))}</rect>'
         for box in pointed
     ]
-    if small:
-        path = "".join(f"M{box.x} {_top(box)}h{box.width}v{box.height}h-{box.width}z" for box in small)
-        parts.insert(0, f'<path d="{path}"/>')
-    return "".join(parts)
+    named = sorted((box for box in small if box.width >= named_from), key=lambda box: (box.level, box.x))
+    told = " ".join(f"{names.setdefault(_headline(box), len(names))}:{box.dur_ns}" for box in named)
+    nameless = _path([box for box in small if box.width < named_from])
+    return nameless + _path(named, f' data-boxes="{told}"') + "".join(parts)
+
+
+def _path(boxes: list[_Box], data: str = "") -> str:
+    """Boxes as one path."""
+    path = "".join(f"M{box.x} {_top(box)}h{box.width}v{box.height}h-{box.width}z" for box in boxes)
+    return f'<path d="{path}"{data}/>' if boxes else ""
 
 
 def _top(box: _Box) -> int:
@@ -177,14 +194,17 @@ def _name(box: _Box) -> str:
     return box.name.strip("# ") or box.name
 
 
-def _tooltip(box: _Box) -> str:
-    name, at = shorten(_name(box), _MOST_LETTERS), fmt.duration_ns(box.start_ns)
+def _headline(box: _Box) -> str:
+    """The first line of a box's tooltip."""
+    name = shorten(_name(box), _MOST_LETTERS)
     if box.kind.startswith("idle_"):
         name = f"idle: {name}, until {shorten(box.name, _MOST_LETTERS)}"
-    if box.events == 1:
-        return f"{name}\n{fmt.duration_ns(box.dur_ns)} from {at}"
-    times = f"{fmt.duration_ns(box.time_ns)} within {fmt.duration_ns(box.dur_ns)}"
-    return f"{box.events:,} events, longest {name}\n{times} from {at}"
+    return name if box.events == 1 else f"{box.events:,} events, longest {name}"
+
+
+def _tooltip(box: _Box) -> str:
+    times = "" if box.events == 1 else f"{fmt.duration_ns(box.time_ns)} within "
+    return f"{_headline(box)}\n{times}{fmt.duration_ns(box.dur_ns)} from {fmt.duration_ns(box.start_ns)}"
 
 
 def _grid(scale: int, height: int) -> str:

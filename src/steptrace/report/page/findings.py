@@ -18,13 +18,17 @@ ABOUT_THE_METHOD: Final = frozenset(
 _SEVERITIES = ("high", "warning", "info")
 
 
-def findings(items: Sequence[Finding]) -> Html:
-    """Findings in the order given, those about the method last; those of one rule and advice stand together."""
+def findings(items: Sequence[Finding], prefix: str = "") -> Html:
+    """Findings in the order given, those about the method last; those of one rule and advice stand together.
+
+    `prefix` goes before their ids, where a page has several such lists.
+    """
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for item in method_last(items):
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
         "page/findings",
+        prefix=prefix,
         terms=defs.definitions(defs.FINDING_TERMS),
         groups=[
             {

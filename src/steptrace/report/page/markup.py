@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
@@ -17,6 +18,8 @@ from steptrace.report.page.places import place, unplaced
 
 #: Templates lie beside the modules that fill them.
 TEMPLATES = Path(__file__).parents[1]
+#: The page's script: one file a concern, each in a block of its own. A page is complete without it.
+SCRIPTS = TEMPLATES / "page" / "script"
 
 _BACKTICKS = re.compile(r"`([^`]+)`")
 _FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
@@ -46,8 +49,21 @@ def breakable(name: str) -> Markup:
 
 
 def anchor(variant: VariantResult) -> str:
-    """The id of a variant's row in the table of all variants."""
-    return "variant-" + re.sub(r"[^A-Za-z0-9_.-]", "-", variant.name)
+    """The id of a variant's row in the table of all variants: another one for every name."""
+    return f"variant-{quote(variant.name, safe='')}"
+
+
+class Anchors:
+    """Ids of places that a link may lead to; of equal ones all but the first get a number."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, int] = {}
+
+    def of(self, *words: object) -> str:
+        """An id made of these words; those that are None or empty are left out."""
+        name = "-".join(quote(str(word), safe="") for word in words if word)
+        self._used[name] = count = self._used.get(name, 0) + 1
+        return name if count == 1 else f"{name}-{count}"
 
 
 @cache
@@ -82,13 +98,13 @@ def _environment() -> jinja2.Environment:
         unplaced=unplaced,
     )
     environment.globals.update(page_globals())
-    environment.globals.update(fmt=fmt, not_measured=Markup('<span class="null">not measured</span>'))
+    environment.globals.update(fmt=fmt, Anchors=Anchors, not_measured=Markup('<span class="null">not measured</span>'))
     return environment
 
 
 def page_globals() -> dict[str, Markup]:
     """The page's own script, and the policy under which a browser runs that one and loads nothing from anywhere."""
-    script = (TEMPLATES / "page" / "page.js").read_text(encoding="utf-8")
+    script = "".join(f"{{\n{file.read_text(encoding='utf-8')}}}\n" for file in sorted(SCRIPTS.glob("*.js")))
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "

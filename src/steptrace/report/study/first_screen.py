@@ -20,6 +20,7 @@ from steptrace.report.study.model import (
     variants_shown,
     verdict_words,
 )
+from steptrace.report.study.rebase import against_each
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ def first_screen(study: Comparison) -> Html:
         rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],
         is_baseline=is_baseline,
         left_out=len(study.variants) - len(shown),
+        scale=scale,
         axis=None if scale is None else _axis(scale),
+        compared=against_each(study),
         legend=legend_of(labels),
         traced=traced,
         items=items,

@@ -25,6 +25,8 @@ _ENVIRONMENT_NAMES = {
 }
 #: Facts that say nothing on a machine without a GPU.
 _OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
+#: Runs of more variants than this are listed only where they did not end well.
+MOST_LISTED = 40
 
 
 def provenance(study: Comparison, comparison: Path | str) -> Html:
@@ -35,11 +37,19 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         for key, value in known.items()
         if known["gpu"] is not None or key not in _OF_A_GPU
     ]
+    runs = [
+        (variant.name, run)
+        for number, variant in enumerate(study.variants)
+        for run in variant.runs
+        if number < MOST_LISTED or run.status != "ok"
+    ]
     in_checkout = _in_checkout(Path(comparison))
     return render(
         "study/provenance",
         study=study,
         environment=environment,
+        runs=runs,
+        left_out=sum(len(variant.runs) for variant in study.variants) - len(runs),
         in_checkout=in_checkout,
         study_command=study_command(study, in_checkout=in_checkout),
         commands={

@@ -5,47 +5,32 @@ their row, never beside it, so that long names and narrow screens do no harm.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
-from steptrace.report.draw.drawing import ONE_LINE, WIDTH, label_height, shorten
-from steptrace.report.draw.plot import (
-    BAND,
-    COLOURS,
-    GREY,
-    INK,
-    MUTED,
-    RULE,
-    canvas,
-    inline,
-    row_label,
-    rows_axes,
-    style,
-)
+from steptrace.report.draw.cells import LOG_FROM, Scale
+from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, label_height, ticks
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.study.model import RunSteps, is_baseline, verdict_words
 
-#: Colour and marker of a verdict: told apart by shape as well.
-VERDICT_MARKS: dict[str | None, tuple[str, str]] = {
-    "faster": (COLOURS["blue"], "^"),
-    "slower": (COLOURS["vermillion"], "v"),
-    "same": (COLOURS["green"], "s"),
-    "undecided": (GREY, "o"),
-    None: (GREY, "o"),
+#: Colour and shape of a verdict's mark: told apart by shape as well.
+VERDICT_MARKS: Final[dict[str | None, tuple[str, str]]] = {
+    "faster": ("blue", "up"),
+    "slower": ("vermillion", "down"),
+    "same": ("green", "square"),
 }
-#: Medians that lie further apart than this need a logarithmic axis.
-_LOG_FROM = 6.0
-#: From this many steps on, a run's density is worth drawing.
-_DENSITY_FROM = 60
-_RUN, _GAP = 13.0, 11.0
-_RATIO_TICKS: tuple[float, ...] = (
+_NO_CLAIM: Final = ("grey", "circle")
+#: From this many steps on, a run's density is worth drawing, in so many bins.
+_DENSITY_FROM, _BINS = 60, 60
+#: A line through more steps than this is drawn through the least and the greatest of each of so many groups.
+_MOST_POINTS: Final = 200
+_RUN, _GAP, _FOOT = 13.0, 11.0, 38.0
+_RATIO_TICKS: Final = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98),
     *(1, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000),
 )
@@ -55,53 +40,59 @@ def step_times(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     """Every step of every run: one row a run, the median marked, warm-up hollow and left out."""
     by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
     shown = [v for v in study.variants if by_variant[v.name]]
-    log, left, right = _time_limits([run for v in shown for run in by_variant[v.name]])
-    labels = {v.name: (v.name, _left_out_note(by_variant[v.name], right)) for v in shown}
+    scale = _time_scale([run for v in shown for run in by_variant[v.name]])
+    labels = {v.name: (v.name, _left_out_note(by_variant[v.name], scale.high)) for v in shown}
     label = label_height(labels.values())
-    height = sum(label + _RUN * len(by_variant[v.name]) + _GAP for v in shown)
-    with style():
-        figure = canvas(height + 46)
-        axes = rows_axes(figure, height)
-        _time_axis(axes, left, right, "log" if log else "linear")
-        axes.grid(axis="x", color=RULE, linewidth=0.8)
-        y = 0.0
-        for variant in shown:
-            runs = by_variant[variant.name]
-            row_label(axes, y, label, labels[variant.name])
-            y += label
-            if variant.step_ms is not None and variant.step_ms.low is not None and variant.step_ms.high is not None:
-                low, high = variant.step_ms.low, variant.step_ms.high
-                axes.add_patch(Rectangle((low, y - 1), high - low, _RUN * len(runs) + 1, color=BAND, zorder=0.5))
-            for run in runs:
-                _draw_run(axes, run, y, (left, right))
-                y += _RUN
-            y += _GAP
-        alt = "Step times by run. " + " ".join(
-            f"{v.name}: median {fmt.duration_ms(v.step_ms.median)}." for v in shown if v.step_ms is not None
-        )
-        return inline(figure, alt)
+    floor = sum(label + _RUN * len(by_variant[v.name]) + _GAP for v in shown)
+    drawing = Drawing(floor + _FOOT)
+    unit, size = fmt.unit_for_ms([scale.high])
+    _axis(drawing, scale, (0, floor), [(t, f"{t / size:g}") for t in scale.ticks()], f"step time, {unit}")
+    y = 0.0
+    for variant in shown:
+        runs, times = by_variant[variant.name], variant.step_ms
+        drawing.row_label(y, label, labels[variant.name])
+        y += label
+        if times is not None and times.low is not None and times.high is not None:
+            left, right = _x(scale, times.low), _x(scale, times.high)
+            drawing.rect((left, y - 1), (right - left, _RUN * len(runs) + 1), "band")
+        for run in runs:
+            _draw_run(drawing, run, y, scale)
+            y += _RUN
+        y += _GAP
+    alt = "Step times by run. " + " ".join(
+        f"{v.name}: median {fmt.duration_ms(v.step_ms.median)}." for v in shown if v.step_ms is not None
+    )
+    return drawing.svg(alt)
 
 
-def _time_limits(runs: Sequence[RunSteps]) -> tuple[bool, float, float]:
-    """Whether the axis is logarithmic, and limits that show the bulk of all runs; the rest is marked at the edge."""
+def _time_scale(runs: Sequence[RunSteps]) -> Scale:
+    """A scale that shows the bulk of all runs; the rest is marked at the edge."""
     timed = np.concatenate([run.timed for run in runs])
     bulk = max(float(np.percentile(run.timed, 97)) for run in runs)
     right = float(timed.max()) if timed.max() <= 1.6 * bulk else 1.15 * bulk
     left = float(timed.min())
     medians = [float(np.median(run.timed)) for run in runs]
-    if max(medians) > _LOG_FROM * min(medians):
-        return True, left / 1.15, right * 1.15
+    if max(medians) > LOG_FROM * min(medians):
+        return Scale(left / 1.15, right * 1.15, log=True)
     margin = 0.04 * (right - left) or 0.02 * right
-    return False, left - margin, right + margin
+    return Scale(max(left - margin, 0.0), right + margin, log=False)
 
 
-def _time_axis(axes: Axes, left: float, right: float, scale: Literal["log", "linear"]) -> None:
-    axes.set_xscale(scale)
-    axes.minorticks_off()
-    axes.set_xlim(left, right)
-    unit, size = next(((u, s) for u, s in (("s", 1e3), ("ms", 1.0), ("µs", 1e-3)) if right >= s), ("µs", 1e-3))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:g}")
-    axes.set_xlabel(f"step time, {unit}")
+def _x(scale: Scale, value: float) -> float:
+    return WIDTH * float(scale.place(value)) / 100
+
+
+def _axis(
+    drawing: Drawing, scale: Scale, heights: tuple[float, float], labels: Iterable[tuple[float, str]], words: str
+) -> None:
+    """Lines at values between two heights, their labels below, and below these what they are."""
+    top, floor = heights
+    for value, label in labels:
+        x = _x(scale, value)
+        drawing.line((x, top), (x, floor))
+        anchor = "start" if x < 12 else "end" if x > WIDTH - 12 else "middle"
+        drawing.text((x, floor + 11), label, anchor=anchor)
+    drawing.text((WIDTH / 2, floor + 28), words, anchor="middle")
 
 
 def _left_out_note(runs: Sequence[RunSteps], right: float) -> str:
@@ -113,41 +104,24 @@ def _left_out_note(runs: Sequence[RunSteps], right: float) -> str:
     return f"{count} warm-up left out{beyond}"
 
 
-def _draw_run(axes: Axes, run: RunSteps, top: float, limits: tuple[float, float]) -> None:
-    left, right = limits
+def _draw_run(drawing: Drawing, run: RunSteps, top: float, scale: Scale) -> None:
     foot = top + _RUN - 2
-    colour = COLOURS["blue"]
-    inside = run.timed[run.timed <= right]
-    tick = 9.0
-    if run.timed.size >= _DENSITY_FROM:
-        tick = 3.5
-        counts, edges = np.histogram(inside, bins=60)
+    inside = run.timed[run.timed <= scale.high]
+    dense = run.timed.size >= _DENSITY_FROM
+    if dense:
+        counts, edges = np.histogram(inside, bins=_BINS)
         tall = foot - counts / counts.max() * (_RUN - 3)
-        axes.fill_between(np.repeat(edges, 2)[1:-1], foot, np.repeat(tall, 2), color=colour, alpha=0.45, linewidth=0)
-    axes.plot(*_ticks(inside, foot, foot - tick), color=colour, alpha=0.75, linewidth=0.9)
-    warm = run.warmup[(run.warmup <= right) & (run.warmup >= left)]
-    axes.plot(
-        warm,
-        np.full(warm.size, foot - 4.5),
-        "o",
-        markerfacecolor="none",
-        markeredgecolor=GREY,
-        markersize=5,
-        clip_on=False,
-    )
-    median = float(np.median(run.timed))
-    axes.plot([median, median], [foot + 0.5, top], color=INK, linewidth=2.2, solid_capstyle="butt")
-    beyond = run.timed[run.timed > right]
+        places = [(_x(scale, float(edge)), float(y)) for edge, y in zip(edges, [*tall, foot], strict=True)]
+        drawing.area(places, foot, "blue", opacity=0.45)
+    drawing.strokes([_x(scale, float(ms)) for ms in inside], (foot, foot - (3.5 if dense else 9.0)), "blue")
+    for ms in run.warmup[(run.warmup <= scale.high) & (run.warmup >= scale.low)]:
+        drawing.mark((_x(scale, float(ms)), foot - 4.5), "circle", "grey", size=2.5, hollow=True)
+    median = _x(scale, float(np.median(run.timed)))
+    drawing.line((median, foot + 0.5), (median, top), "ink", width=2.2)
+    beyond = run.timed[run.timed > scale.high]
     if beyond.size:
         text = f"{beyond.size} to {fmt.duration_ms(float(beyond.max()))} ▸"
-        axes.text(right, top + 5, text, ha="right", va="center", fontsize=9.5, color=MUTED)
-
-
-def _ticks(x: npt.NDArray[np.float64], low: float, high: float) -> tuple[npt.NDArray[np.float64], ...]:
-    """One path of vertical ticks: a single path keeps the page small."""
-    nan = np.full(x.size, np.nan)
-    ys = np.stack([np.full(x.size, low), np.full(x.size, high), nan], axis=1)
-    return np.stack([x, x, nan], axis=1).ravel(), ys.ravel()
+        drawing.text((WIDTH, top + 5), text, anchor="end")
 
 
 def ratios(study: Comparison) -> InlineSvg:
@@ -156,25 +130,21 @@ def ratios(study: Comparison) -> InlineSvg:
     labels = [_ratio_label(variant, ratio) for variant, ratio in rows]
     label = label_height(labels)
     row = label + 22.0
-    with style():
-        figure = canvas(row * len(rows) + 50)
-        axes = rows_axes(figure, row * len(rows) + 4)
-        axes.set_xscale("log")
-        low, high = _ratio_limits([ratio for _, ratio in rows])
-        axes.set_xlim(low, high)
-        ticks = _ratio_ticks(low, high)
-        axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
-        axes.minorticks_off()
-        floor = study.method.noise_floor
-        if floor:
-            axes.axvspan(1 / (1 + floor), 1 + floor, color=BAND, zorder=0.4, linewidth=0)
-        axes.axvline(1, color=GREY, linewidth=1.2, zorder=0.6)
-        for index, (_, ratio) in enumerate(rows):
-            row_label(axes, index * row, label, labels[index])
-            _draw_ratio(axes, ratio, index * row + label + 8)
-        axes.set_xlabel("◂ slower  ·  ratio of medians  ·  faster ▸")
-        alt = "Ratio of medians, above 1 is faster. " + " ".join(_ratio_words(v, ratio) for v, ratio in rows)
-        return inline(figure, alt)
+    floor = row * len(rows) + 4
+    drawing = Drawing(floor + _FOOT)
+    scale = Scale(*_ratio_limits([ratio for _, ratio in rows]), log=True)
+    noise = study.method.noise_floor
+    if noise:
+        left, right = _x(scale, 1 / (1 + noise)), _x(scale, 1 + noise)
+        drawing.rect((left, 0), (right - left, floor), "band")
+    named = [(tick, f"{tick:g}×") for tick in _ratio_ticks(scale.low, scale.high)]
+    _axis(drawing, scale, (0, floor), named, "◂ slower  ·  ratio of medians  ·  faster ▸")
+    drawing.line((_x(scale, 1), 0), (_x(scale, 1), floor), "grey", width=1.2)
+    for index, (_, ratio) in enumerate(rows):
+        drawing.row_label(index * row, label, labels[index])
+        _draw_ratio(drawing, ratio, index * row + label + 8, scale)
+    alt = "Ratio of medians, above 1 is faster. " + " ".join(_ratio_words(v, ratio) for v, ratio in rows)
+    return drawing.svg(alt)
 
 
 def _ratio_words(variant: VariantResult, ratio: RatioToBaseline) -> str:
@@ -187,14 +157,14 @@ def _ratio_label(variant: VariantResult, ratio: RatioToBaseline) -> tuple[str, s
     return variant.name, f"{fmt.ratio(ratio.value, ratio.low, ratio.high)}{interval} · {verdict_words(variant)}"
 
 
-def _draw_ratio(axes: Axes, ratio: RatioToBaseline, y: float) -> None:
-    colour, marker = VERDICT_MARKS.get(ratio.verdict, VERDICT_MARKS[None])
+def _draw_ratio(drawing: Drawing, ratio: RatioToBaseline, y: float, scale: Scale) -> None:
+    colour, shape = VERDICT_MARKS.get(ratio.verdict, _NO_CLAIM)
     if ratio.low is not None and ratio.high is not None:
-        axes.plot([ratio.low, ratio.high], [y, y], color=colour, linewidth=2.4, solid_capstyle="butt")
-        for end in (ratio.low, ratio.high):
-            axes.plot([end, end], [y - 5, y + 5], color=colour, linewidth=1.6)
-    face = "none" if ratio.verdict in ("undecided", None) else colour
-    axes.plot([ratio.value], [y], marker, color=colour, markerfacecolor=face, markersize=9, markeredgewidth=1.8)
+        ends = _x(scale, ratio.low), _x(scale, ratio.high)
+        drawing.line((ends[0], y), (ends[1], y), colour, width=2.4)
+        for end in ends:
+            drawing.line((end, y - 5), (end, y + 5), colour, width=1.6)
+    drawing.mark((_x(scale, ratio.value), y), shape, colour, size=5, hollow=shape == "circle")
 
 
 def _ratio_limits(rows: Sequence[RatioToBaseline]) -> tuple[float, float]:
@@ -211,41 +181,53 @@ def _ratio_limits(rows: Sequence[RatioToBaseline]) -> tuple[float, float]:
 def _ratio_ticks(low: float, high: float) -> list[float]:
     """Familiar ratios within the limits, none closer to its neighbour than its text is wide."""
     span = math.log(high / low)
-    ticks: list[float] = [1.0]
+    found: list[float] = [1.0]
     for tick in sorted((t for t in _RATIO_TICKS if low <= t <= high), key=lambda t: abs(math.log(t))):
-        if all(abs(math.log(tick / other)) > 0.11 * span for other in ticks):
-            ticks.append(float(tick))
-    return sorted(ticks)
+        if all(abs(math.log(tick / other)) > 0.11 * span for other in found):
+            found.append(float(tick))
+    return sorted(found)
 
 
 def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     """Step times in the order the steps ran, one line a run: shows warm-up, drift and outliers."""
-    shown = [(v.name, [s for s in steps if s.variant == v.name and s.timed.size]) for v in study.variants]
-    shown = [(name, runs) for name, runs in shown if runs]
+    by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
+    shown = {name: runs for name, runs in by_variant.items() if runs}
     block, plot = 118.0, 78.0
-    with style():
-        height = block * len(shown) + 24
-        figure = canvas(height)
-        for index, (name, runs) in enumerate(shown):
-            bottom = height - block * index - ONE_LINE - 4 - plot
-            axes = figure.add_axes((44 / WIDTH, bottom / height, 1 - 48 / WIDTH, plot / height))
-            for side in ("right", "top"):
-                axes.spines[side].set_visible(False)
-            figure.text(4 / WIDTH, (bottom + plot + 10) / height, shorten(name), fontweight="bold", parse_math=False)
-            _draw_order(axes, runs)
-            if index == len(shown) - 1:
-                axes.set_xlabel("step (warm-up shaded)")
-        return inline(figure, "Step times in the order the steps ran, one line a run, per variant.")
+    drawing = Drawing(block * len(shown) + 12)
+    for index, (name, runs) in enumerate(shown.items()):
+        drawing.row_label(block * index, ONE_LINE, (name, ""))
+        _draw_order(drawing, runs, block * index + ONE_LINE + 4, plot)
+    drawing.text((WIDTH / 2, block * len(shown) + 2), "step (warm-up shaded)", anchor="middle")
+    return drawing.svg("Step times in the order the steps ran, one line a run, per variant.")
 
 
-def _draw_order(axes: Axes, runs: Sequence[RunSteps]) -> None:
-    colours = [COLOURS[name] for name in ("blue", "orange", "green", "purple", "vermillion", "sky")]
+def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], top: float, height: float) -> None:
+    colours = ("blue", "orange", "green", "purple", "vermillion", "sky")
+    floor, left = top + height, 44.0
+    last = max(run.ms.size for run in runs)
+    highest = 1.05 * max(float(run.ms.max()) for run in runs)
+
+    def at(step: float, ms: float) -> tuple[float, float]:
+        return left + (WIDTH - left) * (step + 0.5) / last, floor - height * ms / highest
+
     left_out = max(run.warmup.size for run in runs)
     if left_out:
-        axes.axvspan(-0.5, left_out - 0.5, color=BAND, linewidth=0, zorder=0.4)
+        drawing.rect((left, top), (at(left_out - 0.5, 0)[0] - left, height), "band")
+    for ms in ticks(0, highest, 3):
+        y = at(0, ms)[1]
+        drawing.line((left, y), (WIDTH, y))
+        drawing.text((left - 5, y), fmt.duration_ms(ms, 2) if ms else "0", anchor="end")
+    for step in ticks(0, last - 1, 6):
+        if step == int(step):
+            drawing.text((at(step, 0)[0], floor + 9), f"{step:g}", anchor="middle")
     for index, run in enumerate(runs):
-        axes.plot(np.arange(run.ms.size), run.ms, color=colours[index % len(colours)], linewidth=1.1)
-    axes.set_xlim(-0.5, max(run.ms.size for run in runs) - 0.5)
-    axes.set_ylim(bottom=0)
-    axes.locator_params(axis="y", nbins=3)
-    axes.yaxis.set_major_formatter(lambda value, _: fmt.duration_ms(value, 2) if value else "0")
+        drawing.curve([at(*point) for point in _outline(run.ms)], colours[index % len(colours)])
+
+
+def _outline(ms: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Steps with their times; of very many the least and the greatest of each group, in their order."""
+    if ms.size <= _MOST_POINTS:
+        return [(float(step), float(time)) for step, time in enumerate(ms)]
+    groups = np.array_split(np.arange(ms.size), _MOST_POINTS // 2)
+    kept = [sorted((int(group[ms[group].argmin()]), int(group[ms[group].argmax()]))) for group in groups]
+    return [(float(step), float(ms[step])) for step in dict.fromkeys(step for pair in kept for step in pair)]

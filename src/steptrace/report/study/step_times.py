@@ -7,14 +7,13 @@ from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison
 from steptrace.report.page.markup import Html, render
+from steptrace.report.study import step_charts as draw
 from steptrace.report.study.load import load_steps
 from steptrace.report.study.model import RunSteps, is_baseline, runs_ok, variants_shown
 
 
 def step_times(study: Comparison, comparison: Path | str) -> Html:
     """Step times run by run, of the files beside comparison.json, and the ratios with their intervals."""
-    from steptrace.report.study import step_charts as draw  # Matplotlib: no other section needs it
-
     whole, study = study, replace(study, variants=tuple(variants_shown(study)))
     steps = load_steps(study, comparison)
     has_ratio = any(v.ratio is not None and not is_baseline(v) for v in study.variants)

@@ -187,8 +187,8 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
     shown, body, missing = [], Html(""), dict[str, list[str]]()
     for topic in TOPICS:
         charts = topic.charts(view, level)
-        data = {"t": trace, "has_gpu": view.has_gpu, "level": level, "charts": charts, **topic.data(view)}
-        text = render(f"trace/{topic.id}", **data)
+        shared = {"t": trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
+        text = render(f"trace/{topic.id}", charts=charts, **shared, **topic.data(view))
         reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None
         if reason is not None:
             missing.setdefault(reason[1] or _UNKNOWN, []).append(topic.heading)
@@ -202,7 +202,7 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
         shown.append((prefix + topic.id, topic.heading))
         body += section
     if trace.findings:
-        found = findings(trace.findings)
+        found = findings(trace.findings, prefix)
         body += render("trace/_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
     return shown, Html(body + render("trace/_missing", **_missing(missing, has_gpu=view.has_gpu)))
 

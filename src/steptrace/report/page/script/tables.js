@@ -1,0 +1,117 @@
+// Tables: a click on a head sorts, rows can be filtered, and what is shown can be copied as Markdown or CSV.
+const FILTER_FROM = 8; // rows
+const UNITS = {
+  ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, min: 6e10, h: 3.6e12, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3,
+};
+
+const words = (cell) => {
+  const picture = cell.querySelector("svg[aria-label]");
+  return (cell.innerText.trim() || picture?.getAttribute("aria-label") || "").replace(/\s+/g, " ");
+};
+
+// What a cell is sorted by: a number in one unit, else its text; null if it holds nothing measured.
+const sortKey = (cell) => {
+  const text = cell.dataset.sort ?? cell.textContent.trim().replace(/\s+/g, " ");
+  if (text === "" || text === "–" || text === "not measured") return null;
+  const [, sign, digits, unit] = text.match(/^([−-]?)([\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([A-Za-zµ]*)/) ?? [];
+  return digits === undefined ? text.toLowerCase() : (sign ? -1 : 1) * Number(digits.replaceAll(",", "")) * (UNITS[unit] ?? 1);
+};
+
+const compare = (a, b, sign) => {
+  if (a === null || b === null) return (a === null) - (b === null); // what was not measured stays last
+  if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
+  return (a < b ? -1 : a > b ? 1 : 0) * sign;
+};
+
+const makeSortable = (table, heads) => {
+  heads.forEach((head, at) => {
+    const sort = () => {
+      const down = head.getAttribute("aria-sort") !== "descending";
+      for (const other of heads) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      for (const body of table.tBodies) {
+        const rows = [...body.rows].filter((row) => row.cells.length === heads.length);
+        body.append(...rows.sort((a, b) => compare(sortKey(a.cells[at]), sortKey(b.cells[at]), down ? -1 : 1)));
+      }
+    };
+    head.classList.add("sort");
+    head.tabIndex = 0;
+    head.addEventListener("click", sort);
+    head.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      sort();
+    });
+  });
+};
+
+const shownRows = (table, heads) => {
+  const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
+  return rows.filter((row) => row.cells.length === heads.length && !row.hidden && !row.classList.contains("filtered"));
+};
+
+const asMarkdown = (table, heads) => {
+  const line = (cells) => `| ${[...cells].map((cell) => words(cell).replaceAll("|", "\\|")).join(" | ")} |`;
+  const rule = heads.map((head) => (head.classList.contains("num") ? "---:" : "---"));
+  return [line(heads), `| ${rule.join(" | ")} |`, ...shownRows(table, heads).map((row) => line(row.cells))].join("\n");
+};
+
+const asCsv = (table, heads) => {
+  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  return [heads, ...shownRows(table, heads).map((row) => [...row.cells])]
+    .map((cells) => cells.map((cell) => quoted(words(cell))).join(",")).join("\n");
+};
+
+// Where the clipboard is closed to a page, the text stands in a field, selected.
+const copy = async (text, tools) => {
+  try {
+    await navigator.clipboard.writeText(text);
+    return "copied";
+  } catch {
+    const field = Object.assign(document.createElement("textarea"), { value: text, readOnly: true, rows: 6 });
+    field.setAttribute("aria-label", "the table, to be copied");
+    tools.querySelector("textarea")?.remove();
+    tools.append(field);
+    field.select();
+    return "press Ctrl+C";
+  }
+};
+
+const addTools = (table, heads, count) => {
+  const tools = Object.assign(document.createElement("div"), { className: "table-tools" });
+  const said = document.createElement("span");
+  said.setAttribute("role", "status");
+  if (count >= FILTER_FROM) {
+    const filter = Object.assign(document.createElement("input"), { type: "search", placeholder: "Filter rows" });
+    filter.setAttribute("aria-label", "Filter the rows of this table");
+    filter.addEventListener("input", () => {
+      const wanted = filter.value.trim().toLowerCase();
+      for (const body of table.tBodies) for (const row of body.rows) {
+        row.classList.toggle("filtered", row.cells.length === heads.length && !row.innerText.toLowerCase().includes(wanted)
+          && !row.textContent.toLowerCase().includes(wanted));
+      }
+      said.textContent = wanted ? `${shownRows(table, heads).length} of ${count} rows` : "";
+    });
+    tools.append(filter);
+  }
+  for (const [name, made] of [["Markdown", asMarkdown], ["CSV", asCsv]]) {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: `Copy as ${name}` });
+    button.addEventListener("click", async () => { said.textContent = await copy(made(table, heads), tools); });
+    tools.append(button);
+  }
+  tools.append(said);
+  (table.closest(".scroll") ?? table).after(tools);
+};
+
+// Tables that are wider than the page scroll, by keyboard, too.
+const reachable = (area) => { if (area.scrollWidth > area.clientWidth) area.tabIndex = 0; };
+
+for (const table of document.querySelectorAll("main table")) {
+  if (table.closest(".scroll")) reachable(table.closest(".scroll"));
+  if (!table.tHead) continue;
+  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  const count = shownRows(table, heads).length;
+  if (count < 2) continue;
+  makeSortable(table, heads);
+  addTools(table, heads, count);
+}

@@ -1,0 +1,46 @@
+"""Every kind of page under axe-core, in a real browser: nothing that it calls moderate, serious or critical."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+#: Light on a laptop, dark on a phone; a page whose look varies most in all four ways.
+LOOKS = [(1440, "light"), (390, "dark")]
+PAGES = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff")
+DOCS = Path(__file__).parents[2] / "build" / "docs" / "index.html"
+
+
+def violations(tab: Any) -> list[str]:
+    """What axe-core finds with every folded block open: rule, impact, and the first element that breaks it."""
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    tab.evaluate("document.querySelectorAll('details').forEach((block) => { block.open = true; })")
+    tab.evaluate((files(axe) / "axe.min.js").read_text(encoding="utf-8"))
+    found = tab.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    return [f"{v['id']} ({v['impact']}): {v['nodes'][0]['html']}" for v in found if v["impact"] != "minor"]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [(name, *look) for name in PAGES for look in LOOKS] + [("gpu", 1440, "dark"), ("gpu", 390, "light")],
+)
+def test_nothing_stands_in_the_way(visit: Any, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
+    tab, *_ = visit(pages[name], width, scheme, bypass_csp=True)
+    assert violations(tab) == []
+
+
+def test_what_breaks_a_rule_is_found(visit: Any, tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text('<!DOCTYPE html><html lang="en"><title>x</title><main><h1>x</h1><img src="data:,"></main></html>')
+    tab, *_ = visit(page, 1440, bypass_csp=True)
+    assert [text.split()[0] for text in violations(tab)] == ["image-alt"]
+
+
+@pytest.mark.skipif(not DOCS.is_file(), reason="the docs are not built: make docs")
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_nothing_serious_in_the_docs_landing_page(visit: Any, width: int, scheme: str) -> None:
+    tab, *_ = visit(DOCS, width, scheme, bypass_csp=True)
+    assert [text for text in violations(tab) if "(moderate)" not in text] == []
