@@ -20,11 +20,15 @@ from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read, write
 from steptrace.documents.baseline import StoredStudy, StoredVariant
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.history import History
+from steptrace.history import find_results
 from steptrace.pair import pair
 from steptrace.report import diff as diff_page
+from steptrace.report import history as history_page
 from steptrace.report import pair as pair_page
 from steptrace.report.notebook import render_index, render_study
 from steptrace.report.trace import page as trace_page
+from steptrace.trend import trends
 
 Json = dict[str, Any]
 
@@ -473,7 +477,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     `steptrace run` writes without a GPU.
     """
     folder = tmp_path_factory.mktemp("reports")
-    names = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff")
+    names = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff", "history")
     made = {name: folder / f"{name}.html" for name in names}
     found = {name: summarize([file])[0] for name, file in _traces(folder).items()}
     summary = write(folder / "results" / "traces" / "mine" / "summary.json", found["trace"])
@@ -488,6 +492,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     cpu, gpu = (read(comparisons[name], Comparison) for name in ("cpu", "gpu"))
     pair_page.write(pair(cpu, gpu), made["pair"])
     diff_page.write(diff(*read_sides([folder / "trace.json.gz"], [folder / "cpu_trace.json.gz"])), made["diff"])
+    kept, skipped = find_results([folder / "baselines", comparisons["study"]])
+    assert not skipped
+    history_page.write(History(studies=trends(kept), skipped=()), made["history"])
     return made
 
 

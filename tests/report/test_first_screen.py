@@ -14,7 +14,7 @@ from steptrace.report.study.first_screen import against_baseline
 from steptrace.report.study.model import MOST_ROWS, variants_shown
 
 
-def ratio(value: float, low: float, high: float, verdict: str) -> dict[str, Any]:
+def ratio(value: float, low: float, high: float, verdict: str | None) -> dict[str, Any]:
     return {"value": value, "low": low, "high": high, "verdict": verdict}
 
 
@@ -90,3 +90,24 @@ def test_a_scale_is_logarithmic_where_values_lie_far_apart_and_what_lies_beyond_
     assert far.ticks() == [1, 10, 100]
     assert near.place(1e9) == "100"
     assert near.ticks() == [10, 15, 20]
+
+
+def test_why_there_is_no_verdict_is_said_where_the_reason_is_one_for_all(study_builder: Any) -> None:
+    uneven = {"baseline": "base", "noise": {"iqr_over_median": 0.3, "warnings": []}}
+    study_builder.add("base", [20.0, 21.0], ratio=ratio(1.0, 1.0, 1.0, "baseline"), **uneven)
+    for name in ("a", "b"):
+        study_builder.add(name, [20.0, 21.0], ratio=ratio(1.0, 0.9, 1.1, None), **uneven)
+    study_builder.add("c", [10.0, 10.1], baseline="base", ratio=ratio(2.0, 1.9, 2.1, "faster"))
+    study_builder.comparison["baseline"] = "base"
+    words = str(first_screen(load_study(study_builder.write())))
+    assert "<code>a</code> and <code>b</code>: no verdict, since steps are too uneven" in words
+
+
+def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder: Any) -> None:
+    names = ["a b", "a-b", "a/b", "a.b", "ä"]
+    for name in names:
+        study_builder.add(name, [20.0])
+    page = str(variants(load_study(study_builder.write())))
+    ids = re.findall(r'<tr id="(variant-[^"]+)"', page)
+    assert len(set(ids)) == len(names)
+    assert all(f'href="#{one}"' in page for one in ids)

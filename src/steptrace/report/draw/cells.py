@@ -77,9 +77,9 @@ class Dot:
 def course_cell(dots: Sequence[Dot | None], alt: str) -> InlineSvg:
     """Values one after the other, joined, on a scale of their own, at least a tenth of them high; None is a gap."""
     known = [dot for dot in dots if dot is not None]
-    values = [dot.value for dot in known]
+    values = [end for dot in known for end in (dot.low, dot.value, dot.high) if end is not None]
     middle, half = (min(values) + max(values)) / 2, (max(values) - min(values)) / 2
-    half = max(half, 0.05 * middle) * 1.15
+    half = max(half, 0.05 * middle) * 1.25
 
     def at(value: float) -> str:
         return f"{min(max((_ROW / 2) * (1 - (value - middle) / half), 1), _ROW - 1):.3g}"

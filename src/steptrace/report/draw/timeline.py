@@ -27,7 +27,7 @@ _LETTER, _NAMED = 56, 580
 MOST_POINTED, MAX_BYTES = 450, 80_000
 _MOST_LETTERS = 48
 #: Boxes with a name for those who zoom in, for each box that has a tooltip.
-_NAMED_PER_POINTED = 4
+_NAMED_PER_POINTED = 2
 
 #: What the colours mean, in the order of the legend.
 KINDS = {

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.study.model import is_baseline, measured, runs_ok
+from steptrace.stats import IQR_REFUSED
 
 #: How many names a clause lists before it only counts them.
 _MOST_NAMES = 3
@@ -45,7 +46,7 @@ def headline(study: Comparison) -> str:
     within = f" (within {fmt.setting(study.method.noise_floor)})"
     clauses += _listed(_with_verdict(candidates, "same"), f"the same{within}")
     clauses += _listed(_with_verdict(candidates, "undecided"), "undecided")
-    clauses += _listed([v for v in candidates if v.step_ms is not None and not _verdict(v)], "no verdict")
+    clauses += _unjudged([v for v in candidates if v.step_ms is not None and not _verdict(v)], study)
     return "; ".join([*clauses, *_missing(study.variants)]) + "."
 
 
@@ -215,6 +216,17 @@ def _listed(variants: Sequence[VariantResult], word: str) -> list[str]:
     if _too_many(variants):
         return [f"{_number(variants)} {word}"]
     return [f"{fmt.enumeration([_code(variant.name) for variant in variants])}: {word}"]
+
+
+def _unjudged(variants: Sequence[VariantResult], study: Comparison) -> list[str]:
+    """The measured variants without a verdict, and why there is none where it is the same for all."""
+    if not variants:
+        return []
+    uneven = {v.name for v in study.variants if (v.noise.iqr_over_median or 0) > IQR_REFUSED}
+    reason = ", since steps are too uneven" if all({v.name, v.baseline} & uneven for v in variants) else ""
+    if _too_many(variants):
+        return [f"{len(variants)} {'has' if len(variants) == 1 else 'have'} no verdict{reason}"]
+    return [f"{fmt.enumeration([_code(variant.name) for variant in variants])}: no verdict{reason}"]
 
 
 def _missing(variants: Iterable[VariantResult]) -> list[str]:

@@ -14,7 +14,7 @@ from steptrace.report.page.markup import Html, render
 #: More pictures than this start folded, but for the first; more than `_MOST` are not drawn.
 _MANY, _MOST = 4, 24
 #: Tooltips in all pictures of a page, some 130 bytes each, and in one picture at least.
-_POINTED_IN_ALL, _POINTED_AT_LEAST = 2_000, 60
+_POINTED_IN_ALL, _POINTED_AT_LEAST = 1_000, 60
 
 
 @dataclass(frozen=True)

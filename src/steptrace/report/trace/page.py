@@ -40,15 +40,14 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
         view = traces[0]
         shown, body = _topics(view, 2, "")
         toc = [*shown, *([("findings", "Findings")] if view.trace.findings else [])]
-        return page(f"{view.title} – steptrace", _intro(traces, toc, warnings) + body, toc)
+        return page(f"{view.title} – steptrace", _intro(traces, toc, warnings, _first(traces, ())) + body, toc)
     together = [(topic, ranks) for topic in RANK_TOPICS if ranks is not None and topic.shown(ranks)]
     toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic, _ in together)]
     found = () if ranks is None else ranks.findings
     toc += [("findings", "Findings on all ranks")] if found else []
     toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
     chart = span_chart(traces)
-    overview = render("trace/_first", **first_of_all(traces, found))
-    overview += render(
+    overview = render(
         "trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=chart, terms=defs.definitions(defs.TRACE_TERMS)
     )
     overview += Markup("").join(_rank_topic(topic, of) for topic, of in together)
@@ -65,7 +64,20 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
         )
         for i, view in enumerate(traces)
     ]
-    return page("Traces – steptrace", _intro(traces, toc, warnings) + overview + Markup("").join(each), toc)
+    return page(
+        "Traces – steptrace",
+        _intro(traces, toc, warnings, _first(traces, found)) + overview + Markup("").join(each),
+        toc,
+    )
+
+
+def _first(traces: Sequence[TraceView], together: Sequence[Finding]) -> Html:
+    """What to do first, or that there is nothing."""
+    if len(traces) > 1:
+        return render("trace/_first", **first_of_all(traces, together))
+    found = traces[0].trace.findings
+    chosen = recommended(found)
+    return render("trace/_first", items=chosen, more=len(found) - len(chosen), anchor="findings")
 
 
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
@@ -136,7 +148,7 @@ def _unprofiled(trace: TraceSummary) -> str:
     return fmt.duration_ns(trace.unprofiled_step_ns)
 
 
-def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str]) -> Html:
+def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str], to_do: Html) -> Html:
     first, trace = traces[0], traces[0].trace
     # Without steps nothing can be said of one: such figures are left out, not "not measured".
     shown = [f for f in STEP_FIGURES if not f.needs_steps or any(view.trace.steps for view in traces)]
@@ -161,6 +173,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
         traces=traces,
         title=title,
         headline=sentence,
+        first=to_do,
         facts=facts,
         terms=defs.definitions(tuple(figure.key for figure in shown)),
         toc=toc,
