@@ -1,0 +1,129 @@
+"""What the documents tell a reader to write or to type is done, as it stands there, on small inputs.
+
+What takes a study is done elsewhere: the tutorial in tests/workflow/test_workflow_installed.py, the YAML of how-to
+pages in tests/config/test_documents.py, programs in tests/launch, captures in tests/capture.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from builders import TraceBuilder, training_step
+from steptrace.cli import main
+
+ROOT = Path(__file__).parents[1]
+#: What a page's snippet takes for granted: the reader's model, data and step.
+READERS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+device = "cuda"
+digits = TensorDataset(torch.zeros(128, 4), torch.zeros(128, dtype=torch.long))
+loader = DataLoader(digits, batch_size=64)
+batch = next(iter(loader))
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+running_loss, correct = 0.0, 0
+def train_step(model=model, batch=batch):
+    images, labels = (part.to(device) for part in batch)
+    loss = nn.functional.cross_entropy(model(images), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+train_on = lambda batch: None
+"""
+
+
+def snippets(page: str) -> list[str]:
+    """A page's Python, in its order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [textwrap.dedent(body) for body in re.findall(r"^ *```python\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)]
+
+
+def run(code: str, cwd: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_readers_own_step_is_predicted(tmp_path: Path) -> None:
+    """README and syncs.md: a loss that is read, and two copies from memory that is not pinned."""
+    for page in ("README.md", "docs/syncs.md"):
+        told = run(f"{READERS}\n{snippets(page)[0]}", tmp_path)
+        assert told.startswith("3\n" if page == "README.md" else "3 ")
+
+
+def test_the_loop_of_programs_md_waits_four_times_and_not_at_all_once_it_is_mended(tmp_path: Path) -> None:
+    loop, mended = snippets("docs/programs.md")[:2]
+    first, *body = loop.splitlines()
+    before, instead = mended.splitlines()[:2], mended.splitlines()[2:]
+    for line in instead:  # each takes the place of the line that sets the same
+        (old,) = [one for one in body if _target(one) == _target(line)]
+        body[body.index(old)] = f"    {line}"
+    quiet = "\n".join([*before, first, *body])
+    for text, expected in ((loop, "4.0"), (quiet, "0.0")):
+        followed = f"""
+{READERS}
+from steptrace.predict import predict_syncs
+with predict_syncs() as syncs:
+    model.to("cuda")
+    exec({text!r})
+    syncs.reset()
+    exec({text!r})
+    print(syncs.total / len(loader))
+"""
+        assert run(followed, tmp_path).strip() == expected
+
+
+def _target(line: str) -> str:
+    """What an assignment sets."""
+    return re.split(r" \+?= ", line.strip())[0]
+
+
+def test_loaders_are_timed_as_input_md_says(tmp_path: Path) -> None:
+    assert run(f"{READERS}\n{snippets('docs/input.md')[0]}", tmp_path).count("BatchTimes(fetch_ns=") == 2
+
+
+def test_a_step_of_ci_md_passes_its_gate_and_one_that_waits_does_not(tmp_path: Path) -> None:
+    (step,) = snippets("docs/how-to/ci.md")[:1]
+    (tmp_path / "ci_step.py").write_text(step)
+    waits = step.replace("    optimizer.step()\n", "    optimizer.step()\n" + "    loss.item()\n" * 3)
+    (tmp_path / "mymodule.py").write_text(waits.replace("def step", "def train_step"))
+    line = waits.splitlines().index("    loss.item()") + 1
+
+    def predict(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "steptrace.cli", "predict", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert predict("ci_step:step", "--budget", "0").returncode == 0
+    over = predict("mymodule:train_step", "--budget", "0")
+    assert (over.returncode, over.stdout.count("loss.item()")) == (1, 3)
+    assert predict("mymodule:train_step", "--budget", "2", "--allow", f"mymodule.py:{line}").returncode == 0
+    assert json.loads(predict("mymodule:train_step", "--json").stdout)
+
+
+@pytest.fixture
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("trace", "before", "after"):
+        builder = TraceBuilder()
+        training_step(builder)
+        builder.write(tmp_path / f"{name}.json.gz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_readme_does_with_a_trace(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    typed = re.findall(r"^steptrace ((?:analyze|diff|excerpt) .*?) *(?:#.*)?$", text, re.MULTILINE)
+    assert len(typed) == 3
+    for words in typed:
+        assert main(words.split()) in (0, 1), capsys.readouterr().err
+    assert (traces / "analysis" / "report.html").is_file()
+    assert (traces / "diff" / "diff.json").is_file()
+    assert (traces / "step.json.gz").is_file()
