@@ -15,7 +15,7 @@ from steptrace.documents.comparison import Comparison, SyncCounts, UnknownPlace
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
-from steptrace.report.study.headline import answer, headline, summary, syncs, tone
+from steptrace.report.study.headline import answer, headline, summary, syncs, tone, why
 from steptrace.report.study.load import load_steps, load_study, loss_sections
 from steptrace.report.study.model import parts_kind, traced_parts
 
@@ -256,3 +256,32 @@ def test_the_syncs_are_told_as_measured_or_as_predicted(make_study: MakeStudy):
     told = syncs(replace(none, variants=(first, open_, *rest)))
     assert told == "No syncs in any variant (predicted; parts of `where` were not judged)."
     assert syncs(with_predicted(None, None, None, None)) == "Syncs were neither measured nor predicted."
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"loss": -3.0, "forward": -1.0, "data": -0.5, "residual": 0.1}, "loss 3.00 ms, forward 1.00 ms."),
+        ({"idle_sync": -4.0, "compute": 0.2}, "host blocked in a sync 4.00 ms."),
+        ({"loss": -4.0, "residual": -4.4}, None),
+        ({"loss": 1.0}, None),
+    ],
+)
+def test_the_parts_by_which_the_fastest_is_faster_are_named(
+    study_builder: Any, parts: dict[str, float], said: str | None
+) -> None:
+    def part(delta: float) -> dict[str, Any]:
+        return {"baseline_ns": 1, "variant_ns": 1, "delta_ms": delta, "low": None, "high": None}
+
+    waterfall = [{"category": name, **part(delta)} for name, delta in parts.items()]
+    faster = {"value": 1.4, "low": 1.3, "high": 1.5, "verdict": "faster"}
+    study_builder.add("boolean_mask", [14.0, 14.1])
+    study_builder.add("fast", [10.0, 10.1], ratio=faster, waterfall=waterfall, step_difference=part(-4.0))
+    assert why(load_study(study_builder.write())) == ("" if said is None else f"Saved, by profiled steps: {said}")
+
+
+def test_undecided_variants_of_uneven_runs_are_explained(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [14.0, 20.0], noise={"between_runs": 0.43, "warnings": []})
+    undecided = {"value": 1.1, "low": 0.5, "high": 2.0, "verdict": "undecided"}
+    study_builder.add("other", [13.0, 19.0], ratio=undecided)
+    assert "undecided (runs of one variant differ by up to 43 %)" in headline(load_study(study_builder.write()))

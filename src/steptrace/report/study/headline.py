@@ -6,23 +6,26 @@ Names stand in backticks; the page shows them as code.
 from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison, VariantResult, WaterfallPart
 from steptrace.report.study.model import is_baseline, measured, runs_ok
-from steptrace.stats import IQR_REFUSED
+from steptrace.report.study.waterfall import CATEGORY_NAMES
+from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 #: How many names a clause lists before it only counts them.
 _MOST_NAMES = 3
 _MOST_LETTERS = 70
 #: How many variants a list of figures holds before it gives the ends alone.
 _MOST_LISTED = 8
+#: How many parts of a step are named as the reason.
+_MOST_PARTS = 2
 
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
 
 
 def summary(study: Comparison) -> str:
-    """What a reader wants to know first: what is fastest, where syncs stand, whether all compute the same, gates."""
-    return " ".join(filter(None, [headline(study), syncs(study), answer(study), gates(study)]))
+    """What a reader wants to know first: what is fastest and why, where syncs stand, whether all compute the same."""
+    return " ".join(filter(None, [headline(study), why(study), syncs(study), answer(study), gates(study)]))
 
 
 def headline(study: Comparison) -> str:
@@ -45,9 +48,41 @@ def headline(study: Comparison) -> str:
         clauses.append(f"No variant is shown to be faster or slower than {_baseline(study)}")
     within = f" (within {fmt.setting(study.method.noise_floor)})"
     clauses += _listed(_with_verdict(candidates, "same"), f"the same{within}")
-    clauses += _listed(_with_verdict(candidates, "undecided"), "undecided")
+    clauses += _listed(_with_verdict(candidates, "undecided"), f"undecided{_uneven_runs(study)}")
     clauses += _unjudged([v for v in candidates if v.step_ms is not None and not _verdict(v)], study)
     return "; ".join([*clauses, *_missing(study.variants)]) + "."
+
+
+def why(study: Comparison) -> str:
+    """The parts of a step by which the fastest variant is faster, two at most; empty where the profile does not say.
+
+    A part counts if it makes a fifth of the difference or more, and its interval, if there is one, excludes 0. Nothing
+    is said where what the profiler changed is as large as the difference itself.
+    """
+    faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
+    if not faster or faster[-1].step_difference is None:
+        return ""
+    total, parts = faster[-1].step_difference.delta_ms, faster[-1].waterfall
+    if total >= 0 or any(part.category == "residual" and abs(part.delta_ms) >= -total for part in parts):
+        return ""
+    saved = sorted((part for part in parts if _is_saved(part, total)), key=lambda part: part.delta_ms)
+    words = [f"{_part(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved[:_MOST_PARTS]]
+    return f"Saved, by profiled steps: {', '.join(words)}." if words else ""
+
+
+def _is_saved(part: WaterfallPart, total: float) -> bool:
+    large = part.category != "residual" and part.delta_ms <= total / 5
+    return large and (part.high is None or part.high < 0)
+
+
+def _part(category: str) -> str:
+    return CATEGORY_NAMES.get(category, category).removeprefix("idle: ")
+
+
+def _uneven_runs(study: Comparison) -> str:
+    """Why variants are undecided, where runs of one variant differ much."""
+    most = max((variant.noise.between_runs or 0.0 for variant in study.variants), default=0.0)
+    return f" (runs of one variant differ by up to {fmt.share(most)})" if most > IQR_WARNING else ""
 
 
 def syncs(study: Comparison) -> str:
