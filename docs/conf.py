@@ -1,6 +1,8 @@
 """How `make docs` builds these pages: Sphinx with MyST, into one folder that loads nothing from elsewhere."""
 
 import re
+from pathlib import Path
+from typing import Any
 
 project = "steptrace"
 extensions = ["myst_parser"]
@@ -23,6 +25,14 @@ def add_contents(_: object, name: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
 
 
-def setup(app: object) -> None:
+def add_heading_levels(app: Any, error: Exception | None) -> None:
+    """Sphinx calls captions of contents headings without a level, which screen readers need."""
+    for page in () if error else Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace('role="heading">', 'role="heading" aria-level="2">'), encoding="utf-8")
+
+
+def setup(app: Any) -> None:
     """Sphinx calls this first."""
-    app.connect("source-read", add_contents)  # type: ignore[attr-defined]
+    app.connect("source-read", add_contents)
+    app.connect("build-finished", add_heading_levels)
