@@ -20,8 +20,13 @@ hypothesis.settings.register_profile("soak", max_examples=1_000, deadline=None)
 hypothesis.settings.load_profile("few")
 
 
+#: Folders whose files take longest. They go first, so that no worker is left with one of them when the others are done.
+LONGEST = ("workflow", "launch", "train", "commands", "capture")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is slow, unless `-m slow` or the like is given."""
+    """Leave out what is slow, unless `-m slow` or the like is given, and put what takes long first."""
+    items.sort(key=lambda item: item.path.parent.name not in LONGEST)
     if "slow" not in config.option.markexpr:
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if item not in slow]

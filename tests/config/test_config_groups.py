@@ -1,5 +1,6 @@
 """The configuration that comes with the repository: every file of it must compose, and mean what it says."""
 
+import functools
 import itertools
 from pathlib import Path
 
@@ -11,12 +12,20 @@ from steptrace.config.schema import check_config
 
 ROOT = Path(__file__).parents[2]
 GROUPS = [path for path in sorted((ROOT / "config").iterdir()) if path.is_dir() and path.name != "study"]
+STUDIES = sorted(path.stem for path in (ROOT / "config" / "study").glob("*.yaml"))
 OPTIONS = [f"{group.name}={option.stem}" for group in GROUPS for option in sorted(group.glob("*.yaml"))]
 
 
 @pytest.fixture(scope="module")
 def composer():
     return Composer([ROOT / "config"])
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """A function from a scale to the plan of every study at it."""
+    folder = tmp_path_factory.mktemp("planned")
+    return functools.cache(lambda scale: make_plan(ROOT, folder, {"studies": STUDIES, "scale": scale}, write=False))
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -29,19 +38,17 @@ def test_every_option_of_every_group_composes_and_is_valid(composer, option):
 
 
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])
-@pytest.mark.parametrize("study", sorted(path.stem for path in (ROOT / "config" / "study").glob("*.yaml")))
-def test_every_study_expands_at_every_scale(tmp_path, study, scale):
-    plan = make_plan(ROOT, tmp_path, {"studies": [study], "scale": scale})
-    expanded = plan.studies[study]
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_study_expands_at_every_scale(planned, study, scale):
+    expanded = planned(scale).studies[study]
     assert len(expanded.variants) >= 2
     assert expanded.scale == scale
     assert len({variant.digest for variant in expanded.variants}) == len(expanded.variants)
     assert all(variant.config["device"] == {"cpu": "cpu", "gpu": "cuda"}[scale] for variant in expanded.variants)
 
 
-def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
-    plan = make_plan(ROOT, tmp_path, {"studies": ["masked_loss"], "scale": "gpu"})
-    study = plan.studies["masked_loss"]
+def test_masked_loss_is_the_published_training_on_a_gpu(planned):
+    study = planned("gpu").studies["masked_loss"]
     assert [variant.name for variant in study.variants] == ["boolean_mask", "where", "sort", "ignore_index"]
     config = study.variants[0].config
     assert config["data"]["batch_size"] == 256
@@ -69,18 +76,17 @@ def test_masked_loss_is_the_published_training_on_a_gpu(tmp_path):
     }
 
 
-def test_variants_of_masked_loss_differ_in_the_loss_alone(tmp_path):
-    study = make_plan(ROOT, tmp_path, {"studies": ["masked_loss"], "scale": "cpu"}).studies["masked_loss"]
+def test_variants_of_masked_loss_differ_in_the_loss_alone(planned):
+    study = planned("cpu").studies["masked_loss"]
     for one, other in itertools.combinations(study.variants, 2):
         assert one.config["loss"]["_target_"] != other.config["loss"]["_target_"]
         assert {**one.config, "loss": None} == {**other.config, "loss": None}
     assert study.references["reference.yaml"].config["loss"]["_target_"].endswith("ReferenceLoss")
 
 
-@pytest.mark.parametrize("study", sorted(path.stem for path in (ROOT / "config" / "study").glob("*.yaml")))
-def test_loading_is_no_part_of_a_gpu_s_step_where_it_is_not_the_question(tmp_path, study):
-    plan = make_plan(ROOT, tmp_path, {"studies": [study], "scale": "gpu"})
-    for variant in plan.studies[study].variants:
+@pytest.mark.parametrize("study", STUDIES)
+def test_loading_is_no_part_of_a_gpu_s_step_where_it_is_not_the_question(planned, study):
+    for variant in planned("gpu").studies[study].variants:
         data = variant.config["data"]
         held = data["pool"] or data["num_workers"] * (data["prefetch_factor"] or 0)
         if study == "input_pipeline":
@@ -99,9 +105,9 @@ def sample_bytes(settings):
     return pixels * {"RandomBoxes": 1, "RandomMasks": 3 * 4 + 8, "RandomImages": 3 * 4, "Images": 3 * 4}[name]
 
 
-def test_steps_of_a_hundred_thousand_launches_are_few(tmp_path):
+def test_steps_of_a_hundred_thousand_launches_are_few(planned):
     """Its time on a GPU is calculated in docs/gpu-evidence.md, and so is the size of its trace."""
-    study = make_plan(ROOT, tmp_path, {"studies": ["giou"], "scale": "gpu"}).studies["giou"]
+    study = planned("gpu").studies["giou"]
     loop = next(variant.config for variant in study.variants if variant.name == "loop")
     assert (loop["profile"]["active"], loop["profile"]["with_stack"]) == (1, False)
     phases = loop["scale"]["warmup_steps"] + loop["scale"]["timed_steps"] + loop["scale"]["section_steps"]
