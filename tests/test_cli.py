@@ -143,7 +143,9 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
          b.gpu("gemm", 10**6, 1, None), "one GPU activity only: nothing lies between activities"),
     ],
 )  # fmt: skip
-def test_doubts_are_told(tmp_path: Path, change: Any, warning: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quality_warnings_are_in_the_summary_and_on_stderr(
+    tmp_path: Path, change: Any, warning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     builder = _two_steps()
     change(builder)
     (entry,) = _analyze(tmp_path / "out", builder.write(tmp_path / "trace.json"))["traces"]

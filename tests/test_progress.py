@@ -24,13 +24,13 @@ from steptrace.progress import Progress, job_of, summary
         ("mine_train_giou_round0", "trainings", "giou"),  # of a module that was given a prefix
     ],
 )
-def test_what_a_rule_is_for(rule, kind, study):
+def test_kind_and_study_of_a_job_follow_from_the_name_of_its_rule(rule, kind, study):
     job = job_of(rule, {}, (), 0)
     assert (job.kind, job.study) == (kind, study)
 
 
 @pytest.mark.parametrize("rule", ["all", "enforce", "my_own_rule"])
-def test_nobody_waits_for_others(rule):
+def test_rules_that_are_not_counted_in_progress(rule):
     assert job_of(rule, {}, (), 0) is None
 
 
@@ -66,7 +66,7 @@ def run_jobs(jobs):
     return progress
 
 
-def test_a_kind_of_job_that_runs_two_at_once_counts_half():
+def test_time_left_counts_jobs_of_a_kind_that_runs_two_at_once_by_half():
     progress = run_jobs([("train_a_round0", 0, 10), ("predict_a", 10, 20), ("predict_a", 10, 20)])
     progress.plan({"predict_a": 10})
     assert progress.seconds_left() == pytest.approx(10 * (10 - 2) / 2)  # the first one started a process

@@ -129,7 +129,7 @@ def test_a_failure_makes_the_next_attempt_another_one(rules_on) -> None:
     assert rules.training(run).startswith("--attempt 2 ")
 
 
-def test_what_a_failed_run_says_last(rules_on) -> None:
+def test_the_last_lines_of_a_failed_call_name_what_is_missing_or_broken(rules_on) -> None:
     rules = rules_on("cpu")
     words = rules.closing_lines(started=0.0)
     assert words[0].startswith(f"{len(rules.status_files)} runs were not finished")

@@ -129,7 +129,9 @@ def test_a_child_that_outlives_its_parent_does_not_pass_for_it(control):
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def test_who_cannot_be_asked(enter_process, sleeper, tmp_path, capsys, monkeypatch):
+def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
+    enter_process, sleeper, tmp_path, capsys, monkeypatch
+):
     assert "no process is named" in _refused([], capsys)
     pid = sleeper()
     said = _refused([str(pid)], capsys)
@@ -244,7 +246,7 @@ def test_the_step_agreed_on_lies_ahead_of_the_furthest(enter_process):
     assert ask.agreed_step(ranks) == 101 + 500 + 2
 
 
-def test_places_in_a_job(monkeypatch):
+def test_rank_world_size_and_job_are_read_from_the_environment(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID"):
         monkeypatch.delenv(name, raising=False)
     assert place() == Place()
@@ -263,7 +265,7 @@ def test_places_in_a_job(monkeypatch):
     assert place().job is None
 
 
-def test_what_is_asked_for_beats_what_the_training_would_record(control, tmp_path):
+def test_options_of_the_command_override_the_settings_of_the_training(control, tmp_path):
     with Capture(tmp_path / "captures", settings=Settings(steps=9, shapes=False)):
         options = ["--warmup", "0", "--shapes", "--no-stacks"]
         assert main(["capture", str(os.getpid()), *options]) == 0

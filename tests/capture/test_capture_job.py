@@ -78,7 +78,7 @@ def test_a_request_is_answered_step_by_step(capture, entry, tmp_path):
     assert _names(tmp_path / "out") == ["capture.json", "trace.json.gz"]
 
 
-def test_no_warm_up_and_many_captures(capture, entry, tmp_path):
+def test_several_captures_without_warm_up_are_recorded(capture, entry, tmp_path):
     for number in range(3):
         _ask(entry, tmp_path / str(number), name=str(number), settings=Settings(steps=2, warmup=0))
         _train(capture, 4)
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_made_is_logged(capture, entry, tmp_path, caplog
     assert not _said(entry).recording
 
 
-def test_a_profiler_that_would_begin_meanwhile_is_foreseen(capture, entry, tmp_path):
+def test_a_capture_is_refused_if_the_programs_profiler_would_start_within_it(capture, entry, tmp_path):
     schedule = torch.profiler.schedule(wait=3, warmup=1, active=1, repeat=1)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as own:
         _ask(entry, tmp_path / "out", settings=Settings(steps=2, warmup=2))
@@ -183,7 +183,7 @@ def test_a_profiler_that_would_begin_meanwhile_is_foreseen(capture, entry, tmp_p
 
 
 @pytest.mark.skipif(torch.__version__ < "2.12", reason="PyTorch 2.11 starts no profiler while another one warms up")
-def test_a_profiler_started_in_the_warm_up_has_its_way(capture, entry, tmp_path):
+def test_a_profiler_of_the_program_started_in_the_warm_up_ends_the_capture(capture, entry, tmp_path):
     _ask(entry, tmp_path / "out")
     _train(capture, 1)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:

@@ -90,7 +90,7 @@ def test_a_line_through_peaks():
     assert two.largest(2600) == 16
 
 
-def test_peaks_that_lie_on_no_rising_line_foretell_nothing():
+def test_peaks_that_are_not_linear_in_the_batch_size_give_no_prediction():
     bent = fit_peaks({8: 1000, 16: 4000, 32: 4100})
     assert bent is not None
     assert not bent.holds

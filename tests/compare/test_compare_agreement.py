@@ -37,7 +37,7 @@ def test_without_a_gpu_there_is_nothing_to_hold_a_prediction_against() -> None:
     assert agreement([site()], None, None, []) == []
 
 
-def test_places_are_joined_whatever_operator_and_phase_label_each_count_has() -> None:
+def test_sites_of_one_line_are_joined_despite_different_operators_and_phases() -> None:
     predicted = [site(op="aten::nonzero"), site(phase="backward"), site(kind="stream", line=7)]
     traced = [
         site(op="aten::copy_", phase="loss", file="/home/ada/lab/losses.py"),
@@ -58,7 +58,7 @@ def test_several_sites_of_one_line_are_one_row_per_kind() -> None:
     assert counts(rows) == [(2, None, 2), (1, None, 1)]
 
 
-def test_warnings_tell_no_kind_and_go_to_the_waits_of_their_line() -> None:
+def test_warned_syncs_without_a_kind_are_assigned_to_the_sites_of_their_line() -> None:
     rows = agreement([site(), site(kind="h2d_copy")], [site(kind=None, count=3)], None, [])
     assert counts(rows) == [(1, 1, None), (1, 1, None), (0, 1, None)]
     assert rows[2].kind is None
@@ -89,7 +89,7 @@ def test_a_trace_that_knows_only_the_function_is_joined_by_it() -> None:
         ([], [site(kind=None)], [], [], "has nothing to wait for"),
     ],
 )
-def test_a_difference_has_its_reason(
+def test_each_disagreement_of_predicted_warned_and_traced_syncs_has_a_reason(
     predicted: list[Any], warned: list[Any] | None, traced: list[Any] | None, not_judged: list[Any], words: str
 ) -> None:
     rows = agreement(predicted, warned, traced, not_judged)

@@ -52,7 +52,7 @@ def test_a_sites_prices_are_medians_and_null_where_a_run_has_none(
     assert (found["ceiling_ns_per_step"], found["saved_ns_per_step"]) == (2, None)
 
 
-def test_gpu_figures(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     study.add_runs(
         "base",
         [20.0, 20.0, 20.0],
@@ -122,7 +122,9 @@ def test_syncs_that_differ_between_steps_are_a_warning(study: Any, trace_of: Cal
     assert only_variant(study)["noise"]["warnings"] == ["syncs differ between steps: 6 to 7"]
 
 
-def test_sync_sites_per_step_dearest_first(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_sync_sites_are_counted_per_step_and_sorted_by_time(
+    study: Any, trace_of: Callable[..., dict[str, Any]]
+) -> None:
     cheap = site(line=1, exposed_idle_ns=0)
     without_line = site(file=None, line=None, function=None, code=None, exposed_idle_ns=1)
     study.add_runs("base", [20.0] * 3, summary=trace_of(syncs={"per_step": 6, "sites": [cheap, without_line, site()]}))

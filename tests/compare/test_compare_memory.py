@@ -90,7 +90,7 @@ def test_figures_are_medians_of_the_device_that_trained(folder, add):
     assert memory["oom"] is None
 
 
-def test_the_curve_is_that_of_the_step_with_the_peak(folder, add):
+def test_the_memory_curve_is_that_of_the_step_with_the_highest_peak(folder, add):
     folder.make_study([{"name": "base"}], repeats=1)
     add("base", 8, [100])
     curve = compare(folder.path)["variants"][0]["memory"]["curve"]

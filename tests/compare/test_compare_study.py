@@ -116,7 +116,7 @@ def test_without_a_baseline_there_is_no_ratio_and_it_says_why(folder: Any, statu
     assert "no ratio: the baseline base has no measured run" in found["a"]["noise"]["warnings"]
 
 
-def test_nothing_ran(folder: Any) -> None:
+def test_a_study_without_finished_runs_has_no_environment_and_variants_not_run(folder: Any) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}])
     comparison = compare(folder.path)
     assert comparison["environment"] is None

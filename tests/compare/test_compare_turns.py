@@ -19,7 +19,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("base", "other", "minutes", "said"), CASES)
-def test_runs_that_did_not_take_turns(
+def test_runs_that_were_not_interleaved_give_a_warning(
     folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, said: str | None
 ) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}], repeats=len(base))

@@ -66,7 +66,7 @@ def test_the_finding_is_of_both_waits_together(variants: dict[str, Any]) -> None
     assert found[0].cost_ns_per_step >= variants["base"]["sync_prices"]["all_saved_ns_per_step"]
 
 
-def test_the_foretold_step_time_is_the_measured_one(variants: dict[str, Any]) -> None:
+def test_the_predicted_step_time_agrees_with_the_measured_one(variants: dict[str, Any]) -> None:
     assert variants["base"]["whatif"] is None
     for name, removed in (("one_less", 1), ("none", 2)):
         whatif = variants[name]["whatif"]
@@ -76,7 +76,7 @@ def test_the_foretold_step_time_is_the_measured_one(variants: dict[str, Any]) ->
         assert whatif["predicted_ms"] == pytest.approx(whatif["measured_ms"], rel=0.01)
 
 
-def test_without_the_runs_tables_nothing_is_foretold(folder: Any) -> None:
+def test_without_the_tables_of_runs_no_step_time_is_predicted(folder: Any) -> None:
     folder.make_study([{"name": "base"}, {"name": "none"}])
     add_variant(folder, "base", BASE)
     add_variant(folder, "none", NONE)

@@ -30,7 +30,7 @@ def rows(diff: SyncDiff) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_sites_go_stay_move_and_come() -> None:
+def test_sync_sites_that_disappear_stay_move_or_appear_are_told_apart() -> None:
     before = [site(38, "unique"), site(40, "mask", 2), site(50, "copy")]
     after = [site(71, "mask", 2), site(50, "copy", 3), site(90, "sort")]
     diff = sync_diff("predicted", before, after)
@@ -50,7 +50,7 @@ def test_a_predicted_diff_has_no_times() -> None:
     assert row.variant_exposed_idle_ns_per_step is None
 
 
-def test_a_measured_diff_has_the_times_of_both_sides_dearest_first() -> None:
+def test_a_measured_diff_has_the_times_of_both_sides_most_expensive_first() -> None:
     costly = site(60, "item", blocked_ns_per_step=9e6, exposed_idle_ns_per_step=8e6)
     cheap = site(38, "unique", blocked_ns_per_step=1e6, exposed_idle_ns_per_step=0)
     diff = sync_diff("measured", [cheap, costly], [])

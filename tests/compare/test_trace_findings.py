@@ -25,14 +25,14 @@ def variant(*runs: list[dict[str, Any]] | None) -> Any:
     return SimpleNamespace(measured=[SimpleNamespace(summary=found) for found in summaries])
 
 
-def test_what_most_analysed_runs_have_is_the_variant_s_with_the_median_cost() -> None:
+def test_a_finding_in_most_analysed_runs_is_the_variants_with_the_median_cost() -> None:
     often, once = [finding("copy_bound", cost) for cost in (30, 10, 20)], finding("gpu_idle", 500)
     (found,) = trace_findings(variant([often[0], once], [often[1]], [often[2]], None))
     assert (found.rule, found.cost_ns_per_step, found.claim) == ("copy_bound", 20, "copy_bound 20")
     assert found.cost_share == 0.02
 
 
-def test_of_several_ranks_the_dearest_speaks() -> None:
+def test_of_several_ranks_the_finding_with_the_highest_cost_counts() -> None:
     ranks = [{"rank": rank, "findings": [finding("missing_overlap", 10 * rank)]} for rank in (3, 4, 2)]
     (found,) = trace_findings(
         SimpleNamespace(measured=[SimpleNamespace(summary=summary({"traces": ranks, "ranks": None}))])
@@ -40,7 +40,7 @@ def test_of_several_ranks_the_dearest_speaks() -> None:
     assert (found.cost_ns_per_step, found.evidence) == (40, ("seen", "on rank 4"))
 
 
-def test_half_of_the_runs_are_no_majority() -> None:
+def test_a_finding_in_half_of_the_runs_or_fewer_is_left_out() -> None:
     assert trace_findings(variant([finding("copy_bound", 10)], [])) == []
     assert trace_findings(variant([], None)) == []
     assert trace_findings(variant(None)) == []

@@ -560,7 +560,7 @@ def wait_stream() -> Step:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_heldout(name: str) -> None:
+def test_held_out_cases_have_the_expected_number_of_syncs(name: str) -> None:
     with predict_syncs() as syncs:
         step = CASES[name].prepare()
         before = syncs.total
@@ -570,7 +570,7 @@ def test_heldout(name: str) -> None:
     assert not syncs.unknown
 
 
-def test_corrections_name_a_case_and_change_it() -> None:
+def test_each_corrected_expectation_belongs_to_a_case_and_differs_from_the_first_one() -> None:
     for name, (first, why) in CORRECTED.items():
         assert CASES[name].expected != first
         assert why

@@ -163,7 +163,7 @@ def test_the_code_of_a_site_goes_on_to_where_its_brackets_close() -> None:
     assert [site.code for site in syncs.sites] == ["if ( (x > 0).all() and x.numel() ):  # fmt: skip", "x[0].item(),"]
 
 
-def test_clean_up_after_an_error_that_leaves_is_not_counted() -> None:
+def test_syncs_in_finally_blocks_of_a_failing_step_are_not_counted() -> None:
     def fail(x: Tensor) -> None:
         try:
             x.sum().item()

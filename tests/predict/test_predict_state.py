@@ -43,7 +43,7 @@ def raising() -> None:
 
 
 @pytest.mark.parametrize("step", [lambda: None, raising, lambda: torch.zeros(2, device="cuda").sum().item()])
-def test_everything_is_as_before(step: Callable[[], object]) -> None:
+def test_a_prediction_leaves_the_process_state_unchanged(step: Callable[[], object]) -> None:
     with predict_syncs():
         pass  # what a process's first prediction registers and imports stays
     before = state()

@@ -109,7 +109,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_operation(name: str) -> None:
+def test_an_operation_makes_the_expected_number_of_syncs(name: str) -> None:
     with predict_syncs() as syncs:
         inputs = Inputs()
         before = syncs.total

@@ -31,7 +31,7 @@ def test_a_variant_gives_the_same_answer(study, name):
     assert verdict_on(cases)["status"] == "same"
 
 
-def test_the_variants_are_those_of_the_issue(study):
+def test_the_precision_study_has_these_variants(study):
     assert [variant.name for variant in study.variants] == [
         "fp32", "tf32", "bf16", "fp16", "channels_last", "compiled", "foreach", "fused", "all",
     ]  # fmt: skip

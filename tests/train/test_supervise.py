@@ -52,7 +52,7 @@ def gone(pid):
         return True
 
 
-def test_a_good_run(out, capfd, monkeypatch):
+def test_the_status_of_a_run_that_ended_well(out, capfd, monkeypatch):
     code = "import os, pathlib; print('timed 1/2'); print('other'); pathlib.Path(os.environ['OUT'], 'run.json').touch()"
     monkeypatch.setenv("OUT", str(out))
     status = supervise(out, code, "--expect", "run.json", "--label", "study/variant run0")
@@ -79,7 +79,7 @@ def test_a_good_run(out, capfd, monkeypatch):
         ("pass", ("failed", 0, None, "ended without an error but left no run.json")),
     ],
 )
-def test_every_other_ending(out, code, expected):
+def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code, expected):
     status = supervise(out, code, "--expect", "run.json")
     assert (status.status, status.exit_code, status.signal, status.error) == expected
 
