@@ -59,7 +59,8 @@ const view = (graph) => {
       if (width < NAME_FROM || !box.full) continue;
       const cell = make("svg", { x: `${(100 * (left - from)) / (to - from)}%`, y: lane.top + box.bottom - 16, width, height: 16 });
       const letters = Math.floor((width - 6) / LETTER);
-      cell.append(make("text", { x: 4, y: 12 }, box.name.length > letters ? `${box.name.slice(0, letters - 1)}…` : box.name));
+      const name = box.name.length > letters ? box.name.replace(/^(aten::|idle: )/, "") : box.name;
+      cell.append(make("text", { x: 4, y: 12 }, name.length > letters ? `${name.slice(0, letters - 1)}…` : name));
       overlay.append(cell);
     }
   };
