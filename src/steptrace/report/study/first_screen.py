@@ -20,7 +20,7 @@ from steptrace.report.study.model import (
     variants_shown,
     verdict_words,
 )
-from steptrace.report.study.rebase import against_each
+from steptrace.report.study.other_baselines import against_each
 
 
 @dataclass(frozen=True)
