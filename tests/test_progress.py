@@ -1,15 +1,17 @@
 """What a person is told of a workflow's jobs, what the time went into, and which jobs come first."""
 
-import json
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
 
+from documents import fill
 from snakemake_scheduler_plugin_steptrace import Scheduler
+from steptrace.documents.run import Status
 from steptrace.format import rough_duration
 from steptrace.progress import Progress, job_of, summary
+from steptrace.record import write_status
 
 
 @pytest.mark.parametrize(
@@ -35,9 +37,8 @@ def test_rules_that_are_not_counted_in_progress(rule):
 
 
 def status(tmp_path, **values):
-    path = tmp_path / "status.json"
-    path.write_text(json.dumps({"status": "ok", "error": None, "wall_s": 4.2, **values}))
-    return (str(path),)
+    part = {"status": "ok", "started_at": "", "wall_s": 4.2, "attempt": 1, **values}
+    return (str(write_status(tmp_path, fill(Status, part))),)
 
 
 S = 1_000_000_000
