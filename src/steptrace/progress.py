@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace import intervals
 from steptrace.format import rough_duration
 
 TIMING: Final = Path("results/timing.json")
@@ -135,6 +134,8 @@ def summary(timing: Mapping[str, Any]) -> str:
 
 def _seconds(*sets: list[tuple[int, int]]) -> float:
     """Seconds in any of the spans."""
+    from steptrace import intervals  # and numpy: every supervisor imports this module for a constant
+
     return intervals.measure(intervals.union(*(intervals.spans(*zip(*spans, strict=True)) for spans in sets))) / 1e9
 
 

@@ -5,7 +5,6 @@ import json
 import sys
 from pathlib import Path
 
-from steptrace import ci
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Verdict
@@ -23,6 +22,8 @@ options = parser.parse_args()
 
 try:
     if options.what == "write":
+        from steptrace import ci  # what it imports takes longer than all that `enforce` does
+
         comparisons = [read(path, Comparison) for path in options.files]
         verdict = judge(comparisons, options.gates)
         write(options.out, verdict)
