@@ -11,10 +11,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.cli import main
+from steptrace.record import write_steps
 
 ROOT = Path(__file__).parents[1]
 #: What a page's snippet takes for granted: the reader's model, data and step.
@@ -127,3 +129,21 @@ def test_what_readme_does_with_a_trace(traces: Path, capsys: pytest.CaptureFixtu
     assert (traces / "analysis" / "report.html").is_file()
     assert (traces / "diff" / "diff.json").is_file()
     assert (traces / "step.json.gz").is_file()
+
+
+def test_steps_are_read_as_read_a_page_md_says(tmp_path: Path) -> None:
+    run_dir = tmp_path / "results" / "s" / "plain" / "run0"
+    run_dir.mkdir(parents=True)
+    columns = {"step": range(4), "step_ns": [90, 10, 11, 12], "loader_wait_ns": [0] * 4, "loss": [1.0] * 4}
+    write_steps(run_dir, pd.DataFrame({"phase": ["warmup", "timed", "timed", "timed"], **columns}))
+    (snippet,) = snippets("docs/how-to/read-a-page.md")
+    *first, last = snippet.strip().splitlines()  # the last line is what a cell shows
+    told = run("\n".join(["COMPARISON = 'results/s/comparison.json'", *first, f"print(({last})['50%'])"]), tmp_path)
+    assert "plain    11.0" in told
+
+
+def test_a_loop_is_captured_as_capture_md_says(tmp_path: Path) -> None:
+    (snippet,) = snippets("docs/capture.md")
+    (tmp_path / "captures").mkdir()
+    loop = snippet.replace("train_step(batch)", "seen.append(batch)")
+    assert run(f"{READERS}\nseen = []\n{loop}\nprint(len(seen))", tmp_path).strip() == "2"
