@@ -168,6 +168,11 @@ def os_exit():
     os._exit(7)
 
 
+def hangs():
+    plain(3)
+    time.sleep(600)
+
+
 def endless():
     time.sleep(600)
 
@@ -207,6 +212,18 @@ def ranks():
         optimizer.zero_grad()
         wrapped(x).square().mean().backward()
         optimizer.step()
+
+
+def sharded():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    mesh = torch.distributed.init_device_mesh("cpu", (1,))
+    for layer in (model[0], model[2], model):
+        torch.distributed.fsdp.fully_shard(layer, mesh=mesh)
+    theirs = torch.optim.AdamW(model.parameters())
+    for _ in range(STEPS):
+        theirs.zero_grad()
+        loss_of().backward()
+        theirs.step()
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from steptrace.errors import LaunchError
 from steptrace.launch.start import Launched, Limits, check_found
@@ -36,7 +38,7 @@ def test_steps_are_found_in_all_forms() -> None:
     assert found["by_hand"] == []
 
 
-@pytest.mark.parametrize("form", ["loader", "thread", "swallow", "said"])
+@pytest.mark.parametrize("form", ["loader", "thread", "swallow", "said", "sharded"])
 def test_a_program_is_measured_and_ended(launched: Launch, capfd, form: str) -> None:
     found = launched(form)
     check_found(found)
@@ -108,6 +110,39 @@ def test_a_process_that_leaves_without_a_word_leaves_no_record(launched: Launch)
     assert (found.exit_code, found.ranks) == (7, ())
     with pytest.raises(LaunchError, match=r"exit code 7: its process ended .* after a step was seen"):
         check_found(found)
+
+
+def test_a_program_that_hangs_in_its_warm_up_is_stopped(launched: Launch) -> None:
+    found = launched("hangs", warmup=10, limits=Limits(first_step_s=None, total_s=8))
+    with pytest.raises(LaunchError, match="stopped: it was not over within 8 s: "):
+        check_found(found)
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """The interpreter of an environment that has PyTorch and what it needs, and nothing else."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    (site,) = (tmp_path / "bare").glob("lib/python3*/site-packages")
+    needed = ("torch", "functorch", "torchgen", "typing_extensions.py", "filelock", "sympy", "mpmath", "networkx")
+    libraries = Path(torch.__file__).parents[1]
+    for name in (*needed, "jinja2", "markupsafe", "fsspec", "setuptools", "numpy", "numpy.libs"):
+        if (libraries / name).exists():
+            (site / name).symlink_to(libraries / name)
+    return str(tmp_path / "bare" / "bin" / "python")
+
+
+@pytest.mark.parametrize("mode", ["measure", "predict"])
+def test_an_environment_without_steptrace(launched: Launch, bare_python: str, monkeypatch, mode: str) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name in ("steptrace", "msgspec", "psutil", "pandas", "hydra"):
+        assert subprocess.run([bare_python, "-c", f"import {name}"], capture_output=True, check=False).returncode
+    found = launched(command=[bare_python, str(FORMS), "loader"], mode=mode, profile=2)
+    check_found(found)
+    assert found.complete
+    if mode == "predict":
+        assert found.ranks[0]["prediction"]["by_step"] == [3, 3, 3, 3]
+    else:
+        assert found.ranks[0]["trace"]["state"] == "recorded"
 
 
 def test_a_command_that_is_not_there(launched: Launch) -> None:

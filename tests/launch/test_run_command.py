@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from steptrace.cli import main
+from steptrace.commands.run import spread
 from steptrace.record import read_run, read_steps
 
 FORMS = Path(__file__).with_name("forms.py")
@@ -43,6 +44,12 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert "each step: 1 backward pass, 1 batch, 16 samples; steps of the optimizers: SGD 1" in said
     assert "waiting for data: " in said
     assert "predicted by: steptrace predict -- " in said
+
+
+def test_the_spread_stays_within_what_was_measured() -> None:
+    assert spread([4.0]) == (4.0, 4.0)
+    low, high = spread([1.0, 2.0, 100.0])
+    assert 1 <= low < high <= 100
 
 
 def test_repeats_and_a_second_call_replace_what_was_there(tmp_path: Path, capfd) -> None:

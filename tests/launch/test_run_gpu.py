@@ -36,3 +36,24 @@ def test_measured_syncs_are_those_predicted(tmp_path: Path, capfd: pytest.Captur
     assert measured == {(site["code"], site["count"]) for site in predicted["sites"]}
     warned = json.loads((out / "run0" / "warned_syncs.json").read_text())
     assert warned["per_step"] == predicted["total"]
+
+
+@pytest.mark.parametrize("form", ["ddp", "fsdp"])
+def test_two_ranks_wait_where_it_is_predicted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    if "stand-in" in torch.cuda.get_device_name():
+        monkeypatch.setenv("FAKECUDA_DEVICES", "2")
+    elif torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    program = ["--", *torchrun, str(FORMS.with_name("distributed.py")), form]
+    # Its 10th and 20th steps DistributedDataParallel times itself, and waits for that.
+    options = ["--steps", "6", "--warmup", "5", "--profile", "2", "--no-report", "--out", str(tmp_path / "out")]
+    assert main(["run", *options, *program]) == 0
+    capfd.readouterr()
+    assert main(["predict", "--json", *program]) == 0
+    predicted = json.loads(capfd.readouterr().out)
+    traces = json.loads((tmp_path / "out" / "summary.json").read_text())["traces"]
+    assert [(trace["rank"], trace["world_size"]) for trace in traces] == [(0, 2), (1, 2)]
+    assert {trace["syncs"]["per_step"] for trace in traces} == {predicted["total"]} == {0.5 if form == "ddp" else 1}

@@ -120,6 +120,25 @@ def test_a_program_that_says_its_steps_knows_better() -> None:
     assert [s.backwards for s in program.steps] == [1, 1]
 
 
+def test_a_program_that_makes_a_new_optimizer_each_step_is_no_endless_beginning() -> None:
+    program, optimizers = Program(), [Optimizer() for _ in range(50)]
+    for optimizer in optimizers:
+        program.backward()
+        program.update(optimizer)
+    assert [step.new_leader for step in program.steps] == [True] * 20 + [False] * 30
+
+
+def test_an_optimizer_that_is_gone_is_forgotten() -> None:
+    program, second = Program(), Optimizer()
+    program.backward()
+    program.update(Optimizer())
+    assert program.finder.optimizers == []
+    program.backward()
+    program.update(second)
+    assert program.finder.live_optimizers == [second]
+    assert len(program.steps) == 2
+
+
 def test_once_settled_no_other_optimizer_ends_a_step() -> None:
     program, first, second = Program(), Optimizer(), Optimizer()
     program.backward()

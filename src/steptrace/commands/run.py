@@ -172,6 +172,12 @@ def _median_ms(one: _Measured) -> float:
     return float(statistics.median(row["step_ns"] for row in one.timed)) / _NS_PER_MS
 
 
+def spread(times: Sequence[float]) -> tuple[float, float]:
+    """The times that 5 % and 95 % of the steps lie below, never beyond those that were measured."""
+    found = statistics.quantiles(times, n=20, method="inclusive") if len(times) > 1 else [times[0]]
+    return found[0], found[-1]
+
+
 def _wait_ms(measured: Sequence[_Measured]) -> float | None:
     """The mean wait for data; None in a program without a DataLoader."""
     known = [row["wait_ns"] for one in measured for row in one.timed if row["batches"]]
@@ -183,10 +189,10 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
     medians = [_median_ms(one) for one in measured]
     first = measured[0]
     steps = [row["step_ns"] / _NS_PER_MS for one in measured for row in one.timed]
-    spread = statistics.quantiles(steps, n=20) if len(steps) > 1 else [steps[0]] * 19
+    low, high = spread(steps)
     where = first.record.environment.gpu or "CPU"
     ranks = first.record.world_size
-    head = f"  step {statistics.median(medians):.3f} ms, 5 % to 95 %: {spread[0]:.3f} to {spread[-1]:.3f}"
+    head = f"  step {statistics.median(medians):.3f} ms, 5 % to 95 %: {low:.3f} to {high:.3f}"
     runs = f"{len(measured)} runs, " if len(measured) > 1 else ""
     lines = [f"{head} ({runs}{len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     if len(measured) > 1:

@@ -206,6 +206,7 @@ def _memory(probe: Probe) -> dict[str, Any]:
     seen: set[int] = set()
 
     def add(category: str, tensor: Any) -> None:
+        tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # of a distributed one this rank's part
         if isinstance(tensor, Tensor) and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in seen:

@@ -25,7 +25,7 @@ from steptrace.train.process_tree import adopt_orphans, descendants, die_with, k
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
 #: How long a program may take to end after its last step was measured.
-_GRACE_S: Final = 20.0
+_GRACE_S: Final = 60.0
 _KILL_AFTER_S: Final = 5.0
 ADVICE: Final = (
     "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
@@ -131,8 +131,8 @@ def check_found(launched: Launched) -> None:
             "the probe was never loaded",
             where=ended(launched),
             expected="a Python that reads PYTHONPATH, on this machine",
-            next_step="look whether the command starts Python with -I, -E or -S, sets PYTHONPATH itself, or runs in a "
-            "container or on another machine",
+            next_step="look whether the command starts Python with -I, -E or -S, or runs in a container or on another "
+            f"machine; one that sets PYTHONPATH itself needs {_INJECT} first on it",
         )
     if any(launched.out.glob("stepped.*")):
         raise LaunchError(

@@ -15,6 +15,8 @@ from weakref import ref
 
 #: How many calls of another optimizer there may be to one of that which ends a step.
 _RAREST: Final = 100
+#: How many optimizers may come up one after the other: beyond, a program makes a new one every so many steps.
+_MOST_LEADERS: Final = 20
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class StepFinder:
         self._step = Step()
         self._seen: dict[int, _Seen] = {}
         self._leader: _Seen | None = None
+        self._leaders = 0
         self._settled = self._explicit = False
         self._backward_depth = self._optimizer_depth = 0
         self._pending: Any = None
@@ -146,7 +149,9 @@ class StepFinder:
             self._step.skipped = True
         if not self._settled and (self._leader is not seen or len(self._seen) > 1):
             leader = self._rarest()
-            self._step.new_leader |= leader is not self._leader
+            if leader is not self._leader:
+                self._leaders += 1
+                self._step.new_leader |= self._leaders <= _MOST_LEADERS
             self._leader = leader
         if seen is self._leader:
             self._end()
