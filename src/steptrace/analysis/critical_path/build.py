@@ -179,8 +179,9 @@ class _Builder:
         """Rows `(thread, start, end)`: when another training thread worked for the steps' own."""
         window, found = self.window, []
         threads = [int(t) for t in np.flatnonzero(self.model.training) if t != window.thread]
-        busy = {t: intervals.union(spans) for t in threads if len(spans := self._spans(t))}
-        edges = intervals.distinct(self._spans(window.thread)) if busy else _NO_TIMES
+        events = self._spans([*threads, window.thread]) if threads else {}
+        busy = {thread: intervals.union(events[thread]) for thread in threads if thread in events}
+        edges = intervals.distinct(events[window.thread]) if busy and window.thread in events else _NO_TIMES
         for thread, spans in busy.items():
             gap = np.searchsorted(edges, spans[:, 0], side="right")
             inside = np.searchsorted(edges, spans[:, 1], side="left") <= gap
@@ -189,16 +190,20 @@ class _Builder:
                 found.extend([(thread, burst[0, 0], burst[-1, 1])] if len(burst) else [])
         return np.array(found, dtype=np.int64).reshape(-1, 3)
 
-    def _spans(self, thread: int) -> Spans:
-        """The events of a host thread that lie between the start of all and when the host was done."""
-        parts = []
+    def _spans(self, threads: list[int]) -> dict[int, Spans]:
+        """The events of host threads that lie between the start of all and when the host was done, by thread."""
+        of_thread, parts = [], []
         for table in host_tables(self.model.trace):
-            ts = table["ts"].to_numpy()
+            ts, thread = table["ts"].to_numpy(), table["thread"].to_numpy()
             end = ts + table["dur"].to_numpy()
-            inside = (table["thread"].to_numpy() == thread) & (ts >= self.window.start) & (end <= self.window.host_end)
+            inside = np.isin(thread, threads) & (ts >= self.window.start) & (end <= self.window.host_end)
             inside &= ts < self.window.host_end
+            of_thread.append(thread[inside])
             parts.append(intervals.spans(ts[inside], end[inside]))
-        return np.concatenate(parts)
+        thread = np.concatenate(of_thread)
+        order = np.argsort(thread, kind="stable")
+        known, first = np.unique(thread[order], return_index=True)
+        return dict(zip(known.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
 
     def _make_nodes(self) -> None:
         """All nodes, host instants first: `time`, and `order`, the order in which edges lead forward."""
