@@ -248,7 +248,7 @@ def test_everything_but_training_imports_without_torch() -> None:
         "sys.modules['torch'] = None\n"
         "import steptrace\n"
         "with_torch = ('steptrace.train', 'steptrace.workloads', 'steptrace.predict', 'steptrace.ext',\n"
-        "    *('steptrace.launch.' + name for name in ('answer', 'follow', 'hooks', 'measure', 'probe')))\n"
+        "    *('steptrace.launch.' + name for name in ('answer', 'follow', 'hooks', 'listen', 'measure', 'probe')))\n"
         "for module in pkgutil.walk_packages(steptrace.__path__, 'steptrace.', onerror=lambda name: None):\n"
         "    if not module.name.startswith(with_torch):\n"
         "        importlib.import_module(module.name)\n"
