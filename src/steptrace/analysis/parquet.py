@@ -21,26 +21,28 @@ def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
     Only texts, which repeat, go through dictionaries: for times these cost as much as all the rest.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    pa.set_memory_pool(pa.system_memory_pool())  # others keep what a slice took for the next one
     for name, table in tables.items():
         texts = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
-        schema = _schema(table)
-        with pq.ParquetWriter(folder / f"{name}.parquet", schema, use_dictionary=texts) as file:
+        with _writer(folder / f"{name}.parquet", table, texts) as file:
             for begin in range(0, max(len(table), 1), _ROWS):
-                file.write_table(_arrow(table.iloc[begin : begin + _ROWS], schema))
+                file.write_table(_arrow(table.iloc[begin : begin + _ROWS], file.schema))
 
 
-def _schema(table: pd.DataFrame) -> pa.Schema:
-    """The types of a table's columns: those of texts are found in all of its rows, the others are declared."""
-    texts = [name for name, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
-    declared = pa.Schema.from_pandas(_wide(table.iloc[:0]), preserve_index=False)
-    found = pa.Schema.from_pandas(table[texts], preserve_index=False)
-    for name in texts:
-        declared = declared.set(declared.get_field_index(name), found.field(name))
-    return declared.with_metadata(with_version(declared.metadata))
+def _writer(path: Path, table: pd.DataFrame, texts: list[str]) -> pq.ParquetWriter:
+    # A few rows tell the types: the first in which each text is given.
+    rows = {int(table[name].notna().to_numpy().argmax()) for name in texts if len(table)}
+    schema = pa.Schema.from_pandas(_wide(table.iloc[sorted(rows | {*range(len(table))[:1]})]), preserve_index=False)
+    schema = schema.with_metadata(with_version(schema.metadata))
+    return pq.ParquetWriter(path, schema, use_dictionary=texts)
 
 
 def _arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pandas(_wide(rows), schema=schema, preserve_index=False)
+    """Rows of a table with the types of a schema."""
+    columns = zip(rows.items(), schema, strict=True)
+    return pa.Table.from_arrays(
+        [pa.array(column, type=field.type, from_pandas=True) for (_, column), field in columns], schema=schema
+    )
 
 
 def _wide(rows: pd.DataFrame) -> pd.DataFrame:
@@ -49,4 +51,4 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
         for name, dtype in rows.dtypes.items()
         if dtype.kind == "i" and dtype.itemsize < 8
     }
-    return rows.astype(narrow)
+    return rows.astype(narrow) if narrow else rows
