@@ -15,6 +15,46 @@ void nesting_parents(size_t count, const int64_t *group, const int64_t *start, c
     }
 }
 
+int enclosing(size_t count, const int64_t *group, const int64_t *start, const int64_t *end, size_t queries,
+              const int64_t *of, const int64_t *time, int64_t *found)
+{
+    int64_t *parent = malloc((count ? count : 1) * sizeof *parent);
+    if (!parent)
+        return -1;
+    nesting_parents(count, group, start, end, parent);
+    for (size_t query = 0; query < queries; query++) {
+        /* The last span of the group that starts by then, or else the nearest around it that has not ended. */
+        size_t low = 0, high = count;
+        while (low < high) {
+            size_t middle = low + (high - low) / 2;
+            if (group[middle] < of[query] || (group[middle] == of[query] && start[middle] <= time[query]))
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        int64_t at = low && group[low - 1] == of[query] ? (int64_t)low - 1 : -1;
+        while (at >= 0 && end[at] <= time[query])
+            at = parent[at];
+        found[query] = at;
+    }
+    free(parent);
+    return 0;
+}
+
+int nearest(size_t count, const int32_t *parent, const int8_t *wanted, int32_t *found)
+{
+    for (size_t row = 0; row < count; row++) {
+        if (wanted[row]) {
+            found[row] = (int32_t)row;
+            continue;
+        }
+        if (parent[row] >= 0 && (size_t)parent[row] >= row)
+            return -1;
+        found[row] = parent[row] < 0 ? -1 : found[parent[row]];
+    }
+    return 0;
+}
+
 /* Sums may wrap where a caller's numbers are none of a trace; that must not be undefined. */
 static int64_t add(int64_t a, int64_t b)
 {

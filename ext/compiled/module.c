@@ -3,6 +3,9 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +13,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 3
+#define VERSION 4
 
 typedef struct {
     PyObject_HEAD
@@ -286,6 +289,45 @@ static PyObject *py_nesting_parents(PyObject *self, PyObject *args)
     return release(a, widths, fits ? NULL : LENGTHS);
 }
 
+static PyObject *py_enclosing(PyObject *self, PyObject *args)
+{
+    (void)self;
+    static const char widths[] = "888888";
+    Py_buffer a[6];
+    if (take_arrays(args, widths, 5, a))
+        return NULL;
+    int made = same_length(a, widths, 0, 2) && same_length(a, widths, 3, 5) &&
+               !enclosing((size_t)a[0].len / 8, a[0].buf, a[1].buf, a[2].buf, (size_t)a[3].len / 8, a[3].buf, a[4].buf,
+                          a[5].buf);
+    return release(a, widths, made ? NULL : LENGTHS);
+}
+
+static PyObject *py_nearest(PyObject *self, PyObject *args)
+{
+    (void)self;
+    static const char widths[] = "414";
+    Py_buffer a[3];
+    if (take_arrays(args, widths, 2, a))
+        return NULL;
+    int fits = same_length(a, widths, 0, 2), known = 0;
+    if (fits)
+        known = !nearest((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf);
+    PyObject *none = release(a, widths, fits ? NULL : LENGTHS);
+    Py_XDECREF(none);
+    return none ? PyBool_FromLong(known) : NULL;
+}
+
+/* Gives free memory back to the system where the C library keeps it otherwise. */
+static PyObject *py_trim(PyObject *self, PyObject *args)
+{
+    (void)self;
+    (void)args;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_call_tree(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -397,6 +439,9 @@ static PyObject *py_path(PyObject *self, PyObject *args)
 static PyMethodDef METHODS[] = {
     {"path", py_path, METH_VARARGS, "path(binding, source, time, found, node, begin): how many edges it has found."},
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
+    {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, found): fills `found`."},
+    {"nearest", py_nearest, METH_VARARGS, "nearest(parent, wanted, found): fills `found`; False for rows out of order."},
+    {"trim", py_trim, METH_NOARGS, "trim(): gives free memory back to the system."},
     {"call_tree", py_call_tree, METH_VARARGS,
      "call_tree(thread, ts, dur of each table; kind, row, thread, parent, depth, size, ts, host, own): fills the latter."},
     {"inside_same", py_inside_same, METH_VARARGS, "inside_same(key, size, inside, keys): fills `inside`."},

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Final
 
 #: What of the compiled module fits these sources, as in ext/compiled/module.c.
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 def _load() -> ModuleType | None:
@@ -24,3 +24,9 @@ def _load() -> ModuleType | None:
 
 #: The compiled module, None without one.
 compiled = _load()
+
+
+def give_back() -> None:
+    """Give free memory back to the system, which the C library keeps otherwise, in case what is needed next fits in."""
+    if compiled is not None:
+        compiled.trim()

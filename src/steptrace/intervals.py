@@ -144,6 +144,11 @@ def enclosing(group: Ints, starts: Ints, ends: Ints, query_group: Ints, times: I
         int64 indices into the nesting, -1 where no span of the group holds the instant. Of partly overlapping spans
         (Kineto rounds starts and lengths apart) the later start counts as the inner one.
     """
+    if compiled is not None:
+        found = np.empty(len(times), dtype=np.int64)
+        given = (group, starts, ends, query_group, times)
+        compiled.enclosing(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), found)
+        return found
     parent = nesting_parents(group, starts, ends)
     order = np.lexsort((times, query_group))
     position = _last_start_at_or_before(group, starts, query_group[order], times[order])

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.communication import record as communication
 from steptrace.analysis.communication import record_ranks
@@ -27,6 +29,7 @@ from steptrace.analysis.quality.record import quality
 from steptrace.analysis.syncs.record import syncs
 from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
+from steptrace.compiled import give_back
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
 from steptrace.documents.summary import Ranks, Section, StepTime, Summary, TraceSummary, WhatIf
 from steptrace.recording import unprofiled_before
@@ -81,13 +84,20 @@ def analyze_trace(
     tables = memory_tables(path, trace, lines)
     if folder is not None:
         write_all({**{name: getattr(trace, name) for name in TABLES}, **tables}, folder)
-        trace = _without_written(trace)
+        tables, trace = _kept(tables), _without_written(trace)
+        give_back()
     for found in tables_of(trace, device, lines):
-        tables.update(found)
-        if folder is not None:
+        if folder is None:
+            tables.update(found)
+        else:
             write_all(found, folder)
-            tables = {name: table for name, table in tables.items() if name not in _ONLY_WRITTEN}
+            tables.update(_kept(found))
+            give_back()
     return Analysis(path, trace, device, tables)
+
+
+def _kept(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    return {name: table for name, table in tables.items() if name not in _ONLY_WRITTEN}
 
 
 def _without_written(trace: Trace) -> Trace:

@@ -21,7 +21,6 @@ def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
     Only texts, which repeat, go through dictionaries: for times these cost as much as all the rest.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pa.set_memory_pool(pa.system_memory_pool())  # others keep what a slice took for the next one
     for name, table in tables.items():
         texts = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
         with _writer(folder / f"{name}.parquet", table, texts) as file:

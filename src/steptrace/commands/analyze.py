@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import os
 import shutil
 import sys
 import tempfile
@@ -87,6 +88,8 @@ def write_analysis(
     """
     # What lives is columns, and few cycles are made: looking for them takes a tenth of a small trace's time.
     gc.set_threshold(200_000, 50, 50)
+    # Arrow's own allocator would keep what it took, beside the one that everything else is taken from.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from steptrace.analysis import summarize, summarize_ranks, write_counters
     from steptrace.findings import with_trace_findings
 

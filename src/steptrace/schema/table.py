@@ -49,8 +49,11 @@ class Table:
         return [column.name for column in self.columns]
 
 
-def validate(frame: "pd.DataFrame", table: Table) -> "pd.DataFrame":
-    """Return `frame` with its columns in declared order, or raise `SchemaError` naming the first defect."""
+def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> "pd.DataFrame":
+    """Return `frame` with its columns in declared order, or raise `SchemaError` naming the first defect.
+
+    Without `check_key` rows may be alike; to look for them takes as much memory as the table itself.
+    """
     missing = [name for name in table.names if name not in frame.columns]
     unknown = [str(name) for name in frame.columns if name not in table.names]
     if missing or unknown:
@@ -62,7 +65,7 @@ def validate(frame: "pd.DataFrame", table: Table) -> "pd.DataFrame":
     frame = frame[table.names]
     for column in table.columns:
         _validate_column(frame[column.name], column, table)
-    if table.key and frame.duplicated(list(table.key)).any():
+    if check_key and table.key and frame.duplicated(list(table.key)).any():
         row = frame[frame.duplicated(list(table.key))].iloc[0][list(table.key)].to_dict()
         raise SchemaError(f"two rows have the key {row}", where=table.name)
     return frame

@@ -7,6 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
+from steptrace.compiled import compiled
 from steptrace.trace.events import MISSING
 from steptrace.trace.read import RawTrace
 
@@ -98,11 +99,16 @@ def around(nested: Columns, inner: Columns) -> Ints:
     return intervals.enclosing(nested["thread"], nested["ts"], nested["end"], inner["thread"], inner["ts"])
 
 
-def nearest(parent: Ints, wanted: Mask) -> Ints:
+def nearest(parent: Rows, wanted: Mask) -> Ints:
     """For each row of a nesting, itself or its nearest ancestor that is wanted, -1 if there is none.
 
-    Jumps twice as far each round, so depth costs only its logarithm.
+    Without compiled code, or where parents do not stand before their children, it jumps twice as far each round, so
+    that depth costs only its logarithm.
     """
+    if compiled is not None:
+        found = np.empty(len(parent), dtype=np.int32)
+        if compiled.nearest(np.ascontiguousarray(parent, dtype=np.int32), np.ascontiguousarray(wanted), found):
+            return found
     rows = np.where(wanted, np.arange(len(parent), dtype=np.int64), parent)
     active = np.flatnonzero(~wanted & (rows >= 0))
     while len(active):

@@ -95,6 +95,7 @@ class _Builder:
 
     def build(self) -> Graph:
         """The finished graph."""
+        overlap_ns = self._overlap()
         self._chain_hosts()
         self._wait_for_work()
         self._run_work()
@@ -110,15 +111,16 @@ class _Builder:
         forward = edges["source"] < edges["target"]
         edges = {name: edges.pop(name)[forward] for name in _COLUMNS}
         order = edge_order(edges, len(time))
-        edges = {name: edges.pop(name)[order] for name in _COLUMNS}
+        del edges["at"], edges["priority"]
+        edges = {name: edges.pop(name)[order] for name in list(edges)}
         source, target = edges["source"], edges["target"]
         last = np.append(target[1:] != target[:-1], True)
         binding = np.full(len(time), -1, dtype=np.int32)
         binding[target[last]] = np.flatnonzero(last)
         between = time[target] - time[source]
-        weight = np.where(last, between, np.minimum(between, edges["least"]))
-        usual = np.select([edges["kind"] == LAUNCH, edges["kind"] == QUEUE], [of.launch_ns, of.queue_ns], weight)
-        excess = (weight - usual)[last]
+        weight = np.where(last, between, np.minimum(between, edges.pop("least")))
+        kind, binds = edges["kind"][last], weight[last]
+        excess = binds - np.select([kind == LAUNCH, kind == QUEUE], [of.launch_ns, of.queue_ns], binds)
         return Graph(
             steps=self.window.steps,
             begin=self.window.begin,
@@ -127,11 +129,11 @@ class _Builder:
             source=source,
             target=target,
             weight=weight,
-            kept=np.minimum(edges["kept"], between),
+            kept=np.minimum(edges.pop("kept"), between),
             binding=binding,
             wait=edges["wait"].view(np.bool_),
             unexplained_ns=int(excess[excess >= KERNEL_WAIT_BELOW_NS].sum()),
-            overlap_ns=self._overlap(),
+            overlap_ns=overlap_ns,
             **{name: edges[name] for name in ("kind", "thread", "kernel", "sync")},
         )
 

@@ -43,7 +43,7 @@ def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     parent, kind, name, names = _graft_backward(tree, (parent, kind, name, names))
     kernels = trace.kernels
     node = kernel_nodes(trace, tree)
-    below = take(nearest(row_numbers(tree["parent"]), shown), node)
+    below = take(nearest(_parents(tree), shown), node)
     unknown = len(names)
     short = [short_name(str(category)) for category in kernels["name"].cat.categories]
     names = [*names, "launched outside the trace", *short]
@@ -70,8 +70,9 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     count = len(parent)
     thread = tree["thread"].to_numpy()
     own = np.zeros(count + len(threads), dtype=np.int64)
-    holder = nearest(row_numbers(tree["parent"]), shown)
+    holder = nearest(_parents(tree), shown)
     np.add.at(own, np.where(holder >= 0, holder, count + thread), tree["host_self_ns"].to_numpy())
+    del holder
     parent = np.concatenate([np.where(parent < 0, count + thread, parent), np.full(len(threads), -1)], dtype=np.int32)
     kind = np.concatenate([kind, np.full(len(threads), _KINDS.index("thread"))], dtype=np.int8)
     name = np.concatenate([name, len(names) + np.arange(len(threads))], dtype=np.int32)
@@ -108,11 +109,14 @@ def _shown(tree: pd.DataFrame) -> Mask:
     return result
 
 
+def _parents(tree: pd.DataFrame) -> Rows:
+    return tree["parent"].to_numpy(dtype=np.int32, na_value=-1)
+
+
 def _boxes(tree: pd.DataFrame, shown: Mask) -> _Boxes:
     """Parent among the shown events, kind and name of each event; the parent of one not shown means nothing."""
-    parent = row_numbers(tree["parent"])
-    holder = nearest(parent, shown)
-    above = take(holder, parent)
+    parent = _parents(tree)
+    above = take(nearest(parent, shown), parent)
     kinds = np.array([_KINDS.index(kind) for kind in tree["kind"].cat.categories], dtype=np.int8)
     code = tree["name"].cat.codes.to_numpy().astype(np.int32)
     return above, kinds[tree["kind"].cat.codes.to_numpy()], code, [str(name) for name in tree["name"].cat.categories]
@@ -121,7 +125,7 @@ def _boxes(tree: pd.DataFrame, shown: Mask) -> _Boxes:
 def _graft_backward(tree: pd.DataFrame, boxes: _Boxes) -> _Boxes:
     """Stand the outermost operators of the backward pass on a box `backward` on their forward operator."""
     parent, kind, name, names = boxes
-    forward = row_numbers(tree["forward"])
+    forward = tree["forward"].to_numpy(dtype=np.int32, na_value=-1)
     ts = tree["ts"].to_numpy()
     outer = (forward >= 0) & ((parent < 0) | (forward[parent] < 0))
     outer &= ts[forward] < ts  # so that no chain of parents can close
@@ -131,7 +135,7 @@ def _graft_backward(tree: pd.DataFrame, boxes: _Boxes) -> _Boxes:
     grafted[heads] = added
     backward = np.full(len(heads), _KINDS.index("backward"))
     return (
-        np.concatenate([grafted, forward[heads]]),
+        np.concatenate([grafted, forward[heads]], dtype=np.int32),
         np.concatenate([kind, backward], dtype=np.int8),
         np.concatenate([name, np.full(len(heads), len(names))], dtype=np.int32),
         [*names, "backward"],
