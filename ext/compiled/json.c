@@ -6,15 +6,6 @@
 #include <emmintrin.h>
 #endif
 
-int json_space(Text *text)
-{
-    const char *at = text->at, *end = text->end;
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r'))
-        at++;
-    text->at = at;
-    return at < end ? 0 : -1;
-}
-
 static int is_hex(char c)
 {
     return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'f');

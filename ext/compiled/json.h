@@ -35,7 +35,17 @@ typedef struct {
 } Text;
 
 /* All return 0, or -1 for text that is not plain: the Python reader then decides. */
-int json_space(Text *text);                       /* moves past spaces; -1 at the end of the text */
+
+/* Moves past spaces; -1 at the end of the text. */
+static inline int json_space(Text *text)
+{
+    const char *at = text->at, *end = text->end;
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r'))
+        at++;
+    text->at = at;
+    return at < end ? 0 : -1;
+}
+
 int json_string(Text *text, Value *value);        /* at the opening quotation mark */
 int json_value(Text *text, Value *value, int any); /* with `any`, numbers must be such that msgspec decodes them */
 

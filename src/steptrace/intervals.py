@@ -74,8 +74,8 @@ def complement(a: Spans, start: int, end: int) -> Spans:
 
 def subtract(a: Spans, b: Spans) -> Spans:
     """What of the normal-form set `a` lies outside the normal-form set `b`."""
-    if len(a) == 0:
-        return empty()
+    if len(a) == 0 or len(b) == 0:
+        return a
     return intersect(a, complement(b, int(a[0, 0]), int(a[-1, 1])))
 
 

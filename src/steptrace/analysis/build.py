@@ -36,7 +36,7 @@ from steptrace.recording import unprofiled_before
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import TABLES, Trace
+from steptrace.trace.model import TABLES, Trace, emptied
 from steptrace.trace.parallel import read_each
 from steptrace.trace.source import SourceLines, load_source_lines
 
@@ -93,6 +93,8 @@ def analyze_trace(
             write_all(found, folder)
             tables.update(_kept(found))
             give_back()
+    if folder is not None:
+        trace = emptied(trace, "frames")
     return Analysis(path, trace, device, tables)
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from steptrace.schema import with_version
 
 #: Rows of a row group.
-_ROWS: Final = 1 << 17
+_ROWS: Final = 1 << 16
 
 
 def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:

@@ -67,7 +67,9 @@ def text(codes: NDArray[Any], names: pd.Index) -> Any:
 def by_name(codes: NDArray[Any], names: pd.Index, judge: Any, dtype: Any = bool) -> NDArray[Any]:
     """`judge(name)` for each row, evaluated once per distinct name that occurs."""
     verdicts = np.zeros(len(names), dtype=dtype)
-    for code in np.unique(codes):
+    occurs = np.zeros(len(names), dtype=bool)
+    occurs[codes] = True
+    for code in np.flatnonzero(occurs):
         verdicts[code] = judge(names[code])
     result: NDArray[Any] = verdicts[codes]
     return result
@@ -128,8 +130,11 @@ def has_ancestor(parent: Ints, wanted: Mask) -> Mask:
 
 def number_threads(raw: RawTrace) -> tuple[Ints, list[tuple[Any, Any]]]:
     """The host threads in a fixed order, and for each of the reader's thread numbers its place in it."""
-    host = [c["thread"] for kind, c in raw.columns.items() if kind != "gpu"]
-    used = np.unique(np.concatenate(host)).astype(np.int64)
+    on_host = np.zeros(len(raw.threads), dtype=bool)
+    for kind, c in raw.columns.items():
+        if kind != "gpu":
+            on_host[c["thread"]] = True
+    used = np.flatnonzero(on_host)
     keys = [raw.threads[code] for code in used]
     order = sorted(range(len(used)), key=lambda i: [_sort_key(part) for part in keys[i]])
     place = np.full(len(raw.threads), -1, dtype=np.int64)

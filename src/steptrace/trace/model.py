@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -107,6 +107,13 @@ def forget(trace: Trace, computed: Callable[..., Any]) -> None:
     compute = getattr(computed, "__wrapped__", None)
     for key in [key for key in trace.derived if key[0] is compute]:
         del trace.derived[key]
+
+
+def emptied(trace: Trace, *names: str) -> Trace:
+    """The trace without the rows of some tables; what was computed of it before stays."""
+    lean = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in names})
+    lean.derived.update(trace.derived)
+    return lean
 
 
 #: The declaration of each table of a `Trace`, by its attribute.

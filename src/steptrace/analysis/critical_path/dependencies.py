@@ -106,9 +106,11 @@ def _before_waits(trace: Trace, times: Ints) -> Ints:
 
 def _number(*columns: "pd.Series[int]") -> Ints:
     """A number for each distinct row of these columns."""
-    keys = np.stack([column.to_numpy(dtype=np.int64) for column in columns], axis=1).reshape(-1, len(columns))
-    numbers: Ints = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return numbers
+    numbers = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, place = np.unique(column.to_numpy(dtype=np.int64), return_inverse=True)
+        numbers = np.unique(numbers * len(values) + place, return_inverse=True)[1]
+    return numbers.astype(np.int64)
 
 
 def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:

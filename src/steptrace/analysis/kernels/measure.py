@@ -13,15 +13,19 @@ from steptrace.trace.model import Trace
 __all__ = ["kernel_table", "kernel_types", "short_name", "telling_name"]
 
 
+_KEYS = ["name", "kind"]
+
+
 def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
-    groups = kernels.assign(name=kernels["name"].astype(object), kind=kernels["kind"].astype(object)).groupby(
-        ["name", "kind"], sort=True
-    )["dur"]
+    # Categories are sorted: of texts, row by row, that takes ten times as long.
+    columns = {name: kernels[name].cat.reorder_categories(sorted(kernels[name].cat.categories)) for name in _KEYS}
+    groups = kernels.assign(**columns).groupby(_KEYS, sort=True, observed=True)["dur"]
     table = groups.agg(
         count="size", sum_ns="sum", mean_ns="mean", median_ns="median", min_ns="min", max_ns="max", std_ns="std"
     ).reset_index()
+    table = table.astype(dict.fromkeys(_KEYS, str))
     table = table.rename(columns={"kind": "class"})
     short = short_names(table["name"])
     table.insert(1, "short_name", [short[name] for name in table["name"]])

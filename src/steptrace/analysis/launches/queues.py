@@ -9,7 +9,7 @@ next launch; at 1,024 launches, a graph counting as one, the host's next launch 
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
+from steptrace import intervals, schema
 from steptrace.analysis.common.launches import launched_at
 from steptrace.analysis.common.series import quantiles, time_held
 from steptrace.analysis.common.tables_launch import QUEUE_LENGTHS, QUEUES
@@ -77,7 +77,7 @@ def _series(trace: Trace) -> pd.DataFrame:
     group, instants, length = _lengths(rows)
     of, at, launches = _lengths(rows.groupby(["group", "launch"])[["enters", "ts"]].min().reset_index("group"))
     # The number of launches at the last change of the same stream: group and time in one number that sorts as they do.
-    times = np.unique(np.concatenate([instants, at]))
+    times = intervals.distinct(np.concatenate([instants, at]))
     before = np.searchsorted(_key(of, at, times), _key(group, instants, times), side="right") - 1
     known = (before >= 0) & (of[before] == group)
     streams = by_stream[["device", "stream"]].first()
