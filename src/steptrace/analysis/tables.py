@@ -119,8 +119,9 @@ def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Iterato
     yield {"call_tree": tree}
     names = call_names(tree)
     tree = tree.drop(columns=["depth", "kernels", "device_ns", "device_self_ns"])  # nothing below asks for them
+    yield {"flame_device": flame.device_flame(trace, tree), "flame_host": flame.host_flame(trace, tree)}
+    yield {"sequences": kernel_sequences(trace, tree)}
+    tree = tree[["kind"]].copy()
     origins = kernel_origins(trace, tree, lines)
     by_operator = None if device is None else device_time_by(trace, origins, ["op"])
     yield {"call_names": names, "kernel_origins": origins, "top_operators": top_operators(names, by_operator)}
-    yield {"flame_device": flame.device_flame(trace, tree), "flame_host": flame.host_flame(trace, tree)}
-    yield {"sequences": kernel_sequences(trace, tree)}

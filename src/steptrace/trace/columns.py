@@ -39,8 +39,8 @@ def row_numbers(column: "pd.Series[Any]") -> Ints:
     return column.to_numpy(dtype=np.int64, na_value=-1)
 
 
-def take(column: Ints, rows: Ints) -> Ints:
-    """`column[rows]` where a row is given, -1 where it is -1: follows a chain of references."""
+def take(column: Rows, rows: Rows) -> Ints:
+    """`column[rows]` where a row is given, -1 where it is -1: follows a chain of references. As wide as the column."""
     if len(column) == 0:
         return np.full(len(rows), -1, dtype=np.int64)
     return np.where(rows >= 0, column[np.maximum(rows, 0)], -1)
@@ -69,7 +69,7 @@ def by_name(codes: NDArray[Any], names: pd.Index, judge: Any, dtype: Any = bool)
     verdicts = np.zeros(len(names), dtype=dtype)
     occurs = np.zeros(len(names), dtype=bool)
     occurs[codes] = True
-    for code in np.flatnonzero(occurs):
+    for code in np.flatnonzero(occurs).tolist():
         verdicts[code] = judge(names[code])
     result: NDArray[Any] = verdicts[codes]
     return result
@@ -101,7 +101,7 @@ def around(nested: Columns, inner: Columns) -> Ints:
     return intervals.enclosing(nested["thread"], nested["ts"], nested["end"], inner["thread"], inner["ts"])
 
 
-def nearest(parent: Rows, wanted: Mask) -> Ints:
+def nearest(parent: Rows, wanted: Mask) -> Rows:
     """For each row of a nesting, itself or its nearest ancestor that is wanted, -1 if there is none.
 
     Without compiled code, or where parents do not stand before their children, it jumps twice as far each round, so

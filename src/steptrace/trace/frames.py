@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steptrace.intervals import Ints
-from steptrace.trace.columns import nearest, row_numbers
+from steptrace.trace.columns import Mask, nearest, take
 from steptrace.trace.model import Trace
 
 _FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d{1,9})\): (?P<function>.+)\Z", re.DOTALL)
@@ -66,12 +66,13 @@ def site_frames(trace: Trace, innermost: Ints) -> Ints:
     frames = trace.frames
     if len(frames) == 0:
         return np.full(len(innermost), -1, dtype=np.int64)
-    parent = row_numbers(frames["parent"])
-    roles = np.array([frame_role(name) for name in frames["name"].cat.categories], dtype=np.int64)
+    parent = frames["parent"].to_numpy(dtype=np.int32, na_value=-1)
+    roles = np.array([frame_role(name) for name in frames["name"].cat.categories], dtype=np.int8)
     role = roles[frames["name"].cat.codes.to_numpy()]
-    strict = nearest(parent, (role == USER) | (role == PIPELINE))
-    strict = np.where((strict >= 0) & (role[strict] == USER), strict, -1)
-    lenient = nearest(parent, role != SKIP)
-    lenient = np.where((lenient >= 0) & (role[lenient] == STDLIB), lenient, -1)
-    site = np.where(strict >= 0, strict, lenient)
-    return np.where(innermost >= 0, site[innermost], -1)
+
+    def first(wanted: Mask, kind: int) -> Ints:
+        found = take(nearest(parent, wanted), innermost)
+        return np.where((found >= 0) & (role[found] == kind), found, -1)
+
+    strict = first((role == USER) | (role == PIPELINE), USER)
+    return np.where(strict >= 0, strict, first(role != SKIP, STDLIB))

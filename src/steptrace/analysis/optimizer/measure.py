@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from steptrace import intervals, schema
 from steptrace.analysis.common.annotations import annotation_times
 from steptrace.analysis.optimizer.tables import OPTIMIZER_CALLS
-from steptrace.intervals import Ints
-from steptrace.trace.columns import nearest, row_numbers, take
+from steptrace.trace.columns import Rows, nearest, row_numbers, take
 from steptrace.trace.model import Trace
 
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
@@ -86,7 +85,7 @@ def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:
     return replace(trace, annotations=labels.assign(ts=moved, dur=end - moved))
 
 
-def _operators(trace: Trace, holder: Ints, names: "pd.Series[Any]") -> pd.DataFrame:
+def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFrame:
     """The operators called directly under each label: `name` and the `label` that holds them."""
     label = take(holder, row_numbers(trace.ops["annotation"]))
     caller = row_numbers(trace.ops["parent"])
@@ -103,7 +102,7 @@ def _operators(trace: Trace, holder: Ints, names: "pd.Series[Any]") -> pd.DataFr
     )
 
 
-def _frames(trace: Trace, holder: Ints, names: "pd.Series[Any]") -> "pd.Series[int]":
+def _frames(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> "pd.Series[int]":
     """How many frames of a single-tensor update stand under each label."""
     categories = trace.frames["name"].cat.categories
     wanted = [name for name in categories if _FRAME.search(str(name))]
