@@ -29,7 +29,7 @@ from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.program import flame
 from steptrace.compiled import compiled as installed
 from steptrace.errors import TraceError
-from steptrace.trace import decode, scan
+from steptrace.trace import columns, decode, scan
 from steptrace.trace.kinds import KINDS
 from steptrace.trace.read import RawTrace, read_raw
 
@@ -220,6 +220,33 @@ def test_nestings(compiled: ModuleType, spans: list[tuple[int, int, int]]) -> No
     assert with_it == without
 
 
+@given(_SPANS, st.lists(st.tuples(st.integers(-1, 3), st.integers(-2, 35)), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_instants_in_a_nesting(
+    compiled: ModuleType, spans: list[tuple[int, int, int]], instants: list[tuple[int, int]]
+) -> None:
+    rows = np.array(sorted((g, a, -(a + n)) for g, a, n in spans), dtype=np.int64).reshape(-1, 3).T
+    of, time = np.array(instants, dtype=np.int64).reshape(-1, 2).T
+    with_it, without = _both(
+        compiled, intervals, lambda: intervals.enclosing(rows[0], rows[1], -rows[2], of, time).tolist()
+    )
+    assert with_it == without
+
+
+@given(st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_nearest_ancestors(compiled: ModuleType, rows: list[tuple[int, bool]]) -> None:
+    parent = np.array([min(above, row - 1) for row, (above, _) in enumerate(rows)], dtype=np.int64)
+    wanted = np.array([its for _, its in rows], dtype=bool)
+    with_it, without = _both(compiled, columns, lambda: columns.nearest(parent, wanted).tolist())
+    assert with_it == without
+
+
+def test_ancestors_that_stand_after_their_children(compiled: ModuleType) -> None:
+    parent, wanted = np.array([1, 2, -1]), np.array([False, False, True])
+    assert _both(compiled, columns, lambda: columns.nearest(parent, wanted).tolist()) == [[2, 2, 2]] * 2
+
+
 @given(st.lists(_SPANS, min_size=1, max_size=4))
 @settings(max_examples=200, deadline=None)
 def test_trees(compiled: ModuleType, tables: list[list[tuple[int, int, int]]]) -> None:
@@ -257,10 +284,10 @@ def test_boxes(compiled: ModuleType, rows: list[tuple[int, int, int]], shuffled:
 @given(st.lists(st.tuples(*(st.integers(0, 3) for _ in range(4))), max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_orders_of_edges(compiled: ModuleType, rows: list[tuple[int, int, int, int]]) -> None:
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    values = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     dtypes = {"source": np.int32, "target": np.int32, "at": np.int64, "priority": np.int8}
     edges = {
-        name: np.ascontiguousarray(column, dtype) for (name, dtype), column in zip(dtypes.items(), columns, strict=True)
+        name: np.ascontiguousarray(column, dtype) for (name, dtype), column in zip(dtypes.items(), values, strict=True)
     }
     with_it, without = _both(compiled, build, lambda: build.edge_order(edges, 4))
     target = edges["target"]
@@ -311,6 +338,10 @@ def test_recurrences_take_no_rows_that_are_not_there(compiled: ModuleType) -> No
 
     with pytest.raises(ValueError, match="one length"):
         compiled.nesting_parents(*(rows(count, 0, np.int64) for count in (2, 2, 1, 2)))
+    with pytest.raises(ValueError, match="one length"):
+        compiled.enclosing(*(rows(count, 0, np.int64) for count in (2, 2, 2, 1, 1, 2)))
+    with pytest.raises(ValueError, match="one length"):
+        compiled.nearest(rows(2), rows(2, 0, np.int8), rows(1))
     with pytest.raises(ValueError, match="known nodes"):
         compiled.longest_paths(rows(1, 5), rows(1, 5), rows(1, 5, np.int64), rows(2, 0, np.int64))
     with pytest.raises(ValueError, match="known nodes"):
