@@ -50,6 +50,9 @@ _ONLY_WRITTEN_COLUMNS = {
     "kernels": ["correlation"],
 }
 
+#: From so many rows of a trace on, memory that is free between two groups of tables is worth giving back.
+_LARGE = 100_000
+
 #: What `write_counters` asks for.
 _FOR_COUNTERS = ("queue_lengths", "copy_rates")
 
@@ -81,18 +84,24 @@ def analyze_trace(
     With `folder` all of them are written there as they are made, and what only outsiders read is not kept.
     """
     device, lines = trace.devices[0] if trace.devices else None, lines or SourceLines()
+    large = False
     tables = memory_tables(path, trace, lines)
     if folder is not None:
-        write_all({**{name: getattr(trace, name) for name in TABLES}, **tables}, folder)
+        own = {name: getattr(trace, name) for name in TABLES}
+        large = sum(map(len, own.values())) >= _LARGE
+        write_all({**own, **tables}, folder)
         tables, trace = _kept(tables), _without_written(trace)
-        give_back()
+        del own
+        if large:
+            give_back()
     for found in tables_of(trace, device, lines):
         if folder is None:
             tables.update(found)
         else:
             write_all(found, folder)
             tables.update(_kept(found))
-            give_back()
+            if large:
+                give_back()
     if folder is not None:
         trace = emptied(trace, "frames")
     return Analysis(path, trace, device, tables)
