@@ -7,7 +7,9 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from documents import fill
+from steptrace.analysis import summarize_ranks
 from steptrace.documents.run import Status
+from steptrace.errors import RecordError
 from steptrace.record import write_status
 from steptrace.run_summary import analyze_rank, summarize_run
 
@@ -31,13 +33,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def summaries(run: Path) -> list[bytes]:
     """The summary of a run made both ways; the tables of either way are compared here."""
     written, tables = [], []
-    for by_rank in (False, True):
-        for rank in range(2 * by_rank):
-            analyze_rank(run, rank, run / "ranks" / str(rank))
-        summarize_run(run, run / "summary.json", by_rank=by_rank)
+    for ranks in (0, 2):
+        for rank in range(ranks):
+            folder = run / "ranks" / str(rank)
+            analyze_rank(run, rank, folder)
+            (folder / ".snakemake_timestamp").touch()  # Snakemake's, in every folder that is an output
+        summarize_run(run, run / "summary.json", ranks=ranks)
         written.append((run / "summary.json").read_bytes())
-        (run / "tables").rename(run / f"tables{by_rank}")
-        tables.append({file.relative_to(run / f"tables{by_rank}") for file in run.glob(f"tables{by_rank}/**/*")})
+        (run / "tables").rename(run / f"tables{ranks}")
+        tables.append({file.relative_to(run / f"tables{ranks}") for file in run.glob(f"tables{ranks}/**/*")})
     assert tables[0] == tables[1]
     return written
 
@@ -53,6 +57,28 @@ def test_a_rank_that_cannot_be_read_is_the_summary_s_error(run: Path) -> None:
     together, merged = summaries(run)
     assert "trace_rank1" in msgspec.json.decode(together)["error"]
     assert merged == together
+
+
+def test_ranks_that_an_earlier_run_left_do_not_count(run: Path) -> None:
+    analyze_rank(run, 0, run / "ranks" / "2")
+    together, merged = summaries(run)
+    assert merged == together
+
+
+def test_a_run_with_fewer_traces_than_ranks_has_a_summary_of_those(run: Path) -> None:
+    (run / "trace_rank1.json.gz").unlink()
+    together, merged = summaries(run)
+    assert msgspec.json.decode(merged)["error"] is None
+    assert merged == together
+
+
+def test_an_analysed_rank_with_a_damaged_table_is_analysed_again(run: Path) -> None:
+    folder = run / "ranks" / "0"
+    analyze_rank(run, 0, folder)
+    for table in folder.glob("*.parquet"):
+        table.write_bytes(b"\x00 garbage")
+    with pytest.raises(RecordError, match="not an analysed rank"):
+        summarize_ranks([folder], run / "tables")
 
 
 def test_a_run_that_failed_has_a_summary_without_traces(run: Path) -> None:

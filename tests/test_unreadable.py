@@ -89,6 +89,37 @@ def test_what_cannot_be_read_is_set_aside_with_what_makes_it_again(results, name
     assert set_aside_unreadable(results.parent) == []
 
 
+@pytest.mark.parametrize("place", ["tiny/plain/run0", "traces/job", "tables/ranks/run0", "traces/tables"])
+@pytest.mark.parametrize("name", ["rank.json", "ops.parquet"])
+def test_a_rank_is_set_aside_as_a_whole(results, place, name):
+    ranks = results / place / "ranks"
+    for _ in range(2):  # the second time there is one that was set aside before
+        (ranks / "0").mkdir(parents=True)
+        (ranks / "0" / "rank.json").write_text("{}")
+        pd.DataFrame({"step": range(9)}).to_parquet(ranks / "0" / "ops.parquet")
+        (ranks / "0" / ".snakemake_timestamp").touch()
+        (ranks / "0" / name).write_bytes(GARBAGE)
+        (sentence,) = set_aside_unreadable(results.parent)
+        assert sentence.startswith(f"results/{place}/ranks/0/{name} cannot be read (")
+        assert sentence.endswith("set aside as 0.corrupt, to be made again")
+        assert [folder.name for folder in ranks.iterdir()] == ["0.corrupt"]
+        assert len(list((ranks / "0.corrupt").iterdir())) == 3
+        assert set_aside_unreadable(results.parent) == []
+
+
+def test_files_above_the_results_are_left_alone(tmp_path):
+    workdir = tmp_path / "tables" / "project"
+    run = workdir / "results" / "tables" / "plain" / "run0"
+    run.mkdir(parents=True)
+    write_status(run, fill(Status, {"status": "ok"}))
+    (run / "steps.parquet").write_bytes(GARBAGE)
+    for others in (tmp_path, workdir / "results"):
+        (others / "summary.json").write_text("{}")
+    assert len(set_aside_unreadable(workdir)) == 1
+    assert {file.name for file in run.iterdir()} == {"steps.parquet.corrupt", "status.json.corrupt"}
+    assert all((others / "summary.json").exists() for others in (tmp_path, workdir / "results"))
+
+
 def test_a_page_of_a_table_that_is_damaged_is_found(results):
     file = results / "tiny/plain/run0/steps.parquet"
     content = bytearray(file.read_bytes())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from steptrace.analysis import Analysis, summarize, summarize_ranks, write_rank, write_tables
+from steptrace.analysis import RANK_FILE, Analysis, summarize, summarize_ranks, write_rank, write_tables
 from steptrace.analysis.excerpt import excerpt_of_run
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
@@ -20,7 +20,7 @@ _ERROR = "error.txt"
 
 
 def analyze_rank(run_dir: Path, rank: int, folder: Path) -> None:
-    """Analyse one rank of a run into a folder, for `summarize_run`; it stays empty if the run left no such trace."""
+    """Analyse one rank of a run into a folder, for `summarize_run`; no `RANK_FILE` if it left no such trace."""
     folder.mkdir(parents=True, exist_ok=True)
     for trace in _traces(run_dir)[rank : rank + 1]:
         try:
@@ -29,7 +29,7 @@ def analyze_rank(run_dir: Path, rank: int, folder: Path) -> None:
             (folder / _ERROR).write_text(str(error), encoding="utf-8")
 
 
-def summarize_run(run_dir: Path, out: Path, *, by_rank: bool = False) -> None:
+def summarize_run(run_dir: Path, out: Path, *, ranks: int = 0) -> None:
     """Write the summary of a run's traces to `out` and its tables beside them; without traces if the run left none.
 
     The first repeat gets an excerpt, too: one a variant is what a page names. A trace that cannot be read is a warning
@@ -38,14 +38,14 @@ def summarize_run(run_dir: Path, out: Path, *, by_rank: bool = False) -> None:
     Args:
         run_dir: the run's folder.
         out: the file to write.
-        by_rank: `analyze_rank` has analysed each rank; only what compares them is left to do.
+        ranks: how many `analyze_rank` has analysed, so that only what compares them is left to do; 0: none.
     """
     (run_dir / TABLES).mkdir(exist_ok=True)
     summary = Summary(warnings=(), traces=())
     if traces := _traces(run_dir):
         try:
-            summary, analyses = _of_ranks(run_dir) if by_rank else summarize(traces)
-            if not by_rank:
+            summary, analyses = _of_ranks(run_dir, ranks) if ranks else summarize(traces)
+            if not ranks:
                 write_tables(analyses, run_dir / TABLES)
             if run_dir.name == "run0":
                 summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, run_dir / TABLES))
@@ -61,9 +61,9 @@ def _traces(run_dir: Path) -> list[Path]:
     return found if found and read_status(run_dir).status == "ok" else []
 
 
-def _of_ranks(run_dir: Path) -> tuple[Summary, list[Analysis]]:
-    folders = sorted((run_dir / RANKS).iterdir(), key=lambda folder: int(folder.name))
+def _of_ranks(run_dir: Path, ranks: int) -> tuple[Summary, list[Analysis]]:
+    folders = [run_dir / RANKS / str(rank) for rank in range(ranks)]  # an earlier run may have left more
     for folder in folders:
         if (folder / _ERROR).is_file():
             raise SteptraceError((folder / _ERROR).read_text(encoding="utf-8"))
-    return summarize_ranks([folder for folder in folders if any(folder.iterdir())], run_dir / TABLES)
+    return summarize_ranks([folder for folder in folders if (folder / RANK_FILE).is_file()], run_dir / TABLES)

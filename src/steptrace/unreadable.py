@@ -7,6 +7,7 @@ Asked once, before a workflow is planned. What makes a file again is the output 
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from steptrace.standing import PARTIAL, STUDY, WHOLE
 SUFFIX: Final = ".corrupt"
 _SUMMARY: Final = "summary.json"
 _TABLES: Final = "tables"
+_RANKS: Final = "ranks"
 #: Of all files that are not read whole here: what reads them knows better, and says so.
 _LATEST: Final = version_of(File)
 #: Not results: caches mend themselves, and a failure's line that cannot be read is one failure less.
@@ -49,25 +51,34 @@ def set_aside_unreadable(workdir: Path) -> list[str]:
     known = _remembered(cache)
     readable = {}
     for path, stamp in _files(results):
-        name = str(path.relative_to(results))
+        place = path.relative_to(results)
+        name = str(place)
         reason = None if known.get(name) == stamp else _problem(path)
         if reason is None:
             readable[name] = stamp
             continue
-        for gone in (*_made_from(path), path):  # the file last: killed in between, it is found again
-            if gone.exists():
-                gone.replace(gone.with_name(gone.name + SUFFIX))
-                readable.pop(str(gone.relative_to(results)), None)
-        said.append(f"results/{name} cannot be read ({reason}): set aside as {path.name}{SUFFIX}, to be made again")
+        whole = _made_with(place)
+        for gone in (*_made_from(place), whole):  # the file last: killed in between, it is found again
+            if (results / gone).exists():
+                _set_aside(results / gone)
+                readable.pop(str(gone), None)
+        said.append(f"results/{name} cannot be read ({reason}): set aside as {whole.name}{SUFFIX}, to be made again")
     if readable or known:
         write_if_changed(cache, json.dumps(readable))
     return said
 
 
+def _set_aside(path: Path) -> None:
+    aside = path.with_name(path.name + SUFFIX)
+    if aside.is_dir():  # a rank of an earlier time
+        shutil.rmtree(aside)
+    path.replace(aside)
+
+
 def _files(results: Path) -> Iterator[tuple[Path, str]]:
     """Every file that is checked, with what changes when it does."""
     for folder, below, names in os.walk(results):
-        below[:] = sorted(name for name in below if name not in _NOT_RESULTS)
+        below[:] = sorted(name for name in below if name not in _NOT_RESULTS and not name.endswith(SUFFIX))
         for name in sorted(names):
             if name.endswith((".json", ".parquet", ".json.gz")) and not name.startswith("."):
                 path = Path(folder, name)
@@ -141,11 +152,22 @@ _READERS: Final[dict[str, Callable[[Path], object]]] = {
 }
 
 
+def _made_with(path: Path) -> Path:
+    """What is made in one: of a path below results/ the path itself, or the folder of the rank that it belongs to."""
+    return next((folder for folder in path.parents if _is_part(folder.parent, _RANKS)), path)
+
+
+def _is_part(folder: Path, name: str) -> bool:
+    """Whether it is that folder of a run or an imported trace: a study, a variant or a trace may be called the same."""
+    return folder.name == name and len(folder.parts) > 2
+
+
 def _made_from(path: Path) -> list[Path]:
-    """The outputs of rules that have to be gone for the file to be made again."""
-    if _TABLES in path.parts:
-        run = next(folder for folder in path.parents if folder.name == _TABLES).parent
-        return [run / _SUMMARY]
+    """The outputs of rules that have to be gone for the file to be made again; all paths are below results/."""
+    if tables := [folder for folder in path.parents if _is_part(folder, _TABLES)]:
+        return [tables[-1].parent / _SUMMARY]
+    if _made_with(path) != path:
+        return []
     if path.name in (STATUS_FILE, _SUMMARY, STUDY, WHOLE, PARTIAL):
         return []
     if path.name == "prediction.json":

@@ -120,6 +120,16 @@ def test_a_users_folder_counts_as_a_whole(tmp_path):
     assert code_digest(folders=[folder]) != before
 
 
+def test_a_users_package_may_import_relatively(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "a.py").write_text("from . import b\nfrom .b import value\n")
+    (folder / "b.py").write_text("value = 1\n")
+    before = code_digest(folders=[folder])
+    (folder / "b.py").write_text("value = 2\n")
+    assert code_digest(folders=[folder]) != before
+
+
 def test_a_file_that_is_no_python_counts_by_its_bytes(package):
     (package / "work/losses.py").write_text("class Loss(\n")
     before = of_training()

@@ -107,6 +107,7 @@ def test_nothing_of_an_earlier_attempt_remains(out):
     for name in [*stale, "notes.txt"]:
         (out / name).write_text("earlier")
     (out / "tables" / "trace0").mkdir(parents=True)
+    (out / "ranks" / "1").mkdir(parents=True)
     status = supervise(out, "raise ValueError('no')")
     assert status.status == "failed"
     assert sorted(path.name for path in out.iterdir()) == [".lock", "notes.txt", "status.json", "train.log"]

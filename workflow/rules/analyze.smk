@@ -48,10 +48,12 @@ for study in STUDIES:
         params:
             code=PLAN.code(scripts=["analyze_run.py"]),
             runs=RULES.runs_of_variant(""),
-            by_rank=lambda wildcards, input: "--by-rank" if input.get("ranks") else "",
+            ranks=lambda wildcards, input: (
+                f"--ranks {RULES.ranks(wildcards)}" if input.get("ranks") else ""
+            ),
         shell:
             """
-            "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_run.py" {params.by_rank} {params.runs} 2>&1 | tee {log}
+            "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_run.py" {params.ranks} {params.runs} 2>&1 | tee {log}
             """
 
 

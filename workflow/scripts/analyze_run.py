@@ -1,6 +1,6 @@
-"""analyze_run.py [--by-rank] RUN_DIR...: each run's summary.json, of its traces; without traces if the run left none.
+"""analyze_run.py [--ranks N] RUN_DIR...: each run's summary.json, of its traces; without traces if the run left none.
 
-With --by-rank each rank has been analysed already, by analyze_rank.py.
+With --ranks each of so many ranks has been analysed already, by analyze_rank.py.
 """
 
 import argparse
@@ -12,11 +12,11 @@ from steptrace.run_summary import summarize_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run_dirs", type=Path, nargs="+")
-parser.add_argument("--by-rank", action="store_true")
+parser.add_argument("--ranks", type=int, default=0)
 options = parser.parse_args()
 try:
     for run_dir in options.run_dirs:
-        summarize_run(run_dir, run_dir / "summary.json", by_rank=options.by_rank)
+        summarize_run(run_dir, run_dir / "summary.json", ranks=options.ranks)
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

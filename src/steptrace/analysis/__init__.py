@@ -5,11 +5,12 @@ Each subject is a folder here: how it is measured, its tables, and in `record` w
 """
 
 from steptrace.analysis.build import analyze, analyze_trace, summarize, summarize_trace, write_tables
-from steptrace.analysis.by_rank import summarize_ranks, write_rank
+from steptrace.analysis.by_rank import RANK_FILE, summarize_ranks, write_rank
 from steptrace.analysis.common.analysis import Analysis, records
 from steptrace.analysis.counters import write_counters
 
 __all__ = [
+    "RANK_FILE",
     "Analysis",
     "analyze",
     "analyze_trace",

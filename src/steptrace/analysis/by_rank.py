@@ -18,7 +18,8 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.trace.model import read_tables
 
-_FILE: Final = "rank.json"
+#: In the folder of a rank that has been analysed.
+RANK_FILE: Final = "rank.json"
 
 
 class _Rank(File, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ def write_rank(path: Path, folder: Path, sources: tuple[Path, ...] = ()) -> None
     """
     folder.mkdir(parents=True, exist_ok=True)
     analysis, summary = analyze_into(path, folder, sources)
-    write(folder / _FILE, _Rank(path=os.fspath(path), base_ns=analysis.trace.meta.base_ns, summary=summary))
+    write(folder / RANK_FILE, _Rank(path=os.fspath(path), base_ns=analysis.trace.meta.base_ns, summary=summary))
 
 
 def summarize_ranks(folders: Sequence[Path], tables: Path) -> tuple[Summary, list[Analysis]]:
@@ -60,9 +61,9 @@ def summarize_ranks(folders: Sequence[Path], tables: Path) -> tuple[Summary, lis
 def _read(folder: Path) -> tuple[Analysis, TraceSummary]:
     try:
         trace = read_tables(folder, without=NOT_COMPARED)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
         raise RecordError(f"not an analysed rank ({error})", where=folder, next_step="analyse it again") from error
-    rank = read(folder / _FILE, _Rank, next_step="analyse it again")
+    rank = read(folder / RANK_FILE, _Rank, next_step="analyse it again")
     meta = replace(trace.meta, base_ns=rank.base_ns)
     device = rank.summary.device
     return Analysis(Path(rank.path), replace(trace, rank=rank.summary.rank, meta=meta), device, {}), rank.summary

@@ -160,6 +160,8 @@ def _imported(tree: ast.Module, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
+                if not path.is_relative_to(_PACKAGE):
+                    continue  # a user's own package, which counts as a whole
                 package = path.parent.relative_to(_PACKAGE.parent).parts
                 base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
             yield base

@@ -52,6 +52,7 @@ _STALE = (
     "memory.json",
     "summary.json",
     "tables",
+    "ranks",
     "equivalence.json",
     "train.log",
 )
