@@ -12,10 +12,12 @@ import linecache
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from nbformat import NotebookNode, v4
 
+#: The tag of cells that only a person runs.
+IN_JUPYTER: Final = "in-jupyter"
 #: The methods by which an object shows itself to Jupyter, beside `_repr_mimebundle_`.
 _REPRESENTATIONS = {
     "_repr_html_": "text/html",
@@ -53,6 +55,8 @@ def run_cells(notebook: NotebookNode, name: str) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for number, cell in enumerate(code, start=1):
+        if IN_JUPYTER in cell.metadata.get("tags", ()):
+            continue
         cell.execution_count, cell.outputs = number, []
         namespace["display"] = _display_into(cell.outputs)
         streams = (contextlib.redirect_stdout(_Stream("stdout", cell.outputs)),

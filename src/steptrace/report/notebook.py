@@ -18,7 +18,7 @@ from nbformat import NotebookNode, v4
 
 from steptrace.errors import ReportError
 from steptrace.files import replace_atomically
-from steptrace.report.cells import CellError, run_cells
+from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
 from steptrace.report.page.markup import TEMPLATES, page_globals
 from steptrace.report.study.load import load_study
 from steptrace.report.study.model import title
@@ -117,7 +117,8 @@ def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], pa
 
 def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | None) -> None:
     """Render an executed notebook with steptrace's template: cells become sections, code is left out."""
-    notebook.cells = [cell for cell in notebook.cells if "notebook-only" not in cell.metadata.get("tags", ())]
+    left_out = {"notebook-only", IN_JUPYTER}
+    notebook.cells = [cell for cell in notebook.cells if left_out.isdisjoint(cell.metadata.get("tags", ()))]
     toc = _mark_sections(notebook)
     folders = [str(TEMPLATES / "nbconvert"), *_templates_beside_nbconvert()]
     components = jinja2.PrefixLoader({"page": jinja2.FileSystemLoader(TEMPLATES / "page")})
