@@ -6,17 +6,16 @@ pages in tests/config/test_documents.py, programs in tests/launch, captures in t
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.cli import main
-from steptrace.record import write_steps
 
 ROOT = Path(__file__).parents[1]
 #: What a page's snippet takes for granted: the reader's model, data and step.
@@ -42,10 +41,16 @@ train_on = lambda batch: None
 """
 
 
+def _text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
 def snippets(page: str) -> list[str]:
     """A page's Python, in its order."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return [textwrap.dedent(body) for body in re.findall(r"^ *```python\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)]
+    return [
+        textwrap.dedent(body)
+        for body in re.findall(r"^ *```python\n(.*?)^ *```", _text(page), re.DOTALL | re.MULTILINE)
+    ]
 
 
 def run(code: str, cwd: Path) -> str:
@@ -61,31 +66,51 @@ def test_a_readers_own_step_is_predicted(tmp_path: Path) -> None:
         assert told.startswith("3\n" if page == "README.md" else "3 ")
 
 
-def test_the_loop_of_programs_md_waits_four_times_and_not_at_all_once_it_is_mended(tmp_path: Path) -> None:
-    loop, mended = snippets("docs/programs.md")[:2]
-    first, *body = loop.splitlines()
-    before, instead = mended.splitlines()[:2], mended.splitlines()[2:]
-    for line in instead:  # each takes the place of the line that sets the same
-        (old,) = [one for one in body if _target(one) == _target(line)]
-        body[body.index(old)] = f"    {line}"
-    quiet = "\n".join([*before, first, *body])
-    for text, expected in ((loop, "4.0"), (quiet, "0.0")):
-        followed = f"""
-{READERS}
-from steptrace.predict import predict_syncs
-with predict_syncs() as syncs:
-    model.to("cuda")
-    exec({text!r})
-    syncs.reset()
-    exec({text!r})
-    print(syncs.total / len(loader))
+def test_the_tutorial_s_script_waits_where_the_tutorial_says(tmp_path: Path) -> None:
+    (change,) = snippets("docs/tutorial-program.md")
+    before, after = re.findall(r"^```console\n(.*?)^```", _text("docs/tutorial-program.md"), re.DOTALL | re.MULTILINE)
+    for told in (before, after):
+        command, *expected = told.splitlines()
+        _write_mnist(tmp_path / "main.py", change if told is after else None)
+        done = subprocess.run(
+            [sys.executable, "-m", "steptrace.cli", *shlex.split(command)[2:]],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        shown = [line for line in done.stdout.splitlines() if not re.match(r"Train Epoch|  operators: ", line)]
+        assert shown == expected
+    (budget,) = re.findall(r"^steptrace (predict --budget .*)$", _text("docs/tutorial-program.md"), re.MULTILINE)
+    command = [sys.executable, "-m", "steptrace.cli", *shlex.split(budget)]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def _write_mnist(path: Path, change: str | None) -> None:
+    """A script with the loop of pytorch/examples' mnist/main.py at its lines, on random digits."""
+    head = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+digits = TensorDataset(torch.rand(512, 1, 28, 28), torch.randint(0, 10, (512,)))
+train_loader = DataLoader(digits, batch_size=int(sys.argv[2]), pin_memory=torch.cuda.is_available())
+model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(676, 10)).to(device)
+optimizer = torch.optim.Adadelta(model.parameters())
 """
-        assert run(followed, tmp_path).strip() == expected
+    copies = change or "data, target = data.to(device), target.to(device)"
+    loop = f"""for batch_idx, (data, target) in enumerate(train_loader):
+    {copies.strip()}
+    optimizer.zero_grad()
+    output = model(data)
+    loss = nn.functional.cross_entropy(output, target)
+    loss.backward()
+    optimizer.step()
+    if batch_idx % 10 == 0:
+        print("Train Epoch: {{:.0f}}% {{:.6f}}".format(
 
-
-def _target(line: str) -> str:
-    """What an assignment sets."""
-    return re.split(r" \+?= ", line.strip())[0]
+            100. * batch_idx / len(train_loader), loss.item()))
+"""
+    lines = head.splitlines()
+    path.write_text("\n".join([*lines, *[""] * (37 - len(lines)), loop]), encoding="utf-8")
 
 
 def test_loaders_are_timed_as_input_md_says(tmp_path: Path) -> None:
@@ -129,17 +154,6 @@ def test_what_readme_does_with_a_trace(traces: Path, capsys: pytest.CaptureFixtu
     assert (traces / "analysis" / "report.html").is_file()
     assert (traces / "diff" / "diff.json").is_file()
     assert (traces / "step.json.gz").is_file()
-
-
-def test_steps_are_read_as_read_a_page_md_says(tmp_path: Path) -> None:
-    run_dir = tmp_path / "results" / "s" / "plain" / "run0"
-    run_dir.mkdir(parents=True)
-    columns = {"step": range(4), "step_ns": [90, 10, 11, 12], "loader_wait_ns": [0] * 4, "loss": [1.0] * 4}
-    write_steps(run_dir, pd.DataFrame({"phase": ["warmup", "timed", "timed", "timed"], **columns}))
-    (snippet,) = snippets("docs/how-to/read-a-page.md")
-    *first, last = snippet.strip().splitlines()  # the last line is what a cell shows
-    told = run("\n".join(["COMPARISON = 'results/s/comparison.json'", *first, f"print(({last})['50%'])"]), tmp_path)
-    assert "plain    11.0" in told
 
 
 def test_a_loop_is_captured_as_capture_md_says(tmp_path: Path) -> None:
