@@ -49,6 +49,11 @@ def path_of(name: str, folder: Path | None = None) -> Path:
     return (folder or Path()) / (name if is_path else f"{FOLDER}/{name}.json")
 
 
+def kept_baselines() -> list[Path]:
+    """The files in `baselines/` that may be baselines."""
+    return sorted(file for file in Path(FOLDER).glob("*.json") if file.is_file())
+
+
 def save(comparisons: Iterable[Comparison], path: Path) -> Baseline:
     """Write a baseline of these comparisons and return it.
 

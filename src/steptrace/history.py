@@ -122,7 +122,7 @@ def _results_in(file: Path) -> list[KeptResult]:
         raise RecordError("no regular file", where=file)
     try:
         keys = msgspec.json.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # msgspec's, and text that is not UTF-8
         raise RecordError(f"no JSON object ({error})", where=file) from error
     if "saved_at" in keys:
         return kept_results(file)

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from steptrace.baseline import kept_baselines
 from steptrace.compare import compare
 from steptrace.compare.load import PARTIAL_SUMMARY_FILE, SUMMARY_FILE
 from steptrace.documents.base import write
@@ -48,7 +49,7 @@ def write_partial_pages(results: Path, pages: Path) -> list[Path]:
     if written:
         traces = sorted(results.glob("traces/*/summary.json"))
         written.append(pages / "index.html")
-        render_index(comparisons_with_pages(results, pages), written[-1], traces)
+        render_index(comparisons_with_pages(results, pages), written[-1], traces, kept_baselines())
     return written
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import steptrace
 from steptrace.errors import CaptureError
@@ -81,6 +81,19 @@ class Request:
         """The trace and the record of a process; their names hold the rank in a job of several ranks."""
         prefix = f"rank{place.rank}." if (place.world_size or 1) > 1 else ""
         return Path(self.folder) / f"{prefix}trace.json.gz", Path(self.folder) / f"{prefix}capture.json"
+
+
+class _Unprofiled(TypedDict):
+    median_ns: int
+    step_ns: list[int]
+    load_average: float
+    cpus: int
+
+
+class _Record(TypedDict):
+    """What is read of a capture.json again."""
+
+    unprofiled: _Unprofiled | None
 
 
 class Recording:
@@ -249,11 +262,15 @@ def unprofiled_before(trace: Path) -> dict[str, Any] | None:
     """
     end = ".json.gz"
     name = trace.name.replace("trace", "capture", 1).removesuffix(end) + ".json"
-    try:
-        record = json.loads(trace.with_name(name).read_text(encoding="utf-8"))
-        return (record["unprofiled"] or {}) if trace.name.endswith(end) and name != trace.name else None
-    except (OSError, ValueError, KeyError, TypeError):
+    if not trace.name.endswith(end) or name == trace.name:
         return None
+    import msgspec  # only who reads a record needs it
+
+    try:
+        found = msgspec.json.decode(trace.with_name(name).read_bytes(), type=_Record)["unprofiled"]
+    except (OSError, ValueError):  # any file may have that name
+        return None
+    return dict(found or {})
 
 
 def place() -> Place:

@@ -16,7 +16,8 @@ import torch
 from steptrace.capture import Capture, Settings, job
 from steptrace.capture.control import Entry, Process, entries
 from steptrace.errors import CaptureError
-from steptrace.recording import Recording, Request
+from steptrace.launch.listen import listen
+from steptrace.recording import Recording, Request, unprofiled_before
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
@@ -283,6 +284,35 @@ def test_a_second_one_takes_the_first_one_s_place(capture, tmp_path, control):
         (entry,) = entries(control)
         assert entry.process.steps == 2
         assert entry.process.folder == str(tmp_path / "other")
+
+
+def test_a_listener_leaves_the_programs_own_alone_and_takes_over_when_it_is_closed(capture, entry, tmp_path, control):
+    settings = SimpleNamespace(captures=str(tmp_path / "listener"))
+    phases = listen(SimpleNamespace(settings=settings, hooks=SimpleNamespace(labels=False)))
+    for _ in range(3):
+        next(phases)
+        _train(capture, 1)
+    assert _said(entry).steps == 3
+    capture.close()
+    next(phases)
+    assert [found.process.folder for found in entries(control)] == [str(tmp_path / "listener")]
+    phases.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"unprofiled": true}',
+        b'{"unprofiled": "x"}',
+        b'{"unprofiled": {"median_ns": "abc", "step_ns": [1], "load_average": 0.5, "cpus": 2}}',
+        b'{"unprofiled": {"median_ns": 5}}',
+        b'{"unprofiled": "\xff"}',
+        b"[]",
+    ],
+)
+def test_a_foreign_capture_json_beside_a_trace_says_nothing(tmp_path, content):
+    (tmp_path / "capture.json").write_bytes(content)
+    assert unprofiled_before(tmp_path / "trace.json.gz") is None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -86,6 +86,8 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
     (kept / "foreign.json").write_text('{"a": 1}')
     (kept / "corrupt.json").write_text('{"variants": [')
     (kept / "later.json").write_text('{"schema_version": 99, "variants": []}')
+    (kept / "latin.json").write_bytes(b'{"variants": [], "study": "\xff"}')
+    (kept / "key.json").write_bytes(b'{"\xff": 1}')
     (kept / "half.json").write_text('{"schema_version": 2, "variants": []}')
     (kept / "gone.json").symlink_to("nowhere.json")
     os.mkfifo(kept / "pipe.json")
@@ -98,6 +100,8 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
         "foreign.json": "neither a comparison.json nor a baseline",
         "corrupt.json": "no JSON object",
         "later.json": skipped["later.json"],
+        "latin.json": "file does not hold a Comparison",
+        "key.json": "no JSON object",
         "half.json": "file does not hold a Comparison",
         "gone.json": "no regular file",
         "pipe.json": "no regular file",

@@ -4,9 +4,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from steptrace import baseline
 from steptrace.compare import compare
-from steptrace.documents.base import write
-from steptrace.documents.comparison import Partial
+from steptrace.documents.base import read, write
+from steptrace.documents.comparison import Comparison, Partial
 from steptrace.files import read_json
 from steptrace.findings import with_findings
 from steptrace.partial import write_partial_pages
@@ -28,7 +31,9 @@ def test_runs_to_come_are_counted_and_not_called_failed(folder: Any) -> None:
     assert {finding.rule for finding in whole.findings} >= {"failed_run"}
 
 
-def test_a_partial_page_is_marked_and_takes_the_place_of_an_outdated_comparison(folder: Any, tmp_path: Path) -> None:
+def test_a_partial_page_is_marked_and_takes_the_place_of_an_outdated_comparison(
+    folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder.make_study([{"name": "base"}], repeats=2)
     folder.add_run("base", 0, [10.0, 10.1, 9.9])
     folder.add_run("base", 1, [10.0, 10.1, 9.9])
@@ -43,13 +48,17 @@ def test_a_partial_page_is_marked_and_takes_the_place_of_an_outdated_comparison(
     assert is_whole(folder.path)
     assert write_partial_pages(results, pages) == []
 
+    monkeypatch.chdir(tmp_path)
+    baseline.save([read(comparison, Comparison)], tmp_path / "baselines" / "before.json")
     (folder.path / "base" / "run1" / "status.json").unlink()
     assert not is_whole(folder.path)
     assert write_partial_pages(results, pages) == [pages / f"{folder.path.name}.html", pages / "index.html"]
     assert not comparison.exists()
     assert read_json(folder.path / "comparison.partial.json")["partial"] == {"runs": 1, "planned": 2}
     assert "1 of 2 runs are in this comparison" in (pages / f"{folder.path.name}.html").read_text()
-    assert "1 not run yet" in (pages / "index.html").read_text()
+    index = (pages / "index.html").read_text()
+    assert "1 not run yet" in index
+    assert "before, 20" in index  # the past result with its date
 
 
 def test_traces_that_nobody_has_analysed_are_analysed_for_the_partial_page(folder: Any, tmp_path: Path) -> None:

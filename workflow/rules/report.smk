@@ -4,7 +4,7 @@ import json
 
 from pathlib import Path
 
-from steptrace.baseline import FOLDER as BASELINE_FOLDER
+from steptrace.baseline import kept_baselines
 from steptrace.baseline import path_of as baseline_path
 from steptrace.gates import baselines_of
 
@@ -22,7 +22,7 @@ BASELINES = [
 
 
 # Past results that the user keeps: the index charts step times over them.
-KEPT = sorted(map(str, Path(BASELINE_FOLDER).glob("*.json")))
+KEPT = list(map(str, kept_baselines()))
 
 
 rule compare:
@@ -88,7 +88,7 @@ rule index:
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.standing} \
-            --traces {input.traces} --kept {input.kept} --out {output} 2>&1 | tee {log}
+            --traces {input.traces} --kept {input.kept:q} --out {output} 2>&1 | tee {log}
         """
 
 

@@ -28,6 +28,11 @@ _RECENT: Final = 64
 _OPEN: "list[Capture]" = []
 
 
+def is_capturable() -> bool:
+    """Whether this process has a `Capture` that is not closed."""
+    return bool(_OPEN)
+
+
 class Capture:
     """Makes a training loop capturable: call `step` once at the end of each step.
 

@@ -94,7 +94,7 @@ def read(
         return _of_version(msgspec.json.decode(content), kind, version)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RecordError("file is missing", where=path, next_step=next_step) from error
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError) as error:  # msgspec's errors, and text that is not UTF-8
         raise RecordError(
             f"file does not hold a {kind.__name__} ({error})",
             where=path,

@@ -148,7 +148,7 @@ def _batch(rank: dict[str, Any]) -> dict[str, Any]:
 
 def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
     """Name the traces as our own runs do; the names in the order of the ranks."""
-    for old in run_dir.glob("trace*.json.gz"):
+    for old in (*run_dir.glob("trace*.json.gz"), *run_dir.glob("capture*.json")):
         old.unlink()
     names = []
     for rank in launched.ranks:
@@ -158,7 +158,8 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
             left.rename(run_dir / f"trace{number}.json.gz")
             names.append(f"trace{number}.json.gz")
             record = left.with_name(left.name.replace("trace.json.gz", "capture.json"))
-            record.rename(run_dir / f"capture{number}.json")
+            if record.exists():  # a trace can lack its record: see Recording
+                record.rename(run_dir / f"capture{number}.json")
     return tuple(names)
 
 

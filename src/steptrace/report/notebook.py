@@ -5,6 +5,7 @@ study lies beside its page: it opens in Jupyter and runs again on results/.
 """
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,9 @@ import nbconvert
 from nbconvert import HTMLExporter, TemplateExporter
 from nbformat import NotebookNode, v4
 
-from steptrace.errors import ReportError
+from steptrace.errors import RecordError, ReportError
 from steptrace.files import replace_atomically
+from steptrace.history import kept_results
 from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
 from steptrace.report.page.markup import TEMPLATES, page_globals
 from steptrace.report.study.load import load_study
@@ -25,6 +27,7 @@ from steptrace.report.study.model import title
 from steptrace.root import ROOT
 from steptrace.standing import reference_results
 
+_LOG = logging.getLogger("steptrace.report")
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
 
@@ -58,19 +61,29 @@ def render_index(
         comparisons: the studies' comparison.json files. A study's page is `<study>.html` beside `out`.
         out: the page, one HTML file.
         imported: summary.json files of imported traces. Their page is the report.html beside each.
-        kept: past results that `steptrace baseline save` wrote: the index charts step times over them.
+        kept: past results that `steptrace baseline save` wrote: the index charts step times over them. A file that is
+            no such result is logged and skipped.
 
     Raises:
-        RecordError: a comparison, a summary or a past result is missing or not what steptrace writes.
+        RecordError: a comparison or a summary is missing or not what steptrace writes.
         ReportError: a cell of the notebook failed.
     """
     parameters = {
         "COMPARISONS": [_relative(path, out) for path in comparisons],
         "IMPORTED": [_relative(path, out) for path in imported],
-        "KEPT": [_relative(path, out) for path in kept],
+        "KEPT": [_relative(path, out) for path in kept if _is_baseline(path)],
         "PAGES": ".",
     }
     _write_page(_execute(find_notebook("index"), parameters, out.parent), out, title="steptrace", home=None)
+
+
+def _is_baseline(path: Path) -> bool:
+    try:
+        kept_results(path)
+    except RecordError as error:
+        _LOG.warning("skipped: %s", error)
+        return False
+    return True
 
 
 def _relative(path: Path, out: Path) -> str:
