@@ -6,14 +6,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from steptrace.terminal import printable
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 Colour = Literal["red", "yellow", "green", "bold"]
 
 _CODES: Final[dict[Colour, str]] = {"red": "31", "yellow": "33", "green": "32", "bold": "1"}
-_CLEAR_LINE: Final = "\r\x1b[K"
 
 
 def add_json(command: argparse.ArgumentParser) -> None:
@@ -39,31 +41,29 @@ def warn(text: str) -> None:
 @contextmanager
 def progress() -> "Iterator[Progress]":
     """A line on stderr that says what is being done; it is gone at the end, and never there but on a terminal."""
-    line = Progress(sys.stderr)
-    try:
-        yield line
-    finally:
-        line.clear()
+    if not _is_terminal(sys.stderr):
+        yield Progress(None)
+        return
+    from rich.console import Console  # not imported where nobody looks
+    from rich.live import Live
+
+    # It draws only when told to: a thread that draws could hold its lock while this process forks.
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as line:
+        yield Progress(line)
 
 
 class Progress:
-    """One line of a terminal, written again and again."""
+    """One line of a terminal, drawn again whenever it changes; `line` None says nothing."""
 
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream if _is_terminal(stream) else None
+    def __init__(self, line: "Live | None") -> None:
+        self._line = line
 
     def say(self, text: str) -> None:
         """Replace the line."""
-        if self._stream is not None:
-            width = os.get_terminal_size(self._stream.fileno()).columns or 80
-            self._stream.write(_CLEAR_LINE + printable(text)[: width - 1])
-            self._stream.flush()
+        if self._line is not None:
+            from rich.text import Text
 
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._stream is not None:
-            self._stream.write(_CLEAR_LINE)
-            self._stream.flush()
+            self._line.update(Text(printable(text), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
