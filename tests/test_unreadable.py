@@ -9,6 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from documents import fill, plain
+from steptrace.document_schemas import DOCUMENTS
+from steptrace.documents.base import File, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunRecord, Status
 from steptrace.record import write_run, write_status
@@ -140,6 +142,15 @@ def test_a_file_of_a_later_version_is_made_again(results, name):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": 99}))
     (sentence,) = set_aside_unreadable(results.parent)
     assert "is of version 99, and this steptrace reads up to 2" in sentence
+
+
+def test_a_document_may_have_a_later_version_than_the_others(results, monkeypatch):
+    class Later(File, frozen=True, kw_only=True):
+        schema_version: int = 3
+
+    monkeypatch.setitem(DOCUMENTS, "summary", Later)
+    write(results / "tiny/plain/run0/summary.json", Later())
+    assert set_aside_unreadable(results.parent) == []
 
 
 def test_a_table_of_a_later_version_is_made_again(results):

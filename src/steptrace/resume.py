@@ -17,15 +17,21 @@ from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status
 _MARKS: Final = Path(".snakemake/incomplete")
 
 
-def keep_finished(workdir: Path) -> int:
+def keep_finished(workdir: Path, *, forced: bool = False) -> int:
     """Set aside the status of each run that has ended well and is still marked as incomplete; return how many.
 
     To be called by the one workflow that may be at work there, before it has any job.
+
+    Args:
+        workdir: where the workflow works.
+        forced: runs are to be repeated although they have ended: none is kept, nor what was kept before.
     """
     kept = 0
     for path in _marked(workdir / _MARKS):
         status = workdir / path
-        if status.name == STATUS_FILE and status.is_file() and _ended_well(status.parent):
+        if forced and status.name == STATUS_FILE:
+            status.with_name(FINISHED_FILE).unlink(missing_ok=True)
+        elif status.name == STATUS_FILE and status.is_file() and _ended_well(status.parent):
             status.replace(status.with_name(FINISHED_FILE))
             kept += 1
     return kept

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from steptrace.config.cache import write_if_changed
-from steptrace.documents.base import File, version_of
 from steptrace.errors import RecordError
 from steptrace.files import check_version
 from steptrace.memory_record import MEMORY_FILE, read_memory
@@ -27,8 +26,6 @@ SUFFIX: Final = ".corrupt"
 _SUMMARY: Final = "summary.json"
 _TABLES: Final = "tables"
 _RANKS: Final = "ranks"
-#: Of all files that are not read whole here: what reads them knows better, and says so.
-_LATEST: Final = version_of(File)
 #: Not results: caches mend themselves, and a failure's line that cannot be read is one failure less.
 _NOT_RESULTS: Final = (".cache", "failures", ".snakemake")
 _GZIP: Final = b"\x1f\x8b"
@@ -105,7 +102,15 @@ def _read_json(path: Path) -> None:
     content = path.read_bytes()
     msgspec.json.decode(content.decode(), type=msgspec.Raw)
     if content.lstrip().startswith(b"{"):
-        check_version(msgspec.json.decode(content, type=_Versioned).schema_version, path, _LATEST)
+        check_version(msgspec.json.decode(content, type=_Versioned).schema_version, path, _latest_version())
+
+
+def _latest_version() -> int:
+    """The latest of any document: what reads a file whole knows that file's own, and says so."""
+    from steptrace.document_schemas import DOCUMENTS
+    from steptrace.documents.base import version_of
+
+    return max(version_of(kind) for kind in DOCUMENTS.values())
 
 
 def _read_parquet(path: Path) -> None:

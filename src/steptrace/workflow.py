@@ -95,10 +95,18 @@ class Rules:
 
     def recorded(self, wildcards: Wildcards) -> list[Path]:
         """The trace files behind an imported trace; none if there is something wrong, which its analysis will tell."""
-        try:
-            return find_traces([self.traces[wildcards.trace]])
-        except TraceError:
-            return []
+        found = self._recorded
+        if wildcards.trace not in found:
+            try:
+                found[wildcards.trace] = find_traces([self.traces[wildcards.trace]])
+            except TraceError:
+                found[wildcards.trace] = []
+        return found[wildcards.trace]
+
+    @cached_property
+    def _recorded(self) -> dict[str, list[Path]]:
+        """By trace, once looked for: each of its ranks' jobs asks, and looking opens every file."""
+        return {}
 
     def ranks_of_trace(self, wildcards: Wildcards) -> list[str]:
         """The folders of an imported trace's ranks, each analysed by a job of its own; none if it is a single file."""

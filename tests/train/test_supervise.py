@@ -232,16 +232,17 @@ def test_a_failure_shows_the_log_where_asked(out, capfd):
 
 def test_jobs_of_an_earlier_workflow_are_ended_and_no_others(tmp_path):
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    folders = (tmp_path, tmp_path / "other")
-    ours, other = (
-        subprocess.Popen(sleep, env=os.environ | {WORKDIR_VARIABLE: str(f)}, start_new_session=True) for f in folders
+    marks = ({WORKDIR_VARIABLE: str(tmp_path)}, {WORKDIR_VARIABLE: str(tmp_path / "other")})
+    slurm = {**marks[0], "SLURM_JOB_ID": "17"}
+    ours, other, slurms = (
+        subprocess.Popen(sleep, env=os.environ | mark, start_new_session=True) for mark in (*marks, slurm)
     )
     try:
         wait_for(lambda: end_leftovers(tmp_path) == 1)  # once it has its environment
         assert ours.wait(timeout=600) == -signal.SIGKILL
-        assert other.poll() is None
+        assert (other.poll(), slurms.poll()) == (None, None)
     finally:
-        for process in (ours, other):
+        for process in (ours, other, slurms):
             process.kill()
             process.wait()
 

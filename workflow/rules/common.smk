@@ -149,7 +149,9 @@ onstart:
             f"scale={PLAN.settings.scale} trains on a GPU, and there is none that this process may use\n"
             "  next: use scale=cpu, or scale=auto"
         )
-    keep_finished(Path.cwd())
+    asked = workflow.dag_settings  # -F, -f and -R
+    forced = asked.forceall or asked.forcetargets or bool(asked.forcerun)
+    keep_finished(Path.cwd(), forced=forced)
     atexit.register(at_the_end)
     atexit.register(end_leftovers, WORKDIR)  # such as fork servers
 

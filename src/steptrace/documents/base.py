@@ -2,6 +2,8 @@
 
 A document that is a file of its own (`File`) says which version it is of. To change one so that older files are no
 longer read: give its `schema_version` the next number as default, and its `migrations` a function from the last one.
+Of a file of version 1 that function gets only keys that the present type has (`migrate.known_keys`): where it reads
+others, have `migrations[1]` carry them over first.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from msgspec import inspect
 def known_keys(content: Any, kind: type[msgspec.Struct]) -> Any:
     """Version 1 to 2: version 1 had fewer keys at first, and others for a while.
 
-    Keys that are no longer known are left out, at any depth; missing ones are null or empty where they may be.
+    Keys that the present type lacks are left out, at any depth; missing ones are null or empty where they may be.
     """
     return _known(inspect.type_info(kind), content)
 

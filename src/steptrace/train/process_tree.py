@@ -35,6 +35,8 @@ _GONE_S = 10.0
 _LINUX = sys.platform == "linux"
 #: Set by a workflow for all its jobs: the folder that they write to.
 WORKDIR_VARIABLE = "STEPTRACE_WORKDIR"
+#: Set by Slurm for the processes of a job, and of an allocation that Snakemake itself may run in.
+_SLURM_JOB = b"SLURM_JOB_ID"
 
 
 class Guarded:
@@ -157,16 +159,20 @@ def end_leftovers(workdir: Path) -> int:
     """Kill the jobs of a workflow in `workdir` that has ended without them, or ends now; return how many there were.
 
     To be called by the one workflow that may be at work there, while it has no job. Before its first these are analyses
-    and pages, if nothing but Snakemake was killed; after its last they are fork servers.
+    and pages, if nothing but Snakemake was killed; after its last they are fork servers. A job that Slurm started on
+    this host is not one of them: it goes on, and its result is taken (`steptrace.resume`).
     """
-    mark = f"{WORKDIR_VARIABLE}={workdir}".encode()
+    allocation = os.environb.get(_SLURM_JOB)
     until = time.monotonic() + _GONE_S
     killed: set[int] = set()
     while time.monotonic() < until:
         left = []
         for entry in Path("/proc").glob("[0-9]*") if _LINUX else ():
             with contextlib.suppress(OSError):  # another user's, or gone
-                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
+                variables = dict(one.partition(b"=")[::2] for one in (entry / "environ").read_bytes().split(b"\0"))
+                ours = variables.get(WORKDIR_VARIABLE.encode()) == os.fsencode(workdir)
+                ours = ours and variables.get(_SLURM_JOB, allocation) == allocation
+                if ours and int(entry.name) != os.getpid():
                     left.append(int(entry.name))
         if not left:
             break
