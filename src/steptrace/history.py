@@ -77,9 +77,12 @@ def kept_comparison(file: Path) -> KeptResult:
     """The study in a kept comparison.json, dated by its runs; by the file's time of change, where it does not say them.
 
     Raises:
-        RecordError: the file is missing or no comparison, or its date cannot be read.
+        RecordError: the file is missing or no comparison, or of a study that is not done, or its date cannot be read.
     """
-    comparison = read(file, Comparison, next_step="keep copies of results/STUDY/comparison.json")
+    advice = "keep copies of results/STUDY/comparison.json"
+    comparison = read(file, Comparison, next_step=advice)
+    if comparison.partial is not None:
+        raise RecordError("comparison of a study that is not done", where=file, next_step=advice)
     changed_at = datetime.fromtimestamp(file.stat().st_mtime, tz=UTC)
     said = comparison.measured_at
     saved_at = changed_at if said is None else _moment(said, file, "measured_at")
@@ -108,13 +111,11 @@ def find_results(places: Iterable[Path]) -> tuple[dict[str, list[KeptResult]], l
                 skipped.append((file, error.what))
             except OSError as error:
                 skipped.append((file, error.strerror or str(error)))
-    found.sort(key=lambda result: (result.saved_at or _LAST, result.name))
-    by_study: dict[str, list[KeptResult]] = {}
-    for result in found:
-        known = by_study.setdefault(result.study, [])
-        if not any(_same(result, other) for other in known):
-            known.append(result)
-    return by_study, skipped
+    once: list[KeptResult] = []
+    for result in sorted(found, key=lambda result: result.comparison is None):  # a comparison says more than a baseline
+        if not any(_same(result, other) for other in once):
+            once.append(result)
+    return _in_order(once), skipped
 
 
 def _results_in(file: Path) -> list[KeptResult]:
@@ -132,7 +133,17 @@ def _results_in(file: Path) -> list[KeptResult]:
 
 
 def _same(a: KeptResult, b: KeptResult) -> bool:
-    return (a.saved_at, a.machine, a.step_ms) == (b.saved_at, b.machine, b.step_ms)
+    """Whether two are of one measurement; a baseline's date is when it was saved, which says nothing about that."""
+    same_date = a.saved_at == b.saved_at or a.comparison is None or b.comparison is None
+    return same_date and (a.study, a.machine, a.step_ms) == (b.study, b.machine, b.step_ms)
+
+
+def _in_order(results: Iterable[KeptResult]) -> dict[str, list[KeptResult]]:
+    """By study, oldest first."""
+    by_study: dict[str, list[KeptResult]] = {}
+    for result in sorted(results, key=lambda result: (result.saved_at or _LAST, result.name)):
+        by_study.setdefault(result.study, []).append(result)
+    return by_study
 
 
 def _moment(said: str, file: Path, key: str) -> datetime:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from documents import fill
-from steptrace import cli
+from steptrace import baseline, cli
 from steptrace.documents.base import read, write
-from steptrace.documents.comparison import Comparison
+from steptrace.documents.comparison import Comparison, Partial
 from steptrace.documents.history import History
 
 MACHINE = {"cpu": "Epyc", "cpu_count": 8, "gpu": "H200", "gpu_count": 1, "torch": "2.12.0"}
@@ -76,6 +77,7 @@ def test_the_table_and_the_page_name_every_result_and_what_changed(
         assert said in page
     assert page.count("<circle") == 4 + 2  # a dot a result, and one a machine in the legend
     assert page.count('stroke-dasharray="') == 2
+    assert "| Ratio to the result before | Verdict |" in markdown
     assert history(kept, "--markdown") == 0
     assert capsys.readouterr().out.strip() == markdown.strip()
     assert history(kept, "--json") == 0
@@ -125,11 +127,33 @@ def test_a_result_that_was_kept_twice_counts_once_and_one_without_a_date_has_its
     ]
 
 
+def test_a_baseline_of_a_kept_comparison_is_the_same_result(tmp_path: Path) -> None:
+    for name, date in (("one", "2026-03-01T10:00:00+00:00"), ("two", "2026-04-01T10:00:00+00:00")):
+        kept = keep(tmp_path / f"{name}.json", date, 5.0)
+    for name in ("saved", "saved_again"):
+        baseline.save([read(kept, Comparison)], tmp_path / f"{name}.json")
+    assert history(tmp_path, "--out", tmp_path / "out") == 0
+    (study,) = read(tmp_path / "out" / "history.json", History).studies
+    assert [run.name for run in study.results] == ["one.json", "two.json"]
+
+
+def test_a_study_that_is_not_done_is_no_result(kept: Path, tmp_path: Path) -> None:
+    document = read(kept / "march.json", Comparison)
+    write(kept / "comparison.partial.json", replace(document, partial=Partial(runs=1, planned=2)))
+    assert history(kept, "--out", tmp_path) == 0
+    found = read(tmp_path / "history.json", History)
+    assert [one.reason for one in found.skipped] == ["comparison of a study that is not done"]
+    assert "comparison.partial.json" not in [run.name for run in found.studies[0].results]
+
+
 def test_studies_and_variants_can_be_chosen(kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(kept / "t.json", "2026-03-01T10:00:00+00:00", 5.0, study="t")
     assert history(kept, "--study", "t", "--out", tmp_path) == 0
     assert [study.study for study in read(tmp_path / "history.json", History).studies] == ["t"]
-    for wrong, said in ((("--study", "u"), "no kept result of the study 'u'"), (("--variant", "u"), "no step times")):
+    for wrong, said in (
+        (("--study", "u"), "no kept result of the study 'u'"),
+        (("--variant", "u"), "no step times of what"),
+    ):
         assert history(kept, *wrong) == 2
         assert said in capsys.readouterr().err
     assert history(tmp_path / "none") == 2

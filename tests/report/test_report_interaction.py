@@ -1,5 +1,6 @@
 """What a reader can do on a page, in a real browser: wide and light, narrow and dark."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,22 @@ def test_a_hidden_variant_is_gone_from_tables_blocks_and_findings_until_it_is_sh
     assert seen == [True] * 4
 
 
+def test_a_block_of_several_variants_is_hidden_with_the_last_of_them(
+    visit: Any, pages: dict[str, Path], width: int, scheme: str
+) -> None:
+    tab, *_ = visit(pages["matrix"], width, scheme)
+    block = tab.locator("details.block[data-variants]").nth(1)  # the first one is about the baseline, too
+    names = json.loads(block.get_attribute("data-variants") or "")
+    tab.locator("summary", has_text="Show variants").click()
+    seen = []
+    for name in names:
+        tab.get_by_label(name, exact=True).uncheck()
+        seen.append(block.is_visible())
+    assert seen == [True] * (len(names) - 1) + [False]
+    tab.get_by_label(names[-1], exact=True).check()
+    assert block.is_visible()
+
+
 def test_rows_are_filtered_and_what_is_left_is_copied_as_csv_and_markdown(
     visit: Any, pages: dict[str, Path], width: int, scheme: str
 ) -> None:
@@ -122,7 +139,7 @@ def test_a_closed_clipboard_leaves_the_text_to_be_copied_by_hand(
     assert field.input_value().startswith("| Variant | Step time |")
 
 
-def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit(
+def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates_as_text(
     visit: Any, pages: dict[str, Path], width: int, scheme: str
 ) -> None:
     tab, *_ = visit(pages["gpu"], width, scheme)
@@ -135,6 +152,21 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit(
     }""")
     cells = tab.locator("table.sites").first.locator("tbody td[data-label='Host blocked']").all_inner_texts()
     assert cells == ["200 µs", "400 µs", "1.20 ms", "2.10 ms", "91.4 ms"]
+
+    dates = ["2026-02-01 10:00", "2026-01-15 09:00", "2026-01-15.json", "2026-03.json", "2026-01-01"]
+    in_order = tab.evaluate(
+        """(texts) => {
+          const table = document.querySelector("table.sites");
+          const head = [...table.tHead.rows[0].cells].find((one) => one.textContent === "Host blocked");
+          const cells = () => [...table.tBodies[0].rows].map((row) => row.cells[head.cellIndex]);
+          cells().forEach((cell, at) => { delete cell.dataset.sort; cell.textContent = texts[at]; });
+          head.click();
+          head.click();
+          return cells().map((cell) => cell.textContent);
+        }""",
+        dates,
+    )
+    assert sorted(in_order) == in_order != dates
 
 
 @pytest.mark.parametrize(

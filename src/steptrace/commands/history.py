@@ -49,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
             warn(f"skipped {one.file}: {one.reason}")
     if not any(pages.variants_of(study) for study in found.studies):
         where = ", ".join(map(str, arguments.folders))
-        raise RecordError("no step times of it are kept", where=where, expected="comparison.json files or baselines")
+        raise RecordError(
+            "no step times of what was asked for are kept", where=where, expected="comparison.json files or baselines"
+        )
     out: Path | None = arguments.out
     if out is not None:
         try:

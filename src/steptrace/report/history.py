@@ -14,10 +14,10 @@ from steptrace.report.page.markup import page, render
 
 #: Of more variants than these only the tables are shown.
 MOST_CHARTS = 12
-HEAD = ("Kept as", "Date", "Step", "Before / this", "This is", "Changed since the result before")
+HEAD = ("Kept as", "Date", "Step", "Ratio to the result before", "Verdict", "Changed since the result before")
 _TERMS = (
     Definition(
-        "Before / this",
+        "Ratio to the result before",
         "Step time of the result before on the same machine and scale over this one's, both from unprofiled steps: "
         "above 1 means that this one is faster.",
     ),

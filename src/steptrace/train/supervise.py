@@ -339,7 +339,11 @@ def _parse(arguments: Sequence[str] | None) -> tuple[Order, int]:
     parser.add_argument("--expect", action="append", default=[], help="a file a good run leaves in its folder")
     parser.add_argument("--timeout", type=float, help="seconds after which the child is stopped; 0: never")
     parser.add_argument("--failures", type=Path, help="file that gets a line for every failure")
-    parser.add_argument("--key", default="", help="what the failure is noted under")
+    parser.add_argument(
+        "--key",
+        default="",
+        help="digest of the run: failures are noted under it, and a good result of it is taken instead of a new run",
+    )
     parser.add_argument("--label", default="", help="what to call the run in progress lines")
     parser.add_argument("--log", default="train.log", help="file in the folder that gets the child's output")
     parser.add_argument("--show-log", action="store_true", help="if it fails, all of its output to stderr")

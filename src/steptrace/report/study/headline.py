@@ -76,7 +76,8 @@ def _is_saved(part: WaterfallPart, total: float) -> bool:
 
 
 def _part(category: str) -> str:
-    return CATEGORY_NAMES.get(category, category).removeprefix("idle: ")
+    name = CATEGORY_NAMES.get(category, category)
+    return f"idle time ({name.removeprefix('idle: ')})" if name.startswith("idle: ") else name
 
 
 def _uneven_runs(study: Comparison) -> str:

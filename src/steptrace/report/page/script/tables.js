@@ -9,11 +9,11 @@ const words = (cell) => {
   return (cell.innerText.trim() || picture?.getAttribute("aria-label") || "").replace(/\s+/g, " ");
 };
 
-// What a cell is sorted by: a number in one unit, else its text; null if it holds nothing measured.
+// What a cell is sorted by: a number in one unit, else its text (a date, too); null if it holds nothing measured.
 const sortKey = (cell) => {
   const text = cell.dataset.sort ?? cell.textContent.trim().replace(/\s+/g, " ");
   if (text === "" || text === "–" || text === "not measured") return null;
-  const [, sign, digits, unit] = text.match(/^([−-]?)([\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([A-Za-zµ]*)/) ?? [];
+  const [, sign, digits, unit] = text.match(/^([−-]?)([\d,]*\.?\d+(?:e[+-]?\d+)?)(?![\d.,]*[-_:.]\w)\s*([A-Za-zµ]*)/) ?? [];
   return digits === undefined ? text.toLowerCase() : (sign ? -1 : 1) * Number(digits.replaceAll(",", "")) * (UNITS[unit] ?? 1);
 };
 

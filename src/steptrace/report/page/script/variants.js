@@ -10,21 +10,26 @@ const element = (kind, properties, ...inside) => {
   return made;
 };
 
-// Rows of tables, folded blocks and findings that are about one variant.
+// The variants that a node is about: a folded block may speak for several.
+const namesOf = (node) => (node.dataset.variants ? JSON.parse(node.dataset.variants) : [nameOf(node)].filter(Boolean));
+
+// Rows of tables, folded blocks and findings that are about variants.
 const placesOf = (root) => {
   const places = new Map();
   for (const node of root.querySelectorAll("tbody > tr, details.block, .failures details, .finding .said")) {
-    const name = nameOf(node);
-    if (name) places.set(name, [...(places.get(name) ?? []), node]);
+    for (const name of namesOf(node)) places.set(name, [...(places.get(name) ?? []), node]);
   }
   return places;
 };
 
 const chooser = (places) => {
+  const hidden = new Set();
   const boxes = [...result.tBodies[0].rows].map(nameOf).filter((name) => name !== baseline).map((name) => {
     const box = element("input", { type: "checkbox", checked: true });
     box.addEventListener("change", () => {
-      for (const node of places.get(name) ?? []) node.hidden = !box.checked;
+      if (box.checked) hidden.delete(name);
+      else hidden.add(name);
+      for (const node of places.get(name) ?? []) node.hidden = namesOf(node).every((one) => hidden.has(one));
       // A finding all of whose variants are hidden goes, too.
       for (const item of document.querySelectorAll("li.finding")) {
         const said = [...item.querySelectorAll(".said")];
