@@ -92,7 +92,7 @@ def test_a_wait_that_returned_late_is_no_first_call(tmp_path: Path) -> None:
 
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
     (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
-    assert finding.claim.endswith("something else than launching, for longest 0.56 ms until a launch of aten::add")
+    assert finding.claim.endswith("other work than launching, longest for 0.56 ms until a launch of aten::add")
     assert finding.evidence[2:] == (
         "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
         "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
@@ -105,7 +105,7 @@ def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_not
     assert entry.host_gaps is not None
     assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
     (finding,) = found(entry, "host_bound")
-    assert "something else than launching" in finding.claim
+    assert "other work than launching" in finding.claim
     assert any("before the first GPU work: 0.53 ms in cudaFree" in line for line in finding.evidence)
 
 

@@ -193,18 +193,18 @@ def test_the_index_calls_no_study_ok_that_has_a_broken_gate_or_another_answer(st
     ("statuses", "said"),
     [
         (("same", "same"), "All variants compute the same."),
-        (("same", "differs"), "`v1` computes something else than the reference."),
-        (("differs", "differs"), "All variants compute something else than the reference."),
+        (("same", "differs"), "`v1` computes a different result from the reference."),
+        (("differs", "differs"), "All variants compute a different result from the reference."),
         (
             ("same", "same", "failed"),
             "All variants that were checked compute the same. The check of the answer failed for `v2`.",
         ),
         (
             ("differs", "not measured"),
-            "`v0` computes something else than the reference. The answer was not checked for `v1`.",
+            "`v0` computes a different result from the reference. The answer was not checked for `v1`.",
         ),
         (("not measured", "not measured"), "Whether the variants compute the same was not checked."),
-        (("differs",) * 9 + ("same",), "9 variants compute something else than the reference."),
+        (("differs",) * 9 + ("same",), "9 variants compute a different result from the reference."),
     ],
 )
 def test_the_headline_says_whether_the_answer_is_the_same(

@@ -256,7 +256,7 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
         found.append(f"steps are uneven: IQR/median is {spread:.0%}, above {IQR_WARNING:.0%}")
     between = _between_runs(variant)
     if between is not None and between > IQR_WARNING:
-        found.append(f"runs differ by {between:.0%} (standard deviation): the machine was not the same to all of them")
+        found.append(f"runs differ by {between:.0%} (standard deviation): conditions were not the same for all of them")
     drift = _drift(variant)
     if drift is not None and abs(drift) > DRIFT_WARNING:
         found.append(f"step time drifts by {drift:+.0%} over a run")

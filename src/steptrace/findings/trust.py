@@ -30,7 +30,8 @@ def _differs(variant: VariantResult) -> Iterator[Match]:
     )
     yield Match(
         severity="high",
-        claim="computes something else than the reference" + (": it is faster, but at another task" if faster else ""),
+        claim="computes a different result from the reference"
+        + (": it is faster, but at another task" if faster else ""),
         evidence=tuple(
             f"relative error of the {name}: "
             + ("not finite" if error is None else f"{error:.2g}")
@@ -123,7 +124,7 @@ TRUST_RULES: Final[tuple[Rule[Comparison], ...]] = (
         name="differs",
         condition="loss, gradient or predictions lie outside the tolerance around the study's float64 reference",
         basis="what rounding in the number format can do, by the sizes: see docs/equivalence.md",
-        advice="Find the case that differs in equivalence.json; a speed-up that changes the answer is none.",
+        advice="Find the case that differs in equivalence.json; a speed-up that changes the answer does not count.",
         counter_check="Run the check in float32: an error that shrinks to its rounding is the precision's, not the "
         "variant's. A formula that cancels is worse off than its format: write it without the difference.",
         find=per_variant(_differs),

@@ -38,8 +38,8 @@ def _unused_memory(window: Window) -> Iterator[Match]:
             continue
         yield Match(
             severity="info",
-            claim=f"{_most(1 - share)} of the memory of {_name(device)} is never used, and neither is all of the GPU: "
-            "a larger batch may fit and pay",
+            claim=f"{_most(1 - share)} of the memory of {_name(device)} is never used and the GPU is not busy all "
+            "the time: a larger batch may fit and make better use of it",
             evidence=(_peak(device), *low),
         )
 

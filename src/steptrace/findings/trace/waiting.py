@@ -53,8 +53,8 @@ def _launch_bound(window: Window) -> Iterator[Match]:
     kernels = window.entry.kernels_per_step or window.each(launches.activities)
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
-        claim=f"the GPU waits for launches: of {number(kernels)} kernels and copies {window.per} half take at most "
-        f"{duration(found.kernel_ns)}, and end before the host has launched the next",
+        claim=f"the GPU waits for launches: {number(kernels)} kernels and copies {window.per}, half of them of at most "
+        f"{duration(found.kernel_ns)}, which end before the host has launched the next",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
             f"{launches.short_kernels} of {launches.count} launches took longer than their work took the GPU",
@@ -73,7 +73,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
     in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
-    elsewhere = f"the GPU waits for the host, which does something else than launching{_longest_gap(window, gaps.gaps)}"
+    elsewhere = f"the GPU waits while the host does other work than launching{_longest_gap(window, gaps.gaps)}"
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
         claim=f"the GPU waits for single long calls into its own runtime: {_longest_call(window, gaps.gaps)}"
@@ -105,7 +105,7 @@ def _longest_call(window: Window, gaps: Sequence[HostGap]) -> str:
 def _longest_gap(window: Window, gaps: Sequence[HostGap]) -> str:
     """The longest gap that counts, as the end of a sentence."""
     counted = [gap for gap in gaps if window.steps or gap.where == "between"]
-    return f", for longest {duration(counted[0].dur)} {_where(counted[0])}" if counted else ""
+    return f", longest for {duration(counted[0].dur)} {_where(counted[0])}" if counted else ""
 
 
 def _gap_in_words(gap: HostGap) -> str:

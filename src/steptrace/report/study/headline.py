@@ -135,7 +135,9 @@ def answer(study: Comparison) -> str:
     if differing:
         everyone = len(differing) == len(study.variants) > 1
         word = "computes" if len(differing) == 1 else "compute"
-        said.append(f"{'All variants' if everyone else _names(differing)} {word} something else than the reference.")
+        said.append(
+            f"{'All variants' if everyone else _names(differing)} {word} a different result from the reference."
+        )
     elif same:
         said.append(
             "All variants that were checked compute the same." if len(same) > 1 else f"{_names(same)} is right."

@@ -122,7 +122,7 @@ _IDLE_PARTS: Final = {
     "unknown": "unknown",
 }
 #: Not every host that launches nothing is busy launching.
-_IDLE_NAMES: Final = {"host": "the host had launched nothing"}
+_IDLE_NAMES: Final = {"host": "the host had not launched the next kernel"}
 
 
 def in_words(summary: Summary) -> str:
