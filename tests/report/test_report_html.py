@@ -282,12 +282,12 @@ def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> 
 def test_a_warning_of_several_variants_is_said_once_with_the_range_of_its_numbers(study_builder: Any) -> None:
     for name, share, count in (("a", 26, 3), ("b", 9, 12), ("c", 17, 3)):
         warned = [
-            f"runs differ by {share}%: the machine was not the same",
+            f"runs differ by {share}%: the conditions were not the same",
             f"{count} of 60 steps are outliers; they count.",
         ]
         study_builder.add(name, [20.0], noise={"warnings": warned[: 1 if name == "c" else 2]})
     assert warnings(load_study(study_builder.write())) == [
-        "Runs differ by 9 to 26%: the machine was not the same: all variants.",
+        "Runs differ by 9 to 26%: the conditions were not the same: all variants.",
         "3 to 12 of 60 steps are outliers; they count: `a` and `b`.",
     ]
 
