@@ -1,6 +1,8 @@
 """The stand-in device's settings; tests that are marked `slow` run only where the marker is asked for."""
 
 import os
+import sys
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -18,6 +20,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are give
 hypothesis.settings.register_profile("few", max_examples=10, deadline=None)
 hypothesis.settings.register_profile("soak", max_examples=1_000, deadline=None)
 hypothesis.settings.load_profile("few")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_torch_compile_leaves() -> Iterator[None]:
+    """It raises the recursion limit and stops checks of distributions; the next file finds both restored."""
+    limit = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(limit)
+    if "torch.distributions" in sys.modules:
+        sys.modules["torch.distributions"].Distribution.set_default_validate_args(True)
 
 
 #: Folders whose files take longest. They go first, so that no worker is left with one of them when the others are done.
