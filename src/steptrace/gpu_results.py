@@ -9,7 +9,7 @@ import msgspec
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.run import Environment
+from steptrace.documents.run import Environment, is_simulated
 from steptrace.errors import RecordError
 from steptrace.files import read_json
 from steptrace.markdown import table
@@ -53,7 +53,7 @@ def _machine(folder: Path) -> Iterator[str]:
     studies = {f.parent.name: read(f, Comparison, next_step=_AGAIN) for f in sorted(folder.glob("*/comparison.json"))}
     bench = {file.stem: read_json(file) for file in sorted((folder / "bench").glob("*.json"))}
     yield f"## {where.gpu or where.cpu}\n"
-    if not where.gpu or "stand-in" in where.gpu:
+    if not where.gpu or is_simulated(where.gpu):
         yield "> **Not a GPU's results**, but of a rehearsal without one, which only shows that the tables are made.\n"
     facts = ("torch", "cuda", "driver", "python", "cpu", "git_commit")
     known = msgspec.to_builtins(where)

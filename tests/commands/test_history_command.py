@@ -75,8 +75,9 @@ def test_the_table_and_the_page_name_every_result_and_what_changed(
         assert said in text
         assert said in markdown
         assert said in page
-    assert page.count("<circle") == 4 + 2  # a dot a result, and one a machine in the legend
-    assert page.count('stroke-dasharray="') == 2
+    assert page.count("<circle") == 4  # a dot a result
+    assert [page.count(f'class="key {colour}"') for colour in ("blue", "vermillion", "green")] == [1, 1, 0]
+    assert page.count('class="changed"') == 2
     assert "| Ratio to the result before | Verdict |" in markdown
     assert history(kept, "--markdown") == 0
     assert capsys.readouterr().out.strip() == markdown.strip()

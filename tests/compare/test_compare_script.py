@@ -21,7 +21,11 @@ def test_script_writes_the_comparison_with_its_findings(folder: Any, tmp_path: P
     done = call(folder.path, tmp_path / "comparison.json")
     assert (done.returncode, done.stderr) == (0, "")
     comparison = read_json(tmp_path / "comparison.json")
-    assert {finding["rule"] for finding in comparison["findings"]} == {"profiler_overhead", "failed_run"}
+    assert {finding["rule"] for finding in comparison["findings"]} == {
+        "which_variant",
+        "profiler_overhead",
+        "failed_run",
+    }
     first = (tmp_path / "comparison.json").read_bytes()
     (folder.path / "comparison.partial.json").write_text("{}")
     call(folder.path, tmp_path / "comparison.json")

@@ -8,6 +8,7 @@ import pytest
 from steptrace.findings import TRACE_RULES
 from steptrace.findings.trust import TRUST_RULES
 from steptrace.report.draw.cells import Scale
+from steptrace.report.page import device
 from steptrace.report.page.findings import ABOUT_THE_METHOD
 from steptrace.report.study import findings, first_screen, load_study, step_times, variants
 from steptrace.report.study.first_screen import against_baseline
@@ -111,3 +112,49 @@ def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder: 
     ids = re.findall(r'<tr id="(variant-[^"]+)"', page)
     assert len(set(ids)) == len(names)
     assert all(f'href="#{one}"' in page for one in ids)
+
+
+def on_a_machine(builder: Any, gpu: str | None) -> Any:
+    builder.comparison["baseline"] = "base"
+    builder.comparison["environment"] = {**builder.comparison["environment"], "gpu": gpu}
+    builder.add("base", [30.0, 31.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base", operators_per_step=123)
+    return load_study(builder.write())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [("NVIDIA H100 (stand-in)", "simulated GPU: times mean nothing"), (None, "no GPU: times of a CPU"), ("H100", None)],
+)
+def test_a_badge_beside_the_title_says_whose_times_these_are(
+    study_builder: Any, gpu: str | None, words: str | None
+) -> None:
+    study = on_a_machine(study_builder, gpu)
+    (title,) = re.findall(r"<h1>.*?</h1>", str(first_screen(study)), re.DOTALL)
+    assert re.findall(r'class="badge [^"]*device">([^<]+)', title) == ([words] if words else [])
+    assert (device.of_study(study) is None) == (words is None)
+
+
+def test_on_a_simulated_gpu_nothing_on_the_screen_claims_speed(study_builder: Any) -> None:
+    screen = str(first_screen(on_a_machine(study_builder, "NVIDIA H100 (stand-in)")))
+    assert "its times say nothing about speed" in screen
+    assert "than <code>" not in screen  # faster than
+    assert "1.50×" not in screen
+
+
+def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study_builder: Any) -> None:
+    screen = str(first_screen(on_a_machine(study_builder, None)))
+    assert ">Operators per step</th>" in screen
+    assert re.search(r'class="num launched">123<', screen)
+    study_builder.add("traced", [20.0], baseline="base", kernels_per_step=45)
+    screen = str(first_screen(load_study(study_builder.write())))
+    assert ">Kernels per step</th>" in screen
+    assert re.search(r'class="num launched">45<', screen)
+
+
+def test_a_profile_far_slower_than_the_step_is_marked(study_builder: Any) -> None:
+    parts = {"compute": 400.0, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 80.0}
+    study_builder.add("slow", [20.0], breakdown_ms=parts, profiled_over_unprofiled=24.2)
+    study_builder.add("near", [20.0], breakdown_ms=parts, profiled_over_unprofiled=1.4)
+    screen = str(first_screen(load_study(study_builder.write())))
+    assert re.findall(r'class="warn">([^<]+)', screen) == ["24 times the step itself"]

@@ -71,7 +71,7 @@ def test_without_computed_pairs_the_ratio_stands_alone(
     assert "not computed" in tab.locator(".rebased").inner_text()
 
 
-def test_a_hidden_variant_is_gone_from_tables_blocks_and_findings_until_it_is_shown_again(
+def test_a_hidden_variant_is_gone_from_tables_charts_blocks_and_findings_until_it_is_shown_again(
     visit: Any, pages: dict[str, Path], width: int, scheme: str
 ) -> None:
     tab, *_ = visit(pages["gpu"], width, scheme)
@@ -83,11 +83,12 @@ def test_a_hidden_variant_is_gone_from_tables_blocks_and_findings_until_it_is_sh
     tab.locator("summary", has_text="Show variants").click()
     box = tab.get_by_label("where", exact=True)
     box.uncheck()
-    seen = [rows.nth(0).is_visible(), rows.nth(1).is_visible(), finding.is_visible(), block.first.is_visible()]
-    assert seen == [False] * 4
+    drawn = tab.locator('svg [data-variant="where"]')
+    assert drawn.count() > 1
+    places = [rows.nth(0), rows.nth(1), finding, block.first, drawn.nth(0), drawn.nth(1)]
+    assert [place.is_visible() for place in places] == [False] * 6
     box.check()
-    seen = [rows.nth(0).is_visible(), rows.nth(1).is_visible(), finding.is_visible(), block.first.is_visible()]
-    assert seen == [True] * 4
+    assert [place.is_visible() for place in places] == [True] * 6
 
 
 def test_a_block_of_several_variants_is_hidden_with_the_last_of_them(

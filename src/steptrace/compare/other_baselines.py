@@ -24,10 +24,11 @@ def other_baselines(study: Study, noise_floor: float) -> tuple[OtherBaseline, ..
         return ()
     medians = {name: run_medians(variant.runs) for name, variant in measured.items()}
     spread = spreads(study)
-    return tuple(_against(name, ratios(medians, name), (spread, noise_floor)) for name in measured)
+    return tuple(_against(study, name, ratios(medians, name), (spread, noise_floor)) for name in measured)
 
 
 def _against(
+    study: Study,
     baseline: str,
     found: Mapping[str, Ratio],
     limits: tuple[Mapping[str, float | None], float],
@@ -35,7 +36,7 @@ def _against(
     spread, floor = limits
     adjusted = holm({name: ratio.p_value for name, ratio in found.items() if ratio.p_value is not None})
     verdicts = [
-        None if refusal((name, baseline), spread) else verdict(ratio, adjusted.get(name), floor)
+        None if refusal(study, (name, baseline), spread) else verdict(ratio, adjusted.get(name), floor)
         for name, ratio in found.items()
     ]
     return OtherBaseline(

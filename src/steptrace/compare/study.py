@@ -15,11 +15,11 @@ from steptrace.compare.memory import memory_fits, memory_of
 from steptrace.compare.other_baselines import other_baselines
 from steptrace.compare.overview import overview_figures
 from steptrace.compare.sync_diff import basis_of, sync_diff
-from steptrace.compare.timing import NS_PER_MS, Timing, compare_times
+from steptrace.compare.timing import NS_PER_MS, Timing, compare_times, on_simulated_gpu
 from steptrace.compare.trace_findings import trace_findings
 from steptrace.compare.waterfall import waterfall
 from steptrace.compare.whatif import predicted_step, sync_prices
-from steptrace.documents.comparison import Comparison, Partial, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
 
 COMPARISON_FILE: Final = "comparison.json"
 
@@ -76,7 +76,12 @@ def _variants(study: Study, timings: Mapping[str, Timing]) -> list[VariantResult
     """Every variant by itself, and then against its baseline."""
     by_name = {variant.name: variant for variant in study.variants}
     entries = {name: _variant(variant, timings[name]) for name, variant in by_name.items()}
+    if on_simulated_gpu(study):
+        entries = {name: replace(entry, equivalence=_NOTHING_COMPUTED) for name, entry in entries.items()}
     return [_against_baseline(by_name, entries, name) for name in entries]
+
+
+_NOTHING_COMPUTED: Final = Equivalence(status="not comparable", reason="the GPU is simulated and computes nothing")
 
 
 def _against_baseline(by_name: Mapping[str, Variant], entries: Mapping[str, VariantResult], name: str) -> VariantResult:

@@ -10,8 +10,9 @@ from itertools import groupby
 
 import numpy as np
 
-from steptrace.compare.load import Run, Study, Variant
+from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
+from steptrace.documents.run import is_simulated
 from steptrace.stats import (
     CONFIDENCE,
     DEFAULT_NOISE_FLOOR,
@@ -75,7 +76,8 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         judged = _Judged(found.get(variant.name), adjusted.get(variant.name), variant.name in identical)
         warnings = _noise_warnings(variant, spread[variant.name])
         warnings += _not_interleaved_warning(variant, by_name.get(variant.baseline))
-        ratio = _ratio(variant, judged, floor, refusal((variant.name, variant.baseline), spread), warnings)
+        refused = refusal(study, (variant.name, variant.baseline), spread)
+        ratio = _ratio(variant, judged, floor, refused, warnings)
         timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
     return method, timings
 
@@ -209,13 +211,21 @@ def spreads(study: Study) -> dict[str, float | None]:
     }
 
 
-def refusal(pair: tuple[str, str], spread: Mapping[str, float | None]) -> str | None:
-    """Why there can be no verdict on two variants although there is an interval: steps too uneven."""
+def refusal(study: Study, pair: tuple[str, str], spread: Mapping[str, float | None]) -> str | None:
+    """Why there can be no verdict on two variants although there is an interval: a simulated GPU, uneven steps."""
+    if on_simulated_gpu(study):
+        return "no verdict: the GPU is simulated, and so are its times"
     for name in pair:
         value = spread.get(name)
         if value is not None and value > IQR_REFUSED:
             return f"no verdict: IQR/median of {name} is {value:.0%}, above {IQR_REFUSED:.0%}"
     return None
+
+
+def on_simulated_gpu(study: Study) -> bool:
+    """Whether the study ran on the stand-in for a GPU, which computes nothing and whose times are simulated."""
+    first = first_measured(study.variants)
+    return first is not None and is_simulated(first.record.environment.gpu)
 
 
 def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> Noise:

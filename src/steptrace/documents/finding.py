@@ -1,8 +1,13 @@
 """A finding, as it stands in summary.json and comparison.json."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, field
+
+#: The rule that gives a study's answer: pages put its finding first.
+ANSWER: Final = "which_variant"
+#: A profiled step that takes so many times as long as an unprofiled one is the profiler's more than the program's.
+SLOW_PROFILE: Final = 2.0
 
 Severity = Literal["info", "warning", "high"]
 

@@ -28,6 +28,11 @@ class Environment(Document, frozen=True):
     git_dirty: Annotated[bool | None, field("Whether it had uncommitted changes.")]
 
 
+def is_simulated(gpu: str | None) -> bool:
+    """Whether this is the name of the stand-in for a GPU (tests/standin), whose times and values are no results."""
+    return gpu is not None and "stand-in" in gpu
+
+
 class Status(File, frozen=True, kw_only=True):
     """How a supervised process ended (status.json)."""
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from steptrace.documents.comparison import Comparison
-from steptrace.documents.finding import Finding
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.finding import ANSWER, SLOW_PROFILE, Finding
+from steptrace.findings.answer import ANSWER_RULES, simulated
 from steptrace.findings.model import Rule, ranked, to_finding
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.sync_cost import SYNC_RULES
@@ -23,8 +24,10 @@ from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, fin
 from steptrace.findings.trust import TRUST_RULES
 
 #: On a comparison.
-RULES: Final[tuple[Rule[Comparison], ...]] = (*SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
+RULES: Final[tuple[Rule[Comparison], ...]] = (*ANSWER_RULES, *SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
+#: The rules whose costs are of unprofiled steps.
+_UNPROFILED: Final = (ANSWER, "input_bound")
 _OWN: Final = frozenset(rule.name for rule in RULES)
 
 __all__ = [
@@ -50,7 +53,26 @@ def find(comparison: Comparison) -> list[Finding]:
     """All findings of a comparison: errors first, then the most expensive (see `findings.model.ranked`)."""
     own = [to_finding(rule, match) for rule in RULES for match in rule.find(comparison)]
     rules: tuple[Rule[Any], ...] = (*RULES, *TRACE_RULES, *RANK_RULES)
-    return ranked([*own, *_of_traces(comparison)], rules)
+    variants = {variant.name: variant for variant in comparison.variants}
+    found = (_priced(item, variants.get(item.variant or "")) for item in (*own, *_of_traces(comparison)))
+    if simulated(comparison):
+        found = (_without_cost(item) for item in found)
+    return ranked(found, rules)
+
+
+def _priced(item: Finding, variant: VariantResult | None) -> Finding:
+    """The finding without its cost, and no more than an info, where that is of a profile far slower than the step."""
+    slower = None if variant is None else variant.profiled_over_unprofiled
+    if slower is None or slower < SLOW_PROFILE or item.rule in _UNPROFILED or item.cost_ns_per_step is None:
+        return item
+    reason = f"in a profile that takes {slower:.3g} times as long as the step itself, so no cost is given"
+    return _without_cost(replace(item, claim=f"{item.claim} ({reason})"))
+
+
+def _without_cost(item: Finding) -> Finding:
+    """A finding that rests on times of no meaning: an info without a cost."""
+    priced = item.cost_ns_per_step is not None
+    return replace(item, cost_ns_per_step=None, cost_share=None, severity="info") if priced else item
 
 
 def _of_traces(comparison: Comparison) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ class Rule(Generic[Subject]):
     it. A rule on a symptom names in `explained_by` the rules on its causes: where those account for half of its cost
     or more, it says nothing that they do not say better, and is left out. `priority` is that of a rule whose findings
     are not ranked by cost: `first` are errors, before all costs; `after_high` are those whose cost only a GPU can tell,
-    behind costs of high severity.
+    behind costs of high severity; `answer` is what the study was made to find out, before all others.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Rule(Generic[Subject]):
     find: Callable[[Subject], Iterator[Match]]
     study: str | None = None
     explained_by: tuple[str, ...] = ()
-    priority: Literal["first", "after_high"] | None = None
+    priority: Literal["answer", "first", "after_high"] | None = None
 
 
 def to_finding(rule: Rule[Any], match: Match) -> Finding:
@@ -92,8 +92,8 @@ def ranked(found: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding
     some_unknown = any(priority.get(item.rule) == "after_high" for item in kept)
 
     def tier(item: Finding) -> int:
-        if priority.get(item.rule) == "first":
-            return 0
+        if priority.get(item.rule) in ("answer", "first"):
+            return -1 if priority[item.rule] == "answer" else 0
         if not some_unknown or (item.severity == "high" and item.cost_share is not None):
             return 1
         return 2 if priority.get(item.rule) == "after_high" else 3

@@ -7,13 +7,14 @@ from steptrace import format as fmt
 from steptrace.documents.history import History, KeptRun, KeptVariant, StudyHistory
 from steptrace.files import replace_atomically
 from steptrace.markdown import clean, table
-from steptrace.report.draw.history import Dot, over_time
+from steptrace.report.draw.cells import MACHINE_COLOURS, Dot, course_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import page, render
 
 #: Of more variants than these only the tables are shown.
 MOST_CHARTS = 12
+_CHART_HEIGHT = 90
 HEAD = ("Kept as", "Date", "Step", "Ratio to the result before", "Verdict", "Changed since the result before")
 _TERMS = (
     Definition(
@@ -43,6 +44,7 @@ def page_html(found: History) -> str:
         found=found,
         toc=toc,
         head=HEAD,
+        machines_of=machines_of,
         studies=[(id_, study, _of_study(study)) for (id_, _), study in zip(toc, found.studies, strict=True)],
         terms=_TERMS,
     )
@@ -94,19 +96,26 @@ def _changed(run: KeptRun) -> str:
     return ", ".join(f"{c.key} {c.before or 'none'} → {c.now or 'none'}" for c in run.changes) or "–"
 
 
+def machines_of(study: StudyHistory) -> list[tuple[str, str]]:
+    """The machines of a study's results, each with the colour of its values."""
+    machines = dict.fromkeys(run.machine for run in study.results)
+    return [(machine, MACHINE_COLOURS[k % len(MACHINE_COLOURS)]) for k, machine in enumerate(machines)]
+
+
 def _of_study(study: StudyHistory) -> list[tuple[str, InlineSvg | None, list[tuple[str, ...]]]]:
     names = variants_of(study)
     return [(name, _chart(study, name) if k < MOST_CHARTS else None, rows(study, name)) for k, name in enumerate(names)]
 
 
 def _chart(study: StudyHistory, variant: str) -> InlineSvg:
+    numbers = {machine: k for k, (machine, _) in enumerate(machines_of(study))}
     dots = [
-        Dot(
-            run.name,
-            (kept.low_ms, kept.median_ms, kept.high_ms),
-            run.machine,
-            _changed(run) if run.changes else "",
-        )
+        Dot(kept.median_ms, kept.low_ms, kept.high_ms, _tip(run, kept), numbers[run.machine], bool(run.changes))
         for run, kept in _with(study, variant)
     ]
-    return over_time(dots, f"Step time of {variant} over {len(dots)} results")
+    return course_cell(dots, f"Step time of {variant} over {len(dots)} results", _CHART_HEIGHT)
+
+
+def _tip(run: KeptRun, kept: KeptVariant) -> str:
+    changed = f"; changed before it: {_changed(run)}" if run.changes else ""
+    return f"{run.name}: {fmt.duration_ms(kept.median_ms)}, {run.machine}{changed}"

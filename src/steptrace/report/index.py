@@ -9,6 +9,8 @@ from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.report.page import device
+from steptrace.report.page.device import DeviceNote
 from steptrace.report.page.markup import Html, render
 from steptrace.report.past import PastStudy, past_studies
 from steptrace.report.study import headline
@@ -28,6 +30,7 @@ class IndexEntry:
     scale: str | None
     machine: str | None
     problems: tuple[str, ...]
+    device: DeviceNote | None
     detail: str
 
 
@@ -48,6 +51,7 @@ def _study_entry(study: Comparison) -> IndexEntry:
         scale=study.scale,
         machine=machine(study),
         problems=_problems(study),
+        device=device.of_study(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
         + (f", {study.partial.planned - study.partial.runs} not run yet" if study.partial else "")
         + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
@@ -90,6 +94,9 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
         scale=None,
         machine=None if first is None else first.device_name,
         problems=(),
+        device=device.of_traces(
+            [trace.device_name for trace in traces], has_gpu=any(t.gpu.activities > 0 for t in traces)
+        ),
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )
 

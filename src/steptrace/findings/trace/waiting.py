@@ -53,8 +53,8 @@ def _launch_bound(window: Window) -> Iterator[Match]:
     kernels = window.entry.kernels_per_step or window.each(launches.activities)
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
-        claim=f"the GPU waits for launches: {number(kernels)} kernels and copies {window.per}, half of them of at most "
-        f"{duration(found.kernel_ns)}, which end before the host has launched the next",
+        claim=f"launch-bound: the GPU waits for launches of {number(kernels)} kernels and copies {window.per}, half "
+        f"of them of at most {duration(found.kernel_ns)}, which end before the host has launched the next",
         evidence=(
             f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
             f"{launches.short_kernels} of {launches.count} launches took longer than their work took the GPU",

@@ -15,7 +15,7 @@ _PARTS: dict[str, tuple[str, str]] = {
     "idle": ("rule", "idle"),
     "sync": ("vermillion", "host blocked in a sync"),
     "loader": ("green", "waiting for the loader"),
-    "host": ("sky", "host busy launching"),
+    "host": ("sky", "waiting for a launch"),
     "dependency": ("grey", "stream or event dependency"),
     "unknown": ("rule", "unknown"),
     "": ("orange", ""),
@@ -29,7 +29,7 @@ _PARTS: dict[str, tuple[str, str]] = {
     "step_comm": ("orange", "exposed communication"),
     "step_input": ("green", "waiting for input"),
     "step_sync": ("vermillion", "host blocked in a sync"),
-    "step_host": ("sky", "host launching"),
+    "step_host": ("sky", "waiting for a launch"),
     "step_dependency": ("grey", "dependency"),
     "step_unknown": ("rule", "idle, unknown"),
     "waiting": ("orange", "waiting for data"),
@@ -101,18 +101,23 @@ def bars(rows: Sequence[Bar], legend: Iterable[tuple[str, str, float]], alt: str
     if unit:
         drawing.x_axis(top, floor, (0, longest), unit)
     for index, bar in enumerate(rows):
-        y, left = top + index * row, 0.0
-        drawing.row_label(y, head, (bar.name, bar.note))
-        for piece in bar.pieces:
-            width = WIDTH * piece.length / longest
-            if width:
-                drawing.rect((left, y + head), (width, _BAR), piece.colour, opacity=piece.opacity, tip=piece.tip)
-            left += width
-        if bar.mark is not None:
-            x = WIDTH * bar.mark / longest
-            drawing.line((x, y + head - 3), (x, y + head + _BAR + 3), "ink", width=2)
+        with drawing.of_variant(bar.name):
+            drawing.row_label(top + index * row, head, (bar.name, bar.note))
+            _draw_bar(drawing, bar, top + index * row + head, WIDTH / longest)
     drawing.legend(lines)
     return drawing.svg(alt)
+
+
+def _draw_bar(drawing: Drawing, bar: Bar, top: float, scale: float) -> None:
+    left = 0.0
+    for piece in bar.pieces:
+        width = scale * piece.length
+        if width:
+            drawing.rect((left, top), (width, _BAR), piece.colour, opacity=piece.opacity, tip=piece.tip)
+        left += width
+    if bar.mark is not None:
+        x = scale * bar.mark
+        drawing.line((x, top - 3), (x, top + _BAR + 3), "ink", width=2)
 
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg:

@@ -66,15 +66,30 @@ def interval_cell(
 
 @dataclass(frozen=True)
 class Dot:
-    """One value of a course with its interval, None where it has none, and its tooltip."""
+    """One value of a course.
+
+    Attributes:
+        value: the value.
+        low: lower end of its interval, None without one.
+        high: upper end of its interval.
+        tip: its tooltip.
+        machine: only values of one machine are joined, and each machine has a colour, by its number.
+        changed: whether the environment changed before it.
+    """
 
     value: float
     low: float | None
     high: float | None
     tip: str
+    machine: int = 0
+    changed: bool = False
 
 
-def course_cell(dots: Sequence[Dot | None], alt: str) -> InlineSvg:
+#: Colours of a course's machines.
+MACHINE_COLOURS = ("blue", "vermillion", "green", "purple", "orange", "sky")
+
+
+def course_cell(dots: Sequence[Dot | None], alt: str, height: int = _ROW) -> InlineSvg:
     """Values one after the other, joined, on a scale of their own, at least a tenth of them high; None is a gap."""
     known = [dot for dot in dots if dot is not None]
     values = [end for dot in known for end in (dot.low, dot.value, dot.high) if end is not None]
@@ -82,20 +97,26 @@ def course_cell(dots: Sequence[Dot | None], alt: str) -> InlineSvg:
     half = max(half, 0.05 * middle) * 1.25
 
     def at(value: float) -> str:
-        return f"{min(max((_ROW / 2) * (1 - (value - middle) / half), 1), _ROW - 1):.3g}"
+        return f"{min(max((height / 2) * (1 - (value - middle) / half), 1), height - 1):.3g}"
 
-    drawn, before = "", None
+    drawn = ""
+    before: dict[int, tuple[str, float]] = {}
     for index, dot in enumerate(dots):
         if dot is None:
             continue
         x = f"{100 * (index + 0.5) / len(dots):.4g}%"
-        if before is not None:
-            drawn += f'<line class="course" x1="{before[0]}" x2="{x}" y1="{at(before[1])}" y2="{at(dot.value)}"/>'
+        colour = MACHINE_COLOURS[dot.machine % len(MACHINE_COLOURS)]
+        drawn += f'<g style="--look: var(--{colour})">'
+        if dot.changed:
+            left = f"{100 * index / len(dots):.4g}%"
+            drawn += f'<line class="changed" x1="{left}" x2="{left}" y1="0" y2="{height}"/>'
+        if last := before.get(dot.machine):
+            drawn += f'<line class="course" x1="{last[0]}" x2="{x}" y1="{at(last[1])}" y2="{at(dot.value)}"/>'
         if dot.low is not None and dot.high is not None:
             drawn += f'<line class="interval" x1="{x}" x2="{x}" y1="{at(dot.low)}" y2="{at(dot.high)}"/>'
-        drawn += f'<circle class="mark" cx="{x}" cy="{at(dot.value)}" r="4">{title(dot.tip)}</circle>'
-        before = (x, dot.value)
-    return InlineSvg(_svg("on-scale base", _ROW, drawn, alt))
+        drawn += f'<circle class="mark" cx="{x}" cy="{at(dot.value)}" r="4">{title(dot.tip)}</circle></g>'
+        before[dot.machine] = (x, dot.value)
+    return InlineSvg(_svg("on-scale", height, drawn, alt))
 
 
 def axis_cell(scale: Scale, labels: Iterable[tuple[float, str]], alt: str) -> InlineSvg:

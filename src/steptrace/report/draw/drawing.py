@@ -1,11 +1,12 @@
 """Charts as SVG: bars, lines and words at places in CSS pixels, in colours of the page's theme.
 
 A drawing is `WIDTH` pixels wide and scaled to its column by the page. Colours are names of page.css's custom
-properties. A chart whose axes and scales are the work is drawn by Matplotlib (`plot.py`) instead.
+properties.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from markupsafe import escape
 
@@ -104,6 +105,13 @@ class Drawing:
             anchor = "start" if x < 8 else "end" if x > WIDTH - 8 else "middle"
             self.text((x, floor + 11), f"{value:g}", anchor=anchor)
         self.text((WIDTH / 2, floor + 28), words, anchor="middle")
+
+    @contextmanager
+    def of_variant(self, name: str) -> Iterator[None]:
+        """What is drawn inside goes when a reader hides this variant."""
+        self._parts.append(f'<g data-variant="{escape(name)}">')
+        yield
+        self._parts.append("</g>")
 
     def svg(self, alt: str) -> InlineSvg:
         """The drawing, with what it shows in words."""

@@ -42,7 +42,7 @@ KINDS = {
     "memory": "copy or set",
     "idle_sync": "idle: host blocked in a sync",
     "idle_loader": "idle: waiting for the loader",
-    "idle_host": "idle: host busy launching",
+    "idle_host": "idle: waiting for a launch",
     "idle_dependency": "idle: stream or event dependency",
     "idle_unknown": "idle: unknown",
 }

@@ -136,9 +136,10 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "idle_cause": Definition(
         "Cause of idle",
-        "Each idle gap of a device has one: host blocked in a sync, waiting for the loader, host busy launching, a "
+        "Each idle gap of a device has one: host blocked in a sync, waiting for the loader, waiting for a launch, a "
         "stream or event dependency, or unknown; tested in this order. A gap that ends with work launched before the "
-        "sync began is not the sync's.",
+        "sync began is not the sync's. A step is launch-bound where the GPU waits for launches although kernels are "
+        "short and each launch is quick: there are too many of them.",
     ),
     "idle_stream": Definition(
         "Idle by stream",

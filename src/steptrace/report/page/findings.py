@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from steptrace.documents.finding import Finding
+from steptrace.documents.finding import ANSWER, Finding
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 
@@ -57,8 +57,14 @@ def method_last(items: Sequence[Finding]) -> list[Finding]:
 
 
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
-    """The first findings, which matter most, one of each rule; what can save nothing only where nothing else is."""
+    """The first findings, which matter most, one of each rule; what can save nothing only where nothing else is.
+
+    Behind a study's answer only what remains in the variant that it names, and in the study as a whole.
+    """
     by_rule: dict[str, Finding] = {}
+    answer = next((item for item in findings if item.rule == ANSWER), None)
+    if answer is not None and answer.variant is not None:
+        findings = [item for item in findings if item.variant in (answer.variant, None)]
     found = [item for item in findings if item.rule not in ABOUT_THE_METHOD] or findings
     for finding in [item for item in found if item.cost_ns_per_step != 0] or found:
         by_rule.setdefault(finding.rule, finding)

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.finding import SLOW_PROFILE
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
 from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page import device
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import headline
@@ -32,6 +35,7 @@ class Row:
     interval: InlineSvg | None
     parts: InlineSvg | None
     profiled: str
+    slower: str | None
 
 
 def first_screen(study: Comparison) -> Html:
@@ -44,6 +48,8 @@ def first_screen(study: Comparison) -> Html:
     longest = max((sum(part.ms for part in found) for found in parts.values()), default=0.0)
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
     traced = any(variant.syncs.measured_per_step is not None for variant in study.variants)
+    of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
+    note = device.of_study(study)
     return render(
         "study/first_screen",
         study=study,
@@ -61,6 +67,9 @@ def first_screen(study: Comparison) -> Html:
         legend=legend_of(labels),
         traced=traced,
         items=items,
+        device=note,
+        simulated=note is device.SIMULATED,
+        launched=next(f for f in STEP_FIGURES if f.key == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
     )
 
@@ -110,12 +119,14 @@ def _row(
         ends = against_baseline(variant, medians)
         drawn = interval_cell(scale, times.median, ends, medians.get(variant.baseline), look, alt)
     bar = parts_cell(parts, longest) if total else None
+    slower = variant.profiled_over_unprofiled
     return Row(
         variant,
         fmt.duration_ms(None if times is None else times.median),
         drawn,
         bar,
         fmt.duration_ms(total if parts else None),
+        f"{slower:.2g}" if slower is not None and slower >= SLOW_PROFILE else None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult, WaterfallPart
+from steptrace.report.page.device import SIMULATED, of_study
 from steptrace.report.study.model import is_baseline, measured, runs_ok
 from steptrace.report.study.waterfall import CATEGORY_NAMES
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
@@ -32,6 +33,9 @@ def headline(study: Comparison) -> str:
     """The speed of the variants: who is faster by how much and how sure, who is not, and what is missing."""
     if not measured(study):
         return _nothing_measured(study)
+    if of_study(study) is SIMULATED:
+        said = "The GPU is simulated: its times say nothing about speed, and nothing is computed on it"
+        return "; ".join([said, *_missing(study.variants)]) + "."
     candidates = [variant for variant in study.variants if not is_baseline(variant)]
     if not any(_verdict(variant) for variant in candidates):
         return _without_verdict(study, candidates)
@@ -60,7 +64,7 @@ def why(study: Comparison) -> str:
     is said where what the profiler changed is as large as the difference itself.
     """
     faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
-    if not faster or faster[-1].step_difference is None:
+    if not faster or faster[-1].step_difference is None or of_study(study) is SIMULATED:
         return ""
     total, parts = faster[-1].step_difference.delta_ms, faster[-1].waterfall
     if total >= 0 or any(part.category == "residual" and abs(part.delta_ms) >= -total for part in parts):
@@ -109,7 +113,9 @@ def syncs(study: Comparison) -> str:
     elif len(known) > _MOST_LISTED:
         least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
         listed = f"from {known[least]:g} ({_code(least)}) to {known[most]:g} ({_code(most)}), of {len(known)} variants"
-    return f"Syncs per step, measured: {listed}." if traced else f"Syncs per step on a GPU, predicted: {listed}."
+    return (
+        f"Syncs per step, {_counted(study)}: {listed}." if traced else f"Syncs per step on a GPU, predicted: {listed}."
+    )
 
 
 def _no_syncs(study: Comparison, known: Sequence[str], *, traced: bool) -> str:
@@ -118,11 +124,18 @@ def _no_syncs(study: Comparison, known: Sequence[str], *, traced: bool) -> str:
     )
     open_ = [] if traced else [variant for variant in study.variants if variant.predicted_unknown]
     judged = f"; parts of {_names(open_)} were not judged" if open_ else ""
-    return f"No syncs {where} ({'measured' if traced else 'predicted'}{judged})."
+    return f"No syncs {where} ({_counted(study) if traced else 'predicted'}{judged})."
+
+
+def _counted(study: Comparison) -> str:
+    """How traced syncs were counted: a simulated device runs PyTorch's real code, but values are not computed."""
+    return "counted on the simulated GPU" if of_study(study) is SIMULATED else "measured"
 
 
 def answer(study: Comparison) -> str:
     """Whether the variants compute the same, by the check of loss and gradient against the float64 reference."""
+    if of_study(study) is SIMULATED:
+        return ""
     by_status: dict[str, list[VariantResult]] = {}
     for variant in study.variants:
         by_status.setdefault(variant.equivalence.status, []).append(variant)
@@ -173,7 +186,7 @@ def tone(study: Comparison) -> str:
     """`bad` if nothing was measured, `care` if a gate is broken or the fastest differs, `good` if one is faster."""
     if not measured(study):
         return "bad"
-    if broken_gates(study):
+    if broken_gates(study) or of_study(study) is SIMULATED:
         return "care"
     faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
     if not faster:

@@ -8,6 +8,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.run import is_simulated
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.load import load_study
@@ -67,7 +68,7 @@ def _load(path: Path) -> Reference | None:
     """One machine's results; None if they are not from a GPU but from a rehearsal without one."""
     study, notes = load_study(path), path.parents[1] / "README.md"
     gpu = study.environment.gpu if study.environment is not None else None
-    if gpu is None or "stand-in" in gpu:
+    if gpu is None or is_simulated(gpu):
         return None
     date = _COLLECTED.search(notes.read_text(encoding="utf-8")) if notes.is_file() else None
     return Reference(path.resolve().parents[1].name, None if date is None else date[1], study)
@@ -130,9 +131,10 @@ def _of_syncs(syncs: int, fewer: int | None) -> str:
 def _of_operators(share: float) -> str:
     if share * _FEWER <= 1:
         return (
-            f"{fmt.decimal(1 / share)} times fewer operators to launch: expected to be faster where kernels are short "
-            "and the host's launching is the limit."
+            f"{fmt.decimal(1 / share)} times fewer operators to launch: expected to be faster where the step is "
+            "launch-bound."
         )
     if share >= _FEWER:
-        return f"{fmt.decimal(share)} times more operators to launch: expected to be slower where kernels are short."
+        more = f"{fmt.decimal(share)} times more operators to launch"
+        return f"{more}: expected to be slower where the step is launch-bound."
     return ""

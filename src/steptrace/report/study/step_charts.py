@@ -49,16 +49,11 @@ def step_times(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     _axis(drawing, scale, (0, floor), [(t, f"{t / size:g}") for t in scale.ticks()], f"step time, {unit}")
     y = 0.0
     for variant in shown:
-        runs, times = by_variant[variant.name], variant.step_ms
-        drawing.row_label(y, label, labels[variant.name])
-        y += label
-        if times is not None and times.low is not None and times.high is not None:
-            left, right = _x(scale, times.low), _x(scale, times.high)
-            drawing.rect((left, y - 1), (right - left, _RUN * len(runs) + 1), "band")
-        for run in runs:
-            _draw_run(drawing, run, y, scale)
-            y += _RUN
-        y += _GAP
+        runs = by_variant[variant.name]
+        with drawing.of_variant(variant.name):
+            drawing.row_label(y, label, labels[variant.name])
+            _draw_runs(drawing, (variant, runs), y + label, scale)
+        y += label + _RUN * len(runs) + _GAP
     alt = "Step times by run. " + " ".join(
         f"{v.name}: median {fmt.duration_ms(v.step_ms.median)}." for v in shown if v.step_ms is not None
     )
@@ -104,6 +99,16 @@ def _left_out_note(runs: Sequence[RunSteps], right: float) -> str:
     return f"{count} warm-up left out{beyond}"
 
 
+def _draw_runs(drawing: Drawing, of: tuple[VariantResult, Sequence[RunSteps]], top: float, scale: Scale) -> None:
+    variant, runs = of
+    times = variant.step_ms
+    if times is not None and times.low is not None and times.high is not None:
+        left, right = _x(scale, times.low), _x(scale, times.high)
+        drawing.rect((left, top - 1), (right - left, _RUN * len(runs) + 1), "band")
+    for index, run in enumerate(runs):
+        _draw_run(drawing, run, top + _RUN * index, scale)
+
+
 def _draw_run(drawing: Drawing, run: RunSteps, top: float, scale: Scale) -> None:
     foot = top + _RUN - 2
     inside = run.timed[run.timed <= scale.high]
@@ -140,9 +145,10 @@ def ratios(study: Comparison) -> InlineSvg:
     named = [(tick, f"{tick:g}×") for tick in _ratio_ticks(scale.low, scale.high)]
     _axis(drawing, scale, (0, floor), named, "◂ slower  ·  ratio of medians  ·  faster ▸")
     drawing.line((_x(scale, 1), 0), (_x(scale, 1), floor), "grey", width=1.2)
-    for index, (_, ratio) in enumerate(rows):
-        drawing.row_label(index * row, label, labels[index])
-        _draw_ratio(drawing, ratio, index * row + label + 8, scale)
+    for index, (variant, ratio) in enumerate(rows):
+        with drawing.of_variant(variant.name):
+            drawing.row_label(index * row, label, labels[index])
+            _draw_ratio(drawing, ratio, index * row + label + 8, scale)
     alt = "Ratio of medians, above 1 is faster. " + " ".join(_ratio_words(v, ratio) for v, ratio in rows)
     return drawing.svg(alt)
 
@@ -195,8 +201,9 @@ def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     block, plot = 118.0, 78.0
     drawing = Drawing(block * len(shown) + 12)
     for index, (name, runs) in enumerate(shown.items()):
-        drawing.row_label(block * index, ONE_LINE, (name, ""))
-        _draw_order(drawing, runs, block * index + ONE_LINE + 4, plot)
+        with drawing.of_variant(name):
+            drawing.row_label(block * index, ONE_LINE, (name, ""))
+            _draw_order(drawing, runs, block * index + ONE_LINE + 4, plot)
     drawing.text((WIDTH / 2, block * len(shown) + 2), "step (warm-up shaded)", anchor="middle")
     return drawing.svg("Step times in the order the steps ran, one line a run, per variant.")
 

@@ -16,6 +16,7 @@ from steptrace.documents.summary import Ranks, Summary, TraceSummary
 from steptrace.files import replace_atomically
 from steptrace.report.draw import bars as draw
 from steptrace.report.page import definitions as defs
+from steptrace.report.page.device import of_traces
 from steptrace.report.page.findings import findings, recommended, severity_rank
 from steptrace.report.page.markup import Html, page, render
 from steptrace.report.trace.model import RankTopic
@@ -103,7 +104,7 @@ def headline(view: TraceView) -> str:
     clauses = [f"GPU busy {fmt.percent(share)} of {over}"]
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
-        name = _IDLE_NAMES.get(cause, draw.PART_NAMES.get(cause, cause))
+        name = draw.PART_NAMES.get(cause, cause)
         clauses.append(f"{fmt.share(idle[cause] / sum(idle.values()))} of its idle time: {name}")
     if trace.syncs.per_step is not None:
         syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
@@ -121,8 +122,6 @@ _IDLE_PARTS: Final = {
     "dependency": "dependency",
     "unknown": "unknown",
 }
-#: Not every host that launches nothing is busy launching.
-_IDLE_NAMES: Final = {"host": "the host had not launched the next kernel"}
 
 
 def in_words(summary: Summary) -> str:
@@ -173,6 +172,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
         traces=traces,
         title=title,
         headline=sentence,
+        device=of_traces([view.trace.device_name for view in traces], has_gpu=any(view.has_gpu for view in traces)),
         first=to_do,
         facts=facts,
         terms=defs.definitions(tuple(figure.key for figure in shown)),

@@ -11,12 +11,12 @@ const element = (kind, properties, ...inside) => {
 };
 
 // The variants that a node is about: a folded block may speak for several.
-const namesOf = (node) => (node.dataset.variants ? JSON.parse(node.dataset.variants) : [nameOf(node)].filter(Boolean));
+const namesOf = (node) => node.dataset.variant ? [node.dataset.variant] : (node.dataset.variants ? JSON.parse(node.dataset.variants) : [nameOf(node)].filter(Boolean));
 
-// Rows of tables, folded blocks and findings that are about variants.
+// Rows of tables and of charts, folded blocks and findings that are about variants.
 const placesOf = (root) => {
   const places = new Map();
-  for (const node of root.querySelectorAll("tbody > tr, details.block, .failures details, .finding .said")) {
+  for (const node of root.querySelectorAll("tbody > tr, details.block, .failures details, .finding .said, svg [data-variant]")) {
     for (const name of namesOf(node)) places.set(name, [...(places.get(name) ?? []), node]);
   }
   return places;
@@ -29,7 +29,7 @@ const chooser = (places) => {
     box.addEventListener("change", () => {
       if (box.checked) hidden.delete(name);
       else hidden.add(name);
-      for (const node of places.get(name) ?? []) node.hidden = namesOf(node).every((one) => hidden.has(one));
+      for (const node of places.get(name) ?? []) node.toggleAttribute("hidden", namesOf(node).every((one) => hidden.has(one)));
       // A finding all of whose variants are hidden goes, too.
       for (const item of document.querySelectorAll("li.finding")) {
         const said = [...item.querySelectorAll(".said")];

@@ -1,0 +1,181 @@
+"""The rule that gives a study's answer: which variant to use, by how much, whether it computes the same, and how."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
+from steptrace.documents.finding import ANSWER
+from steptrace.documents.run import is_simulated
+from steptrace.findings.model import NS_PER_MS, Match, Rule
+
+#: What a variant's answer is, as the claim ends.
+_SAME_ANSWER: Final = {
+    "same": "it computes the same",
+    "not comparable": "its results cannot be compared with the baseline's",
+    "not measured": "whether it computes the same was not checked",
+}
+#: So many variants are named.
+_MOST_NAMED: Final = 3
+
+
+def _answers(study: Comparison) -> Iterator[Match]:
+    """One answer for each baseline (in a matrix every cell has one), the largest gain first."""
+    if len(study.variants) < 2:
+        return
+    if simulated(study):
+        yield _by_syncs(study)
+        return
+    cells = [
+        list(cell) for _, cell in groupby(sorted(study.variants, key=lambda v: v.baseline), key=lambda v: v.baseline)
+    ]
+    found = [match for cell in cells if (match := _of_cell(study, cell)) is not None]
+    if not found and any(variant.ratio is not None for variant in study.variants):
+        yield _NO_VERDICT
+    yield from sorted(found, key=lambda match: -(match.cost_share or 0))
+
+
+_NO_VERDICT: Final = Match(
+    severity="info",
+    claim="no variant can be chosen yet: there is no verdict on any",
+    evidence=(),
+    advice="Take more runs of each (`--config repeats=5`) on a machine without other work.",
+)
+
+
+def simulated(study: Comparison) -> bool:
+    """Whether the study ran on a stand-in for a GPU, whose times are no results."""
+    return study.environment is not None and is_simulated(study.environment.gpu)
+
+
+def _of_cell(study: Comparison, cell: Sequence[VariantResult]) -> Match | None:
+    baseline = next((variant for variant in cell if variant.name == variant.baseline), None)
+    judged = [(v, v.ratio) for v in cell if v is not baseline and v.ratio is not None and v.ratio.verdict is not None]
+    if baseline is None or not judged:
+        return None
+    faster = [(v, ratio) for v, ratio in judged if ratio.verdict == "faster"]
+    usable = [(v, ratio) for v, ratio in faster if v.equivalence.status in _SAME_ANSWER]
+    if usable:
+        return _use(study, baseline, max(usable, key=lambda pair: pair[1].value)[0])
+    return _stay(baseline, [v for v, _ in faster], [v for v, ratio in judged if ratio.verdict == "undecided"])
+
+
+def _use(study: Comparison, baseline: VariantResult, variant: VariantResult) -> Match:
+    ratio, before, after = variant.ratio, baseline.step_ms, variant.step_ms
+    assert ratio is not None  # there is a verdict, so both were measured
+    assert before is not None
+    assert after is not None
+    alike = _not_told_apart(study, variant)
+    return Match(
+        severity="info",
+        claim=f"use this variant: {_by(ratio)} faster than `{baseline.name}`{_interval(study, ratio)}; "
+        + _SAME_ANSWER[variant.equivalence.status],
+        evidence=(
+            f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",
+            *([f"not told apart from it: {alike}"] if alike else []),
+        ),
+        cost_ns_per_step=(before.median - after.median) * NS_PER_MS,
+        cost_share=1 - 1 / ratio.value,
+        advice=f"{_changes(baseline, variant)}{_without_gpu(study)}",
+        variant=variant.name,
+    )
+
+
+def _changes(baseline: VariantResult, variant: VariantResult) -> str:
+    """What to change in a training like the baseline's; how the two were measured is none of it."""
+    new = [text for text in variant.overrides if text not in baseline.overrides and not _is_measuring(text)]
+    keys = {_key(text) for text in new}
+    old = [t for t in baseline.overrides if t not in variant.overrides and _key(t) not in keys and not _is_measuring(t)]
+    if not (new or old):
+        return f"Nothing in the configuration tells it from `{baseline.name}`."
+    said = [f"set {_codes(new)}"] * bool(new) + [f"leave out {_codes(old)}"] * bool(old)
+    return f"To get it from `{baseline.name}`: {'; '.join(said)}."
+
+
+def _codes(texts: Sequence[str]) -> str:
+    return fmt.enumeration([f"`{text}`" for text in texts])
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _is_measuring(override: str) -> bool:
+    return _key(override).partition(".")[0] in ("profile", "scale", "equivalence")
+
+
+def _stay(baseline: VariantResult, differing: Sequence[VariantResult], undecided: Sequence[VariantResult]) -> Match:
+    others = [f"{_names(differing)} would be, but the answer is another"] if differing else []
+    more = [f"undecided: {_names(undecided)}"] if undecided else []
+    return Match(
+        severity="info",
+        claim="; ".join(["keep it: no variant is shown to be faster", *others, *more]),
+        evidence=(),
+        advice="Take more runs (`--config repeats=...`): an interval half as wide takes four times as many."
+        if undecided
+        else "Nothing in this study is worth a change; what is left is to be found in the baseline's own step.",
+        variant=baseline.name,
+    )
+
+
+def _by_syncs(study: Comparison) -> Match:
+    """What a simulated device leaves to say: its syncs are those of PyTorch's real code, its times are none."""
+    syncs = {v.name: v.syncs.measured_per_step for v in study.variants if v.syncs.measured_per_step is not None}
+    least, most = (min(syncs, key=lambda n: syncs[n]), max(syncs, key=lambda n: syncs[n])) if syncs else ("", "")
+    said = (
+        f"by its syncs `{least}` is expected to gain ({syncs[least]:g} a step, `{most}` has {syncs[most]:g})"
+        if syncs and syncs[least] < syncs[most]
+        else "its variants have the same number of syncs"
+    )
+    return Match(
+        severity="info",
+        claim=f"the GPU is simulated, so no variant can be chosen by its time; {said}",
+        evidence=(),
+        advice=f"Run the study on a GPU: `snakemake --cores all --config 'studies=[{study.study}]' scale=gpu`.",
+    )
+
+
+def _by(ratio: RatioToBaseline) -> str:
+    return fmt.ratio(ratio.value, ratio.low, ratio.high)
+
+
+def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
+    if ratio.low is None:
+        return ""
+    return f" ({fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(ratio.low, ratio.high)})"
+
+
+def _not_told_apart(study: Comparison, variant: VariantResult) -> str:
+    """The variants that are neither faster nor slower than this one, as far as that was computed."""
+    found = next((other for other in study.other_baselines if other.baseline == variant.name), None)
+    if found is None:
+        return ""
+    verdicts = dict(zip(found.variants, found.verdicts, strict=True))
+    return _names([v for v in study.variants if verdicts.get(v.name) in ("same", "undecided")])
+
+
+def _names(variants: Sequence[VariantResult]) -> str:
+    named, more = [f"`{variant.name}`" for variant in variants[:_MOST_NAMED]], len(variants) - _MOST_NAMED
+    return fmt.enumeration([*named, f"{more} more"] if more > 0 else named)
+
+
+def _without_gpu(study: Comparison) -> str:
+    """That a CPU's times are no GPU's, where there was none."""
+    if study.environment is None or study.environment.gpu is not None:
+        return ""
+    return " These are times of a CPU: on a GPU another variant may be the fastest."
+
+
+ANSWER_RULES: Final[tuple[Rule[Comparison], ...]] = (
+    Rule(
+        name=ANSWER,
+        condition="a study has more than one variant: the fastest that is shown to be faster than its baseline and "
+        "does not compute something else, or else the baseline; none on a simulated GPU, or without any verdict",
+        basis="the verdicts of the study itself: see docs/methods.md",
+        advice="Use the fastest variant that computes the same.",
+        counter_check="Time the change in your own training: a ratio holds for this model, batch size and machine.",
+        find=_answers,
+        priority="answer",
+    ),
+)
