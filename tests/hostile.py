@@ -32,6 +32,7 @@ def _with(key: str, value: bytes) -> bytes:
 
 
 _DEEP = b"[" * 1000 + b"]" * 1000
+_DEEPER = b"[" * 100_000 + b"]" * 100_000  # a thousand levels are read from Python 3.12 on
 _ZERO = [kind | {"dur": 0, "ts": ts} for ts in (1, 5) for kind in (BASE, KERNEL, CALL)]
 
 CASES: dict[str, bytes] = {
@@ -39,11 +40,13 @@ CASES: dict[str, bytes] = {
     "all lengths and times 0": json.dumps({"traceEvents": [e | {"ts": 0} for e in _ZERO]}).encode(),
     "lengths 0 in a step": json.dumps({"traceEvents": [*_ZERO, _step("ProfilerStep#1") | {"dur": 0}]}).encode(),
     "args nested 1,000 deep": _with("args", b'{"grid": ' + _DEEP + b"}"),
+    "args nested 100,000 deep": _with("args", b'{"grid": ' + _DEEPER + b"}"),
     "a key nobody needs nested 1,000 deep": _with("odd", _DEEP),
     "a key nobody needs nested 900 deep": _with("odd", b"[" * 900 + b"]" * 900),
     "types nested 950 deep": _with("args", b'{"Input type": ' + b"[" * 950 + b"]" * 950 + b"}"),
     "metadata nested 1,000 deep": b'{"odd": ' + _DEEP + b', "traceEvents": [' + json.dumps(BASE).encode() + b"]}",
     "tail nested 1,000 deep": b'{"traceEvents": [' + json.dumps(BASE).encode() + b'], "odd": ' + _DEEP + b"}",
+    "tail nested 100,000 deep": b'{"traceEvents": [' + json.dumps(BASE).encode() + b'], "odd": ' + _DEEPER + b"}",
     **{f"{k} of {v:.0e}": events(KERNEL | {k: v}) for k in ("pid", "tid") for v in (1 << 63, -(1 << 70), 10**300)},
     "rank of 2^63": events(KERNEL, distributedInfo={"rank": 1 << 63, "world_size": 1 << 64, "backend": "\x1b[2J"}),
     "base time of 2^63": events(KERNEL, baseTimeNanoseconds=1 << 63),

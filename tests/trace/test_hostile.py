@@ -46,8 +46,8 @@ def test_what_is_left_out_is_counted_in_a_warning(tmp_path: Path) -> None:
         return read_raw(path).notes
 
     beyond = "1 events ({}) last longer than a day, or lie further than that from the others, and are left out"
-    assert notes("args nested 1,000 deep") == ["1 values are nested more than 64 deep and are left out"]
-    assert notes("tail nested 1,000 deep") == ["1 values are nested more than 64 deep and are left out"]
+    assert notes("args nested 100,000 deep") == ["1 values are nested more than 64 deep and are left out"]
+    assert notes("tail nested 100,000 deep") == ["1 values are nested more than 64 deep and are left out"]
     assert notes("times near 9e15") == [beyond.format("call"), beyond.format("gpu")]
     assert notes("lengths 0 in a step") == ["1 steps of the profiler have no length and are left out"]
     assert len(notes("hundreds of categories")) == 11
