@@ -1,11 +1,14 @@
-"""The stand-in device's settings; tests that are marked `slow` run only where the marker is asked for."""
+"""The stand-in device's settings, forked programs, and which tests run, in which order."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+import forked_python
 
 # What a computed value reads as on the stand-in CUDA device (tests/standin/README.md); no other device looks at these.
 os.environ.setdefault("FAKECUDA_COMPUTED_SIZE", "8")
@@ -30,6 +33,19 @@ def _what_torch_compile_leaves() -> Iterator[None]:
     sys.setrecursionlimit(limit)
     if "torch.distributions" in sys.modules:
         sys.modules["torch.distributions"].Distribution.set_default_validate_args(True)
+
+
+@pytest.fixture
+def forked_programs(monkeypatch: pytest.MonkeyPatch, _server_ends: None) -> None:
+    """Python programs that the test starts are forked from a process that has imported PyTorch, where that can be."""
+    if sys.platform == "linux":
+        monkeypatch.setattr(subprocess, "Popen", forked_python.ForkedPopen)
+
+
+@pytest.fixture(scope="session")
+def _server_ends() -> Iterator[None]:
+    yield
+    forked_python.close()
 
 
 #: Folders whose files take longest. They go first, so that no worker is left with one of them when the others are done.

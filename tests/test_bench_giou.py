@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "bench"
 

@@ -7,9 +7,12 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from steptrace.cli import main
+
+pytestmark = pytest.mark.usefixtures("forked_programs")
 
 
 def _steps(trace: Path) -> list[str]:

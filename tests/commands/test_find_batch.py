@@ -10,6 +10,8 @@ from steptrace.cli import main
 from steptrace.commands.find_batch import Finder, Search, Trial, _predicted
 from steptrace.compare.memory_fit import fit_peaks
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 STUDY = """
 title: A tiny study
 baseline: plain

@@ -13,6 +13,8 @@ from steptrace.commands import predict
 from steptrace.commands.predict import Followed, Program
 from steptrace.errors import PredictError
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 CONFIG = """
 study: own
 variant: own

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 PYTHON_PATH = Path(__file__).resolve().parents[2] / "ext" / "giou" / "python"
 
 

@@ -13,6 +13,8 @@ import torch
 from steptrace.errors import LaunchError
 from steptrace.launch.start import Launched, Limits, check_found
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 FORMS = Path(__file__).with_name("forms.py")
 Launch = Callable[..., Launched]
 

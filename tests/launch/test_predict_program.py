@@ -8,6 +8,8 @@ import pytest
 
 from steptrace.cli import main
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 FORMS = Path(__file__).with_name("forms.py")
 DISTRIBUTED = Path(__file__).with_name("distributed.py")
 FSDP_LINE = "train(model, lambda _, loss: loss.item())"

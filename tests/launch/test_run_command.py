@@ -14,6 +14,8 @@ from steptrace.cli import main
 from steptrace.commands.run import spread
 from steptrace.record import read_run, read_steps
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 FORMS = Path(__file__).with_name("forms.py")
 
 

@@ -56,6 +56,7 @@ def test_a_prediction_leaves_the_process_state_unchanged(step: Callable[[], obje
     assert state() == before
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_program_may_have_run_a_backward_pass_before() -> None:
     """In a process of its own: autograd starts its threads once, with the first backward pass of all."""
     program = """

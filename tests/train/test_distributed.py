@@ -18,10 +18,12 @@ from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
 from steptrace.train.loop import StepTiming, train_step
 from steptrace.train.main import slowest, steps_table
 from steptrace.train.setup import build_loader, training
-from steptrace.train.supervise import main as supervise
 from steptrace.train.torchrun import launcher
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.usefixtures("forked_programs"),
+]
 
 PROGRAM = Path(__file__).with_name("ranks_program.py")
 #: Small in everything, but more than one bucket.
@@ -48,7 +50,8 @@ def locks(tmp_path, monkeypatch):
 def run_ranks(out, config):
     command = [sys.executable, *launcher(2).split(), "-m", "steptrace.train.main", "--config", str(config)]
     supervised = ["--out", str(out), "--attempt", "1", "--device", "cpu", "--expect", "run.json", "--timeout", "120"]
-    assert supervise([*supervised, "--", *command, "--out", str(out), "--repeat", "0"]) == 0
+    supervise = [sys.executable, "-m", "steptrace.train.supervise", *supervised]
+    subprocess.run([*supervise, "--", *command, "--out", str(out), "--repeat", "0"], check=True)
     return read_status(out)
 
 

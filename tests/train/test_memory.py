@@ -44,6 +44,7 @@ def test_gradients_filled_with_zeros_are_held_between_steps(make_config):
     assert found.held["gradients"] == found.gradient_bytes == found.held["parameters"]
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_training_beyond_its_limit_says_what_was_alive(write_config, tmp_path):
     config, out = write_config({**LARGE, "scale.memory_limit_mb": 230}), tmp_path / "run0"
     # In a process of its own: memory that this one had and gave back is within no limit.

@@ -86,6 +86,7 @@ def test_as_a_command_it_runs_without_a_warning(write_config, tmp_path):
     assert {path.name for path in out.iterdir()} == FILES
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_loss_that_raises_ends_the_process_with_its_traceback(write_config, tmp_path):
     (tmp_path / "my_failing_loss.py").write_text(
         "def loss(output, target):\n    raise ValueError('logits looked wrong')\n"

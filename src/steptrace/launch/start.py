@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
@@ -93,7 +94,7 @@ def launch(
     with _signals_are_the_programs() as told:
         try:
             child = subprocess.Popen(
-                command, cwd=cwd, env=environment, stdout=output, preexec_fn=lambda: die_with(launcher, signal.SIGTERM)
+                command, cwd=cwd, env=environment, stdout=output, preexec_fn=partial(die_with, launcher, signal.SIGTERM)
             )
         except OSError as error:
             expected = "a command that trains with PyTorch, such as: python train.py"

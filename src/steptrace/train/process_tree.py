@@ -18,6 +18,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -248,7 +249,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str], output: int, 
         stderr=output,
         env=environment,
         start_new_session=True,
-        preexec_fn=lambda: die_with(guard, signal.SIGKILL),
+        preexec_fn=partial(die_with, guard, signal.SIGKILL),
         pass_fds=keep,
     )
     return child.pid
