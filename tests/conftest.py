@@ -39,6 +39,7 @@ def _what_torch_compile_leaves() -> Iterator[None]:
 def forked_programs(monkeypatch: pytest.MonkeyPatch, _server_ends: None) -> None:
     """Python programs that the test starts are forked from a process that has imported PyTorch, where that can be."""
     if sys.platform == "linux":
+        forked_python.begin()
         monkeypatch.setattr(subprocess, "Popen", forked_python.ForkedPopen)
 
 

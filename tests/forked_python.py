@@ -21,6 +21,7 @@ import json
 import os
 import pickle
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -39,10 +40,10 @@ from typing import Any, NoReturn
 IMPORTED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler", "torch.utils.data")
 #: Variables that are read by what has been imported already, or by an interpreter that starts.
 _READ_BEFORE = ("OMP_", "MKL_", "KMP_", "LD_", "FAKECUDA_", "PYTHON")
-_AGENT = "torch.distributed.run"
-LAUNCHERS = (_AGENT, "steptrace.train.supervise")
+_FROM_A_FORK = "steptrace.train.supervise"
+LAUNCHERS = ("torch.distributed.run", "steptrace.cli", _FROM_A_FORK)
 _MOST = 1 << 18
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def _read_before(environment: Mapping[str, str]) -> dict[str, str]:
@@ -57,12 +58,14 @@ class _Server:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self.environment = _read_before(os.environ)
+        self._one_call = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         with theirs:
             if _base is None:
                 self._process = _Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
             elif os.fork() == 0:
+                self._socket.close()
                 with contextlib.suppress(BaseException):
                     serve(theirs, self.owner)
                 os._exit(0)
@@ -70,8 +73,9 @@ class _Server:
     def start(self, call: Mapping[str, Any], files: Sequence[int]) -> int:
         """Have a program forked; returns its process id once it is a child of this process."""
         try:
-            socket.send_fds(self._socket, [json.dumps(call).encode()], files)
-            return int(self._socket.recv(_MOST))
+            with self._one_call:
+                socket.send_fds(self._socket, [json.dumps(call).encode()], files)
+                return int(self._socket.recv(_MOST))
         except BaseException:  # such as a timeout: what comes yet is no answer to the next call
             close()
             raise
@@ -100,9 +104,7 @@ _base: _Base | None = None
 
 
 class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
-    """`subprocess.Popen`, with forks for Python programs; `forked` tells how many there were."""
-
-    forked = 0
+    """`subprocess.Popen`, with forks for Python programs."""
 
     def _execute_child(self, *arguments: Any) -> None:
         given = signature(_Popen._execute_child).bind(self, *arguments).arguments  # type: ignore[attr-defined]
@@ -120,7 +122,11 @@ class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
         self._close_pipe_fds(
             *(given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"))
         )  # type: ignore[attr-defined]
-        type(self).forked += 1
+
+
+def begin() -> None:
+    """Have a server before a test looks which processes there are."""
+    _the_server()
 
 
 def close() -> None:
@@ -143,16 +149,16 @@ def _call(given: Mapping[str, Any]) -> dict[str, Any] | None:
     arguments = given["args"]
     if isinstance(arguments, (str, bytes)) or given["shell"] or given["executable"]:
         return None
+    environment = os.environ if given["env"] is None else given["env"]
+    environment = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
     arguments = [os.fsdecode(argument) for argument in arguments]
     unbuffered = arguments[1:2] == ["-u"]
     del arguments[1 : 1 + unbuffered]
     program = arguments[1] if len(arguments) > 1 else "-"
-    if arguments[0] != sys.executable or (
+    if shutil.which(arguments[0], path=environment.get("PATH")) != sys.executable or (
         program.startswith("-") and (program not in ("-m", "-c") or len(arguments) < 3)
     ):
         return None
-    environment = os.environ if given["env"] is None else given["env"]
-    environment = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
     server = _the_server()
     if server.owner != os.getpid() or server.environment != _read_before(environment):
         return None
@@ -175,7 +181,6 @@ def _call(given: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def serve(connection: socket.socket, owner: int) -> None:
     """Fork for each call until the owner closes its end, or ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     while True:
         asked, files, *_ = socket.recv_fds(connection, _MOST, 100)
         if not asked:
@@ -244,8 +249,8 @@ def _run(arguments: Sequence[str]) -> None:
     program, rest = arguments[1], list(arguments[2:])
     starts_others = program == "-m" and rest[0] in LAUNCHERS
     subprocess.Popen = ForkedPopen if starts_others else _Popen  # type: ignore[misc]
-    if starts_others and rest[0] == _AGENT:
-        _the_server()  # before it has threads
+    if starts_others and rest[0] != _FROM_A_FORK:
+        _the_server()  # before there are threads
     first = {"-m": str(Path.cwd()), "-c": ""}.get(program, str(Path(program).resolve().parent))
     sys.path[:] = [*_named_path(), *_base.path]
     sys.meta_path[:] = [_Imported(_base.torch), *_base.finders]

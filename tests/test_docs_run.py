@@ -17,6 +17,8 @@ import pytest
 from builders import TraceBuilder, training_step
 from steptrace.cli import main
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 ROOT = Path(__file__).parents[1]
 #: What a page's snippet takes for granted: the reader's model, data and step.
 READERS = """
