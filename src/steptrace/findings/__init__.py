@@ -66,13 +66,11 @@ def _priced(item: Finding, variant: VariantResult | None) -> Finding:
     if slower is None or slower < SLOW_PROFILE or item.rule in _UNPROFILED or item.cost_ns_per_step is None:
         return item
     reason = f"in a profile that takes {slower:.3g} times as long as the step itself, so no cost is given"
-    return _without_cost(replace(item, claim=f"{item.claim} ({reason})"))
+    return _without_cost(replace(item, claim=f"{item.claim} ({reason})", severity="info"))
 
 
 def _without_cost(item: Finding) -> Finding:
-    """A finding that rests on times of no meaning: an info without a cost."""
-    priced = item.cost_ns_per_step is not None
-    return replace(item, cost_ns_per_step=None, cost_share=None, severity="info") if priced else item
+    return replace(item, cost_ns_per_step=None, cost_share=None)
 
 
 def _of_traces(comparison: Comparison) -> Iterator[Finding]:

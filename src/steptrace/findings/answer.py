@@ -8,7 +8,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
 from steptrace.documents.finding import ANSWER
 from steptrace.documents.run import is_simulated
-from steptrace.findings.model import NS_PER_MS, Match, Rule
+from steptrace.findings.model import Match, Rule
 
 #: What a variant's answer is, as the claim ends.
 _SAME_ANSWER: Final = {
@@ -33,7 +33,11 @@ def _answers(study: Comparison) -> Iterator[Match]:
     found = [match for cell in cells if (match := _of_cell(study, cell)) is not None]
     if not found and any(variant.ratio is not None for variant in study.variants):
         yield _NO_VERDICT
-    yield from sorted(found, key=lambda match: -(match.cost_share or 0))
+    yield from sorted(found, key=lambda match: -_ratio_of(study, match.variant))
+
+
+def _ratio_of(study: Comparison, name: str | None) -> float:
+    return next((v.ratio.value for v in study.variants if v.name == name and v.ratio is not None), 0.0)
 
 
 _NO_VERDICT: Final = Match(
@@ -69,14 +73,12 @@ def _use(study: Comparison, baseline: VariantResult, variant: VariantResult) -> 
     alike = _not_told_apart(study, variant)
     return Match(
         severity="info",
-        claim=f"use this variant: {_by(ratio)} faster than `{baseline.name}`{_interval(study, ratio)}; "
-        + _SAME_ANSWER[variant.equivalence.status],
+        claim=f"use this variant: {_by(ratio)} faster than `{baseline.name}`{_interval(study, ratio)}, "
+        f"{fmt.duration_ms(before.median - after.median)} less a step; " + _SAME_ANSWER[variant.equivalence.status],
         evidence=(
             f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",
             *([f"not told apart from it: {alike}"] if alike else []),
         ),
-        cost_ns_per_step=(before.median - after.median) * NS_PER_MS,
-        cost_share=1 - 1 / ratio.value,
         advice=f"{_changes(baseline, variant)}{_without_gpu(study)}",
         variant=variant.name,
     )

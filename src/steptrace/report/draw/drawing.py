@@ -180,5 +180,5 @@ def _opacity(value: float) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate to hundredths of a pixel."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    """A coordinate to tenths of a pixel."""
+    return f"{value:.1f}".removesuffix(".0")

@@ -18,11 +18,17 @@ def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str], *
     `data` is what the page's script has to know, as data attributes.
     """
     head = f'class="{kind}" role="img" aria-label="{escape(alt)}" width="100%" height="{height}"'
-    head += "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
+    head += "".join(f" data-{name}={quoted(value)}" for name, value in data.items())
     return InlineSvg(
         f'<div class="{kind}-graph"><div class="flame-bar"><span class="legend">{"".join(legend)}</span></div>'
         f"<svg {head}>{drawn}</svg></div>"
     )
+
+
+def quoted(value: str) -> Markup:
+    """An attribute's value in single quotes: JSON has so many double ones that escaping them makes a page larger."""
+    escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
+    return Markup(f"'{escaped}'")
 
 
 def legend(names: Mapping[str, str], used: Iterable[str]) -> list[str]:

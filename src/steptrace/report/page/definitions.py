@@ -198,6 +198,16 @@ DEFINITIONS: dict[str, Definition] = {
         "views and allocations, which touch no element, are left out. A program calls other numbers of operators than "
         "these. By time: GPU time of what operators launched, and host time of those that stay on the host.",
     ),
+    "operator_time": Definition(
+        "GPU work of operators / Host time without GPU work",
+        "GPU time of all that operators launched; host time of those operators alone that launch nothing. Copies that "
+        "no operator launched are in neither.",
+    ),
+    "own_host_time": Definition(
+        "Own host time",
+        "Time that the host spends in the operator itself, launching included, without the operators that it calls. "
+        "Operators that launch GPU work have it too: it is another figure than the host time without GPU work.",
+    ),
     "number_format": Definition(
         "16-bit, 32-bit, unknown",
         "Shares of the compute kernels' time by the narrowest floating-point format that a kernel's name gives, or, "

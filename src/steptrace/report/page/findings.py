@@ -10,6 +10,8 @@ from steptrace.report.page.markup import Html, render
 #: How many recommendations stand at the top; the section `Findings` has all.
 MOST_FINDINGS: Final = 3
 
+#: So many variants are told of in full under one rule and advice; the others are named.
+_MOST_SAID: Final = 6
 #: Rules about how something was measured: they stand behind what was found.
 ABOUT_THE_METHOD: Final = frozenset(
     {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
@@ -30,6 +32,7 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
         "page/findings",
         prefix=prefix,
         terms=defs.definitions(defs.FINDING_TERMS),
+        unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {
                 "rule": rule,
@@ -39,7 +42,8 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
                 "basis": found[0].basis,
                 "study": found[0].study,
                 "severity": min((item.severity for item in found), key=severity_rank),
-                "findings": found,
+                "findings": found[:_MOST_SAID],
+                "more": [item.variant for item in found[_MOST_SAID:] if item.variant is not None],
             }
             for (rule, advice, counter_check), found in groups.items()
         ],

@@ -21,6 +21,8 @@ TEMPLATES = Path(__file__).parents[1]
 #: The page's script: one file a concern, each in a block of its own. A page is complete without it.
 SCRIPTS = TEMPLATES / "page" / "script"
 
+_INDENT = re.compile(r">\n\s+<")
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _BACKTICKS = re.compile(r"`([^`]+)`")
 _FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
 _BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
@@ -104,18 +106,25 @@ def _environment() -> jinja2.Environment:
 
 def page_globals() -> dict[str, Markup]:
     """The page's own script, and the policy under which a browser runs that one and loads nothing from anywhere."""
-    script = "".join(f"{{\n{file.read_text(encoding='utf-8')}}}\n" for file in sorted(SCRIPTS.glob("*.js")))
+    script = "".join(f"{{\n{_lean(file)}}}\n" for file in sorted(SCRIPTS.glob("*.js")))
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return {"page_script": Markup(script), "page_policy": Markup(policy)}
+    style = _COMMENT.sub("", _lean(TEMPLATES / "page" / "page.css"))
+    return {"page_script": Markup(script), "page_policy": Markup(policy), "page_style": Markup(style)}
+
+
+def _lean(file: Path) -> str:
+    """A script or style sheet without indentation and a script's lines of comment: every page carries it."""
+    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("// "))
 
 
 def render(template: str, **data: object) -> Html:
-    """A template, such as "study/variants", with its data."""
-    return Html(_environment().get_template(f"{template}.html.j2").render(**data))
+    """A template, such as "study/variants", with its data; without its indentation, which is a tenth of a page."""
+    return Html(_INDENT.sub(">\n<", _environment().get_template(f"{template}.html.j2").render(**data)))
 
 
 def notebook_styles() -> Html:

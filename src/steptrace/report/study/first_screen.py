@@ -9,7 +9,7 @@ from steptrace.documents.finding import SLOW_PROFILE
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
-from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.draw.svg import InlineSvg, quoted
 from steptrace.report.page import device
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
@@ -63,7 +63,7 @@ def first_screen(study: Comparison) -> Html:
         left_out=len(study.variants) - len(shown),
         scale=scale,
         axis=None if scale is None else _axis(scale),
-        compared=against_each(study),
+        compared=quoted(against_each(study)),
         legend=legend_of(labels),
         traced=traced,
         items=items,

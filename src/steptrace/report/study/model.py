@@ -118,9 +118,9 @@ def ending(error: ProcessError) -> str:
     return "" if error.exit_code is None else f"exit code {error.exit_code}"
 
 
-def variants_shown(study: Comparison) -> list[VariantResult]:
+def variants_shown(study: Comparison, most: int = MOST_ROWS) -> list[VariantResult]:
     """All variants in the study's order; of many the baselines and those whose verdict and ratio say the most."""
-    if len(study.variants) <= MOST_ROWS:
+    if len(study.variants) <= most:
         return list(study.variants)
 
     def interest(variant: VariantResult) -> tuple[bool, bool, float]:
@@ -129,5 +129,5 @@ def variants_shown(study: Comparison) -> list[VariantResult]:
         effect = abs(math.log(ratio.value)) if ratio is not None and ratio.value > 0 else 0.0
         return variant.name == study.baseline, decided, effect
 
-    chosen = sorted(study.variants, key=interest, reverse=True)[:MOST_ROWS]
+    chosen = sorted(study.variants, key=interest, reverse=True)[:most]
     return [variant for variant in study.variants if variant in chosen]

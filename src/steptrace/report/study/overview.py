@@ -47,7 +47,7 @@ def overview(study: Comparison) -> Html:
 def terms(*, has_gpu: bool, kind: str | None) -> tuple[str, ...]:
     """The keys of the definitions that an overview needs."""
     parts = ("step_window_gpu", "device_compute") if has_gpu or kind == "gpu" else ("parts_host",)
-    return (*parts, "loader_wait", "placement", *(("number_format", "tensor_core") if has_gpu else ()))
+    return (*parts, "loader_wait", "placement", "own_host_time", *(("number_format", "tensor_core") if has_gpu else ()))
 
 
 def top_operators(study: Comparison) -> list[TopOperators]:

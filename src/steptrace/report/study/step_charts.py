@@ -27,8 +27,11 @@ VERDICT_MARKS: Final[dict[str | None, tuple[str, str]]] = {
 _NO_CLAIM: Final = ("grey", "circle")
 #: From this many steps on, a run's density is worth drawing, in so many bins.
 _DENSITY_FROM, _BINS = 60, 60
-#: A line through more steps than this is drawn through the least and the greatest of each of so many groups.
+#: A line through more steps than this is drawn through the least and the greatest of each of so many groups; of many
+#: lines each has fewer, so that all together have no more than `_POINTS_IN_ALL`.
 _MOST_POINTS: Final = 200
+_FEWEST_POINTS: Final = 30
+_POINTS_IN_ALL: Final = 1_000
 _RUN, _GAP, _FOOT = 13.0, 11.0, 38.0
 _RATIO_TICKS: Final = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98),
@@ -200,15 +203,17 @@ def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     shown = {name: runs for name, runs in by_variant.items() if runs}
     block, plot = 118.0, 78.0
     drawing = Drawing(block * len(shown) + 12)
+    most = min(max(_POINTS_IN_ALL // sum(map(len, shown.values())), _FEWEST_POINTS), _MOST_POINTS)
     for index, (name, runs) in enumerate(shown.items()):
         with drawing.of_variant(name):
             drawing.row_label(block * index, ONE_LINE, (name, ""))
-            _draw_order(drawing, runs, block * index + ONE_LINE + 4, plot)
+            _draw_order(drawing, runs, (block * index + ONE_LINE + 4, plot), most)
     drawing.text((WIDTH / 2, block * len(shown) + 2), "step (warm-up shaded)", anchor="middle")
     return drawing.svg("Step times in the order the steps ran, one line a run, per variant.")
 
 
-def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], top: float, height: float) -> None:
+def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], place: tuple[float, float], most: int) -> None:
+    top, height = place
     colours = ("blue", "orange", "green", "purple", "vermillion", "sky")
     floor, left = top + height, 44.0
     last = max(run.ms.size for run in runs)
@@ -228,13 +233,13 @@ def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], top: float, height: 
         if step == int(step):
             drawing.text((at(step, 0)[0], floor + 9), f"{step:g}", anchor="middle")
     for index, run in enumerate(runs):
-        drawing.curve([at(*point) for point in _outline(run.ms)], colours[index % len(colours)])
+        drawing.curve([at(*point) for point in _outline(run.ms, most)], colours[index % len(colours)])
 
 
-def _outline(ms: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
+def _outline(ms: npt.NDArray[np.float64], most: int) -> list[tuple[float, float]]:
     """Steps with their times; of very many the least and the greatest of each group, in their order."""
-    if ms.size <= _MOST_POINTS:
+    if ms.size <= most:
         return [(float(step), float(time)) for step, time in enumerate(ms)]
-    groups = np.array_split(np.arange(ms.size), _MOST_POINTS // 2)
+    groups = np.array_split(np.arange(ms.size), most // 2)
     kept = [sorted((int(group[ms[group].argmin()]), int(group[ms[group].argmax()]))) for group in groups]
     return [(float(step), float(ms[step])) for step in dict.fromkeys(step for pair in kept for step in pair)]

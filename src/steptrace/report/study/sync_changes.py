@@ -14,10 +14,12 @@ def sync_changes(study: Comparison) -> Html:
     """The price of each sync of the baselines, and which syncs every variant gains and loses."""
     known = [variant for variant in study.variants if variant.sync_diff is not None]
     shown = [variant for variant in variants_shown(study) if variant.sync_diff is not None]
+    kept = [variant for variant in shown if variant.sync_diff is not None and not changed(variant.sync_diff)]
     return render(
         "study/sync_changes",
         priced=[variant for variant in study.variants if variant.sync_prices is not None and variant.sync_sites],
-        shown=shown,
+        shown=[variant for variant in shown if variant not in kept],
+        kept=kept,
         left_out=len(known) - len(shown),
         is_baseline=is_baseline,
         many=len(shown) > _MANY,

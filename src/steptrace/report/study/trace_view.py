@@ -10,11 +10,12 @@ from steptrace.errors import RecordError
 from steptrace.report.draw.timeline import MOST_POINTED, timeline_figure
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
+from steptrace.report.study.model import variants_shown
 
-#: More pictures than this start folded, but for the first; more than `_MOST` are not drawn.
-_MANY, _MOST = 4, 24
+#: More pictures than this start folded, but for the first; more than `_MOST` are not drawn: a page is to stay small.
+_MANY, _MOST = 4, 6
 #: Tooltips in all pictures of a page, some 130 bytes each, and in one picture at least.
-_POINTED_IN_ALL, _POINTED_AT_LEAST = 1_000, 60
+_POINTED_IN_ALL, _POINTED_AT_LEAST = 800, 60
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,15 @@ def trace_view(study: Comparison, comparison: Path | str) -> Html | None:
     if not found:
         return None
     found.sort(key=lambda view: view.variant.name != study.baseline)
-    shown, rest = found[:_MOST], found[_MOST:]
+    chosen = variants_shown(study, _MOST)
+    shown = [view for view in found if view.variant in chosen]
+    rest = [view for view in found if view.variant not in chosen]
     scale = max(view.timeline.span_ns for view in shown)
     most = max(_POINTED_AT_LEAST, min(MOST_POINTED, _POINTED_IN_ALL // len(shown)))
     return render(
         "study/trace_view",
         blocks=[(view, timeline_figure(view.timeline, scale, most)) for view in shown],
-        rest=[view.variant.name for view in rest],
+        rest=rest,
         many=len(shown) > _MANY,
         has_gpu=any(lane.kind == "stream" for view in shown for lane in view.timeline.lanes),
         terms=defs.definitions(_terms(shown)),

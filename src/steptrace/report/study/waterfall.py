@@ -10,8 +10,8 @@ from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import variants_shown
 
-#: More variants than this start folded.
-_MANY = 4
+#: More variants than this start folded; more than `_MOST` are not taken apart: a page is to stay small.
+_MANY, _MOST = 4, 6
 
 CATEGORY_NAMES: dict[str, str] = {
     "compute": "compute",
@@ -32,7 +32,9 @@ _BAR, _GAP = 14.0, 8.0
 
 def waterfall(study: Comparison) -> Html:
     """From the baseline's step time to each variant's, part by part."""
-    shown = [(v, v.step_difference) for v in variants_shown(study) if v.waterfall and v.step_difference is not None]
+    shown = [
+        (v, v.step_difference) for v in variants_shown(study, _MOST) if v.waterfall and v.step_difference is not None
+    ]
     known = sum(bool(v.waterfall and v.step_difference is not None) for v in study.variants)
     kind = "gpu" if any(part.category == "compute" for v, _ in shown for part in v.waterfall) else "host"
     return render(
@@ -74,8 +76,13 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
     The lines are the step times of the baseline and of the variant; the axis need not begin at 0.
     """
     before, after = total.baseline_ns / fmt.NS_PER_MS, total.variant_ns / fmt.NS_PER_MS
+    parts = _small_ones_together(parts, total)
     labels = [
-        (_name(part), "below 1 %" if is_insignificant(part, total) else fmt.signed_ns(part.delta_ns)) for part in parts
+        (
+            _name(part),
+            "below 1 %" if is_insignificant(part, total) and part.category != "small" else fmt.signed_ns(part.delta_ns),
+        )
+        for part in parts
     ]
     head = label_height(labels)
     row = head + _BAR + _GAP
@@ -111,6 +118,25 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
     return drawing.svg(f"Step time from {fmt.duration_ms(before)} to {fmt.duration_ms(after)}: {changes}.")
 
 
+def _small_ones_together(parts: Sequence[WaterfallPart], total: Difference) -> list[WaterfallPart]:
+    """The parts with those that are too small to see as one, before the residual."""
+    small = [part for part in parts if part.category != "residual" and is_insignificant(part, total)]
+    if len(small) < 2:
+        return list(parts)
+    delta = sum(part.delta_ns for part in small)
+    one = WaterfallPart(
+        category="small",
+        delta_ns=delta,
+        delta_ms=delta / fmt.NS_PER_MS,
+        low=None,
+        high=None,
+        baseline_ns=0,
+        variant_ns=0,
+    )
+    kept = [part for part in parts if part not in small]
+    return sorted([*kept, one], key=lambda part: part.category == "residual")
+
+
 def is_insignificant(part: Difference, total: Difference) -> bool:
     """Whether a part's difference is too small beside the steps to be worth a number."""
     return abs(part.delta_ns) < _SMALLEST_SHARE * max(total.baseline_ns, total.variant_ns)
@@ -126,4 +152,6 @@ def is_too_wide(part: Difference, total: Difference) -> bool:
 def _name(part: WaterfallPart) -> str:
     if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
         return part.category
+    if part.category == "small":
+        return "others, each below 1 %"
     return CATEGORY_NAMES.get(part.category, part.category)

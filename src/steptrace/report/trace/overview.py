@@ -56,7 +56,17 @@ def _data(view: TraceView) -> Mapping[str, Any]:
 TOPIC = Topic(
     "overview",
     "Overview",
-    definitions(("step_window_gpu", "device_compute", "placement", "number_format", "tensor_core")),
+    definitions(
+        (
+            "step_window_gpu",
+            "device_compute",
+            "placement",
+            "operator_time",
+            "own_host_time",
+            "number_format",
+            "tensor_core",
+        )
+    ),
     _charts,
     _data,
 )
