@@ -158,3 +158,11 @@ def test_a_profile_far_slower_than_the_step_is_marked(study_builder: Any) -> Non
     study_builder.add("near", [20.0], breakdown_ms=parts, profiled_over_unprofiled=1.4)
     screen = str(first_screen(load_study(study_builder.write())))
     assert re.findall(r'class="warn">([^<]+)', screen) == ["24 times the step itself"]
+
+
+def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_steptrace(study_builder: Any) -> None:
+    study = on_a_machine(study_builder, None)
+    screen = str(first_screen(study))
+    assert re.findall(r"<span>(measured code at commit \w+|steptrace [\d.]+)", screen) == [
+        "steptrace 0.1.0", "measured code at commit 73b4e1e0c4",
+    ]  # fmt: skip

@@ -14,7 +14,7 @@ from steptrace.report import study as sections
 from steptrace.report.draw.bars import stacked_bars
 from steptrace.report.notebook import render_study
 from steptrace.report.page.markup import breakable, inline_code, sentence
-from steptrace.report.study import load_study, step_charts
+from steptrace.report.study import findings, load_study, step_charts, sync_changes
 from steptrace.report.study.load import load_steps
 from steptrace.report.study.model import step_parts
 from steptrace.report.study.variants import endings, errors_to_reference, warnings
@@ -408,7 +408,7 @@ def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
     page = sections.findings([fill(Finding, found("a", "warning")), fill(Finding, found("b", "high"))])
     assert page.count("Free the machine.") == 1
     assert 'class="finding high"' in page
-    assert "a : uneven cost not measured b : uneven" in text_of(page)
+    assert "a : uneven b : uneven" in text_of(page)
 
 
 @pytest.mark.parametrize(
@@ -450,3 +450,27 @@ def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) 
     assert "variant_000 and 198 more with the same: 6 per step predicted" in words
     assert "variant_007 6 per step predicted" in words
     assert "480 more runs ended well" in words
+
+
+def test_of_many_variants_with_one_finding_the_first_are_told_of_and_the_others_named(study_builder: Any) -> None:
+    found = [
+        {"rule": "noise", "severity": "info", "claim": "uneven", "advice": "Free the machine.", "variant": f"v{n}"}
+        for n in range(9)
+    ]
+    study_builder.comparison["findings"] = found
+    study_builder.add("v0", [20.0])
+    page = text_of(findings(load_study(study_builder.write()).findings))
+    assert page.count(": uneven") == 6
+    assert "The same of v6 , v7 , v8 , with figures of their own" in page
+
+
+def test_variants_with_the_baseline_s_syncs_are_named_in_one_sentence(study_builder: Any) -> None:
+    kept = {"kind": "d2h_copy", "file": "a.py", "line": 3, "baseline_count_per_step": 2, "variant_count_per_step": 2}
+    gone = kept | {"variant_count_per_step": 0}
+    study_builder.add("base", [20.0], baseline="base")
+    for name in ("same", "alike"):
+        study_builder.add(name, [20.0], baseline="base", sync_diff={"basis": "measured", "sites": [kept]})
+    study_builder.add("free", [20.0], baseline="base", sync_diff={"basis": "measured", "sites": [gone]})
+    page = sync_changes(load_study(study_builder.write()))
+    assert page.count('<details class="block"') == 1
+    assert "The same syncs as base (measured): same , alike ." in text_of(page)

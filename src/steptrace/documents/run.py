@@ -24,7 +24,9 @@ class Environment(Document, frozen=True):
     python: Annotated[str, field("Version of Python.")]
     torch: Annotated[str, field("Version of PyTorch.")]
     steptrace: Annotated[str, field("Version of steptrace.")]
-    git_commit: Annotated[str | None, field("Commit of the working directory.")]
+    git_commit: Annotated[
+        str | None, field("Commit of the measured code: of a program's folder, else of the working directory.")
+    ]
     git_dirty: Annotated[bool | None, field("Whether it had uncommitted changes.")]
 
 

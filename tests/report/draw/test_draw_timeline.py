@@ -187,6 +187,6 @@ def test_many_variants_are_folded_and_stay_below_one_and_a_half_megabytes(study_
         give(path, name, content)
     found = str(trace_view(load_study(path), path))
     assert found.count('<details class="block" open>') == 1
-    assert found.count('<svg class="timeline"') == 24
-    assert "36 more variants not drawn here: variant_24" in found
+    assert found.count('<svg class="timeline"') == 6
+    assert "54 more variants not drawn here: variant_" in re.sub(r"<[^>]+>", "", found)
     assert len(found.encode()) < 1_500_000

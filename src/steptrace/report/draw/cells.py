@@ -135,7 +135,7 @@ def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:
     for part in parts:
         width = 100 * part.ms / longest
         if width:
-            look = f'x="{left:.4g}%" width="{width:.4g}%" height="{_BAR}"'
+            look = f'x="{left:.4g}%" width="{width:.4g}%"'
             colour = PART_COLOURS.get(part.label, "grey")
             drawn += f'<rect {look} fill="var(--{colour})">{title(words(part))}</rect>'
         left += width

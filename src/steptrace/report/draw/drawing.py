@@ -37,7 +37,7 @@ class Drawing:
     def line(self, start: Point, end: Point, colour: str = "rule", *, width: float = 1.0, dash: str = "") -> None:
         """A straight line; `dash` as SVG's stroke-dasharray has it."""
         ends = f'x1="{_n(start[0])}" y1="{_n(start[1])}" x2="{_n(end[0])}" y2="{_n(end[1])}"'
-        look = f'stroke="{_colour(colour)}" stroke-width="{_n(width)}"'
+        look = f'stroke="{_colour(colour)}"' + (f' stroke-width="{_n(width)}"' if width != 1 else "")
         self._add("line", f"{ends} {look}" + (f' stroke-dasharray="{dash}"' if dash else ""))
 
     def dot(self, centre: Point, colour: str, *, radius: float = 3.5, tip: str = "") -> None:
@@ -76,8 +76,9 @@ class Drawing:
 
     def text(self, place: Point, words: str, kind: str = "note", *, anchor: str = "start") -> None:
         """Words on a line whose middle is at a height; `kind` is "note", small and pale, or "name", bold."""
-        look = f'class="{kind}"' + (f' text-anchor="{anchor}"' if anchor != "start" else "")
-        self._parts.append(f'<text x="{_n(place[0])}" y="{_n(place[1] + 4)}" {look}>{escape(words)}</text>')
+        look = f' class="{kind}"' if kind != "note" else ""
+        look += f' text-anchor="{anchor}"' if anchor != "start" else ""
+        self._parts.append(f'<text x="{_n(place[0])}" y="{_n(place[1] + 4)}"{look}>{escape(words)}</text>')
 
     def row_label(self, top: float, height: float, label: tuple[str, str]) -> None:
         """A row's name and the note on it: at the right end of its line, or below it where `height` has room."""

@@ -141,7 +141,8 @@ def _facts(study: Comparison) -> list[str]:
         f"runs per variant: {_span(runs)}" if runs else None,
         f"timed steps per variant: {_span(steps)}" if steps else None,
         f"PyTorch {environment.torch}" if environment is not None else None,
-        f"commit {commit(study)}" if commit(study) else None,
+        f"steptrace {environment.steptrace}" if environment is not None else None,
+        f"measured code at commit {commit(study)}" if commit(study) else None,
     ]
     return [fact for fact in facts if fact]
 

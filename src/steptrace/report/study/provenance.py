@@ -20,8 +20,9 @@ _ENVIRONMENT_NAMES = {
     "cuda": "CUDA",
     "os": "Operating system",
     "torch": "PyTorch",
-    "git_commit": "Commit",
-    "git_dirty": "Uncommitted changes",
+    "steptrace": "steptrace's version",
+    "git_commit": "Measured code's commit",
+    "git_dirty": "Measured code's uncommitted changes",
 }
 #: Facts that say nothing on a machine without a GPU.
 _OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
