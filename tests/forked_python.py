@@ -147,7 +147,7 @@ def _the_server() -> _Server:
 def _call(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the server needs to know, or None where a process of its own has to be started."""
     arguments = given["args"]
-    if isinstance(arguments, (str, bytes)) or given["shell"] or given["executable"]:
+    if isinstance(arguments, (str, bytes)) or given["shell"] or given["executable"] or given["process_group"] != -1:
         return None
     environment = os.environ if given["env"] is None else given["env"]
     environment = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
@@ -173,9 +173,7 @@ def _call(given: Mapping[str, Any]) -> dict[str, Any] | None:
         "cwd": str(Path(os.fsdecode(given["cwd"] or ".")).absolute()),
         "before": before,
         "pass": list(given["pass_fds"]),
-        "session": bool(
-            given["unused_start_new_session" if "unused_start_new_session" in given else "start_new_session"]
-        ),
+        "session": bool(given["start_new_session"]),
     }
 
 

@@ -17,6 +17,8 @@ from steptrace.documents.verdict import Verdict
 from steptrace.standing import comparisons_with_pages
 from steptrace.workflow import CHECKS, ENDING, Machine, Rules, extension_digests, names, of_study
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 ROOT = Path(__file__).parents[1]
 
 

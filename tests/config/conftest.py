@@ -12,6 +12,11 @@ from steptrace.config.settings import Project
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def _forked(forked_programs: None) -> None:
+    """What a `_target_` names is imported by a program, which mostly imports PyTorch for it."""
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT

@@ -81,7 +81,7 @@ def test_a_shell_script_and_a_module_are_commands_too(launched: Launch, tmp_path
     ("form", "limit", "message"),
     [
         ("by_hand", None, "the program ended with exit code 0: no training step was seen"),
-        ("endless", 6, "the program was stopped: no training step was seen within 6 s: no training step was seen"),
+        ("endless", 2, "the program was stopped: no training step was seen within 2 s: no training step was seen"),
     ],
 )
 def test_a_program_without_a_step_is_told_what_to_do(
@@ -115,8 +115,8 @@ def test_a_process_that_leaves_without_a_word_leaves_no_record(launched: Launch)
 
 
 def test_a_program_that_hangs_in_its_warm_up_is_stopped(launched: Launch) -> None:
-    found = launched("hangs", warmup=10, limits=Limits(first_step_s=None, total_s=8))
-    with pytest.raises(LaunchError, match="stopped: it was not over within 8 s: "):
+    found = launched("hangs", warmup=10, limits=Limits(first_step_s=None, total_s=3))
+    with pytest.raises(LaunchError, match="stopped: it was not over within 3 s: "):
         check_found(found)
 
 

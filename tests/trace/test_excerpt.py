@@ -68,17 +68,17 @@ def _check_structure(excerpt: Path, source: Path) -> list[dict[str, Any]]:
         assert note["of"] == source.name
         others = {key: value for key, value in original.items() if key != "traceEvents"}
         assert {key: value for key, value in document.items() if key != "traceEvents"} == others
-    spans = [event for event in events if event["ph"] == "X"]
+    spans, others = _spans_and_others(events)
+    known_spans, known_others = _spans_and_others(_events(original))
     assert spans
     for event in spans:
         assert isinstance(event["name"], str)
         assert {"pid", "tid"} <= set(event)
         assert Decimal(event["ts"]) == event["ts"]
         assert event.get("dur", 0) >= 0
-    assert _crossings(spans) <= _crossings([event for event in _events(original) if event["ph"] == "X"])
-    _check_origin(spans, [event for event in _events(original) if event["ph"] == "X"])
-    others = {json.dumps(event, default=str) for event in _events(original) if event["ph"] != "X"}
-    assert all(json.dumps(event, default=str) in others for event in events if event["ph"] != "X")
+    assert _crossings(spans) <= _crossings(known_spans)
+    _check_origin(spans, known_spans)
+    assert not set(_texts(others, others)) - set(_texts(known_others, others))
     starts = {(event["pid"], event["tid"], event["ts"]) for event in spans}
     sides = collections.defaultdict(set)
     for event in events:
@@ -92,6 +92,16 @@ def _check_structure(excerpt: Path, source: Path) -> list[dict[str, Any]]:
     assert named <= threads
     assert {event["pid"] for event in events if event["ph"] == "M"} <= processes
     return events
+
+
+def _spans_and_others(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    return [event for event in events if event["ph"] == "X"], [event for event in events if event["ph"] != "X"]
+
+
+def _texts(events: list[dict[str, Any]], alike: list[dict[str, Any]]) -> "collections.Counter[str]":
+    """Each event in full, of those that begin when one of `alike` does: no other can be equal to any of these."""
+    times = {event.get("ts") for event in alike}
+    return collections.Counter(json.dumps(event, default=str) for event in events if event.get("ts") in times)
 
 
 def _crossings(spans: list[dict[str, Any]]) -> int:
@@ -109,16 +119,17 @@ def _crossings(spans: list[dict[str, Any]]) -> int:
 
 def _check_origin(spans: list[dict[str, Any]], original: list[dict[str, Any]]) -> None:
     """Every span is one of the trace's own, or such a one cut at the excerpt's ends; of the others no digit is lost."""
-    known = collections.Counter(json.dumps(event, default=str) for event in original)
+    known = _texts(original, spans)
     cut = [event for event in spans if not known[json.dumps(event, default=str)]]
     if not cut:
         return
     whole = [event for event in spans if known[json.dumps(event, default=str)]]
     low = min(event["ts"] for event in cut + whole)
     high = max(event["ts"] + event.get("dur", 0) for event in cut + whole)
-    by_rest = collections.defaultdict(list)
+    by_rest, names = collections.defaultdict(list), {event["name"] for event in cut}
     for event in original:
-        by_rest[_rest(event)].append(event)
+        if event["name"] in names:
+            by_rest[_rest(event)].append(event)
     for event in cut:
         end = event["ts"] + event["dur"]
         assert event["ts"] == low or end == high
