@@ -16,6 +16,7 @@ from steptrace import format as fmt
 from steptrace import stats
 from steptrace.documents.comparison import Comparison, StepTimes, VariantResult
 from steptrace.documents.finding import Finding
+from steptrace.documents.run import is_simulated
 from steptrace.errors import RecordError
 
 #: From which relative change on a figure without an interval is listed.
@@ -89,7 +90,11 @@ def pair(a: Comparison, b: Comparison) -> Pair:
     ratios = _ratios({name: (left[name], right[name]) for name in shared})
     adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
     floor = max(a.method.noise_floor, b.method.noise_floor)
-    verdicts = {name: stats.verdict(ratio, adjusted.get(name), floor) for name, ratio in ratios.items()}
+    verdicts = (
+        {}
+        if _simulated(a, b)
+        else {name: stats.verdict(ratio, adjusted.get(name), floor) for name, ratio in ratios.items()}
+    )
     return Pair(
         study=a.study,
         title=b.title or b.study,
@@ -101,6 +106,10 @@ def pair(a: Comparison, b: Comparison) -> Pair:
         findings_only_b=_findings(b, a),
         notes=tuple(_notes(a, b, [name for name in shared if left[name].digest != right[name].digest])),
     )
+
+
+def _simulated(*sides: Comparison) -> bool:
+    return any(side.environment is not None and is_simulated(side.environment.gpu) for side in sides)
 
 
 def headline(found: Pair) -> str:
@@ -174,7 +183,7 @@ _FIGURES: Final[Sequence[tuple[str, _Value, Callable[[Any], str], Callable[[Any,
     ("syncs a step, measured", lambda v: v.syncs.measured_per_step, fmt.count, _exact),
     ("syncs a step, predicted", lambda v: v.syncs.predicted_per_step, fmt.count, _exact),
     ("operators a step", lambda v: v.operators_per_step, fmt.count, _exact),
-    ("GPU activities a step", lambda v: v.kernels_per_step, fmt.count, _exact),
+    ("kernels a step", lambda v: v.kernels_per_step, fmt.count, _exact),
     ("peak memory", lambda v: v.peak_allocated_bytes, fmt.size_bytes, _by_a_tenth),
     ("GPU busy", lambda v: v.gpu_busy_pct, fmt.percent, _by_a_tenth),
     ("waiting for data", lambda v: v.loader_wait_pct, fmt.percent, _by_a_tenth),
@@ -212,6 +221,8 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str]) -> Iterator[st
     for side, name in ((a, "A"), (b, "B")):
         if side.partial is not None:
             yield f"{name} is of {side.partial.runs} of {side.partial.planned} runs"
+        if _simulated(side):
+            yield f"the GPU of {name} is simulated: its times mean nothing, so there is no verdict"
     if a.scale != b.scale:
         yield "the scales differ: these are other sizes, and a ratio of their step times says nothing of the machines"
     if reconfigured:

@@ -143,3 +143,10 @@ def test_no_text_of_the_results_becomes_html(sides: list[str], tmp_path: Path) -
 def test_a_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
     assert f"{tmp_path}/comparison.json: file is missing" in capsys.readouterr().err
+
+
+def test_times_of_a_simulated_gpu_get_no_verdict() -> None:
+    simulated = study(variant("quick", 5), environment=ENVIRONMENT | {"gpu": "NVIDIA H100 (stand-in)"})
+    found = pair(study(variant("quick", 10)), simulated)
+    assert _verdicts(found) == {"quick": None}
+    assert "the GPU of B is simulated: its times mean nothing, so there is no verdict" in found.notes

@@ -63,3 +63,14 @@ def test_one_run_has_a_ratio_and_no_interval(folder: Any) -> None:
 def test_two_variants_and_too_many_have_none(folder: Any, count: int) -> None:
     names = ["base", *(f"v{number}" for number in range(1, count))]
     assert made(folder, {key: [10.0] for key in names})["other_baselines"] == []
+
+
+def test_on_a_simulated_gpu_nothing_has_a_verdict_and_no_answer_is_compared(folder: Any) -> None:
+    folder.make_study([{"name": name} for name in ("base", "fast", "slow")])
+    for name, values in {"base": [10.0, 10.1, 9.9], "fast": [5.0, 5.05, 4.95], "slow": [20.0, 20.2, 19.9]}.items():
+        folder.add_runs(name, values, environment={"gpu": "NVIDIA H100 80GB HBM3 (stand-in)", "gpu_count": 1})
+    comparison = compare(folder.path)
+    assert [variant["ratio"]["verdict"] for variant in comparison["variants"]] == ["baseline", None, None]
+    assert {verdict for *_, verdict in pairs(comparison).values()} == {None}
+    assert {variant["equivalence"]["status"] for variant in comparison["variants"]} == {"not comparable"}
+    assert "no verdict: the GPU is simulated, and so are its times" in comparison["variants"][1]["noise"]["warnings"]

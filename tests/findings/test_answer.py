@@ -85,7 +85,7 @@ def test_variants_not_told_apart_from_the_best_are_named() -> None:
         variant("fast", 1.5, "faster"), variant("alike", 1.5, "faster"), variant("slow", 0.9, "slower"),
         other_baselines=[against],
     )  # fmt: skip
-    assert "not told apart from it: `alike`" in found.evidence
+    assert "It is not told apart from `alike`: take" in found.advice
 
 
 def test_times_of_a_cpu_are_said_to_be_that() -> None:

@@ -16,6 +16,7 @@ _SAME_ANSWER: Final = {
     "not comparable": "its results cannot be compared with the baseline's",
     "not measured": "whether it computes the same was not checked",
 }
+_ON_A_GPU: Final = "Run it there: `snakemake --cores all --config 'studies=[{}]' scale=gpu`."
 #: So many variants are named.
 _MOST_NAMED: Final = 3
 
@@ -70,16 +71,12 @@ def _use(study: Comparison, baseline: VariantResult, variant: VariantResult) -> 
     assert ratio is not None  # there is a verdict, so both were measured
     assert before is not None
     assert after is not None
-    alike = _not_told_apart(study, variant)
     return Match(
         severity="info",
         claim=f"use this variant: {_by(ratio)} faster than `{baseline.name}`{_interval(study, ratio)}, "
         f"{fmt.duration_ms(before.median - after.median)} less a step; " + _SAME_ANSWER[variant.equivalence.status],
-        evidence=(
-            f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",
-            *([f"not told apart from it: {alike}"] if alike else []),
-        ),
-        advice=f"{_changes(baseline, variant)}{_without_gpu(study)}",
+        evidence=(f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",),
+        advice=f"{_changes(baseline, variant)}{_not_told_apart(study, variant)}{_without_gpu(study)}",
         variant=variant.name,
     )
 
@@ -134,7 +131,7 @@ def _by_syncs(study: Comparison) -> Match:
         severity="info",
         claim=f"the GPU is simulated, so no variant can be chosen by its time; {said}",
         evidence=(),
-        advice=f"Run the study on a GPU: `snakemake --cores all --config 'studies=[{study.study}]' scale=gpu`.",
+        advice=_ON_A_GPU.format(study.study),
     )
 
 
@@ -154,7 +151,10 @@ def _not_told_apart(study: Comparison, variant: VariantResult) -> str:
     if found is None:
         return ""
     verdicts = dict(zip(found.variants, found.verdicts, strict=True))
-    return _names([v for v in study.variants if verdicts.get(v.name) in ("same", "undecided")])
+    alike = [v for v in study.variants if verdicts.get(v.name) in ("same", "undecided")]
+    if not alike:
+        return ""
+    return f" It is not told apart from {_names(alike)}: take what is simplest to you, or more runs to decide."
 
 
 def _names(variants: Sequence[VariantResult]) -> str:
@@ -166,7 +166,7 @@ def _without_gpu(study: Comparison) -> str:
     """That a CPU's times are no GPU's, where there was none."""
     if study.environment is None or study.environment.gpu is not None:
         return ""
-    return " These are times of a CPU: on a GPU another variant may be the fastest."
+    return f" These are times of a CPU: on a GPU another variant may be the fastest. {_ON_A_GPU.format(study.study)}"
 
 
 ANSWER_RULES: Final[tuple[Rule[Comparison], ...]] = (
