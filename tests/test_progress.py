@@ -1,11 +1,17 @@
 """What a person is told of a workflow's jobs, what the time went into, and which jobs come first."""
 
+import importlib
 import logging
+import os
+import shutil
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
+import snakemake_scheduler_plugin_steptrace
 from documents import fill
 from snakemake_scheduler_plugin_steptrace import Scheduler
 from steptrace.documents.run import Status
@@ -154,3 +160,14 @@ def test_jobs_of_equal_priority_start_in_the_order_of_their_numbers():
     scheduler = Scheduler(None, None, logging.getLogger())
     chosen = scheduler.select_jobs(jobs, jobs, {"_cores": 2}, {})
     assert [job.name for job in chosen] == ["first", "second"]
+
+
+@pytest.mark.parametrize(("free", "written"), [(2**20, False), (2**30, True)])
+def test_no_bytecode_is_written_on_a_disk_that_is_nearly_full(monkeypatch, free, written):
+    """Half a .pyc would stop every later start (python/cpython#126606)."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(os, "environ", {})
+    importlib.reload(snakemake_scheduler_plugin_steptrace)
+    assert sys.dont_write_bytecode is not written
+    assert ("PYTHONDONTWRITEBYTECODE" in os.environ) is not written

@@ -6,10 +6,21 @@ priority that has yet to be started. Jobs of one priority start in the order of 
 variants in their study: Snakemake hands over a set, but numbers jobs in the order in which `rule all` asks for files.
 """
 
+import os
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from snakemake_interface_scheduler_plugins.base import SchedulerBase
+
+#: Bytes that must be free for Python to write its bytecode.
+_ROOM: Final = 32 * 2**20
+# Of our modules Snakemake imports this one first. On a full disk Python 3.11, 3.12.0-7 and 3.13.0 leave a part of a
+# .pyc behind (python/cpython#126606), which stops every later start: then none is written, here and in all processes.
+if shutil.disk_usage(os.path.dirname(__file__)).free < _ROOM:  # noqa: PTH120 - pathlib is not imported for its sake
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 class Scheduler(SchedulerBase):

@@ -1,4 +1,4 @@
-"""Trainings of several ranks, as they are written for torchrun and GPUs: `distributed.py ddp|fsdp`."""
+"""Trainings of several ranks, as they are written for GPUs: `distributed.py ddp|fsdp` for torchrun, or `spawned`."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 STEPS = 200
-local = int(os.environ["LOCAL_RANK"])
+local = int(os.environ.get("LOCAL_RANK", "0"))
 torch.manual_seed(0)
 torch.cuda.set_device(local)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).cuda()
@@ -49,6 +49,19 @@ def fsdp():
         fully_shard(layer)
     assert all(parameter.device == torch.device("cuda", local) for parameter in model.parameters())
     train(model, lambda _, loss: loss.item())
+
+
+def rank_of_several(rank, world_size):
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29511", rank=rank, world_size=world_size)
+    here = nn.Linear(8, 1).to(rank)
+    assert next(here.parameters()).device == torch.device("cuda", rank)
+    train(nn.parallel.DistributedDataParallel(here, device_ids=[rank]), lambda _, loss: loss.item())
+
+
+def spawned():
+    count = torch.cuda.device_count()
+    torch.multiprocessing.spawn(rank_of_several, args=(count,), nprocs=count)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,18 @@ def lbfgs():
         second.step(closure)
 
 
+def reading_closure():
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        loss.item()
+        return loss
+
+    for _ in range(STEPS):
+        optimizer.step(closure)
+
+
 def in_backward():
     optimizers = {parameter: torch.optim.SGD([parameter], lr=1e-4) for parameter in model.parameters()}
 

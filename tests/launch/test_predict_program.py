@@ -50,6 +50,22 @@ def test_two_ranks_under_torchrun_that_ask_for_nccl(capfd, form: str, total: flo
     assert list(places(found)) == (["dist.barrier()"] if form == "ddp" else [FSDP_LINE])
 
 
+def test_a_program_that_starts_its_ranks_itself_gets_as_many_gpus_as_are_asked_for(capfd) -> None:
+    assert (
+        main(["predict", "--json", "--steps", "3", "--gpus", "2", "--", sys.executable, str(DISTRIBUTED), "spawned"])
+        == 0
+    )
+    found = json.loads(capfd.readouterr().out)
+    assert (found["total"], found["by_rank"], found["unknown"]) == (1, [1, 1], [])
+
+
+def test_what_a_closure_does_is_not_the_optimizers(capfd) -> None:
+    """Lightning's whole training step is one."""
+    found = predicted(capfd, str(FORMS), "reading_closure")
+    assert {(site["code"], site["label"]) for site in found["sites"]} == {("loss.item()", None)}
+    assert 0 < found["operators_per_section"]["Optimizer.step#SGD.step"] < found["operators"] / 2
+
+
 def test_a_budget_is_held(capfd) -> None:
     command = ["--", sys.executable, str(FORMS), "loader"]
     assert main(["predict", "--budget", "2", *command]) == 1

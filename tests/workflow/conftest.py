@@ -24,7 +24,31 @@ variants:
   plain: [seed=0]
   other: [seed=1]
 """
+#: One that trains, for a moment; its variants are the test's own.
+SMALL_STUDY = """
+title: A very small study
+baseline: boolean_mask
+overrides:
+  - data.dataset.image_size=16
+  - data.batch_size=2
+  - data.num_workers=0
+  - data.prefetch_factor=null
+  - data.persistent_workers=false
+  - model.layers=1
+  - scale.warmup_steps=1
+  - scale.timed_steps=4
+  - profile.active=2
+  - equivalence.seeds=[0]
+  - python_path=[plugins]
+reference: [loss=masked_reference]
+"""
 WORKFLOW = "studies: [tiny]\nrepeats: 2\nscale: cpu\n"
+
+
+@pytest.fixture
+def small_study() -> str:
+    """A study that really trains, but for its `variants:`."""
+    return SMALL_STUDY
 
 
 class Snakemake:

@@ -15,24 +15,9 @@ pytestmark = pytest.mark.workflow
 
 ROOT = Path(__file__).parents[2]
 
-STUDY = """
-title: A very small study
-baseline: boolean_mask
-overrides:
-  - data.dataset.image_size=16
-  - data.batch_size=2
-  - data.num_workers=0
-  - data.prefetch_factor=null
-  - data.persistent_workers=false
-  - model.layers=1
-  - scale.warmup_steps=1
-  - scale.timed_steps=4
-  - profile.active=2
-  - equivalence.seeds=[0]
-  - python_path=[plugins]
+VARIANTS = """
 scales:
   gpu: [data.pin_memory=true, data.non_blocking=true]
-reference: [loss=masked_reference]
 variants:
   boolean_mask: [loss=boolean_mask]
   own: [loss=own]
@@ -66,10 +51,10 @@ gates:
 OWN_GROUP = "_target_: own_losses.Loss\nbroken: false\nignore_index: -1\nbackground: 9\n"
 
 
-def test_a_study_with_ones_own_loss_and_a_failing_variant(tmp_path):
+def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path):
     files = {
         "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\nallow_targets: [own_losses]\n" + GATES,
-        "config/study/small.yaml": STUDY,
+        "config/study/small.yaml": small_study + VARIANTS,
         "config/loss/own.yaml": OWN_GROUP,
         "plugins/own_losses.py": OWN_LOSS,
     }

@@ -238,22 +238,7 @@ def test_an_scancel_and_a_node_that_goes_away(new_project, slurm: Cluster) -> No
     assert trained(project) == {"other/run0"}
 
 
-STUDY = """
-title: A very small study
-baseline: boolean_mask
-overrides:
-  - data.dataset.image_size=16
-  - data.batch_size=2
-  - data.num_workers=0
-  - data.prefetch_factor=null
-  - data.persistent_workers=false
-  - model.layers=1
-  - scale.warmup_steps=1
-  - scale.timed_steps=4
-  - profile.active=2
-  - equivalence.seeds=[0]
-  - python_path=[plugins]
-reference: [loss=masked_reference]
+VARIANTS = """
 variants:
   boolean_mask: [loss=boolean_mask]
   ignore_index: [loss=ignore_index]
@@ -272,14 +257,14 @@ SAME = ("name", "hypothesis", "overrides", "baseline", "digest", "status", "sync
 
 
 @pytest.mark.usefixtures("slurm")
-def test_the_comparison_is_that_of_a_run_on_this_machine(tmp_path: Path) -> None:
+def test_the_comparison_is_that_of_a_run_on_this_machine(small_study: str, tmp_path: Path) -> None:
     found = {}
     for where in ("here", "slurm"):
         folder = tmp_path / where
         shutil.copytree(ROOT / "profiles", folder / "profiles")
         for name, text in {
             "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\nallow_targets: [broken_loss]\n",
-            "config/study/small.yaml": STUDY,
+            "config/study/small.yaml": small_study + VARIANTS,
             "config/loss/broken.yaml": "_target_: broken_loss.Loss\nignore_index: -1\nbackground: 9\n",
             "plugins/broken_loss.py": BROKEN_LOSS,
         }.items():

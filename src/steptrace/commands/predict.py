@@ -71,6 +71,13 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--warmup", type=positive, default=2, metavar="N", help="steps of a program before them; default: 2"
     )
+    command.add_argument(
+        "--gpus",
+        type=positive,
+        metavar="N",
+        help="GPUs of the virtual machine, for a program that starts its ranks itself; default: as many as a launcher "
+        "starts ranks, or 1",
+    )
     add_limits(command)
     add_json(command)
     command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the small batch")
@@ -138,7 +145,8 @@ def _is_command(target: Sequence[str]) -> bool:
 def _follow_command(arguments: argparse.Namespace) -> Followed:
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        settings = LaunchSettings(scratch, "predict", arguments.warmup, arguments.steps, profile=0)
+        counts = (arguments.warmup, arguments.steps)
+        settings = LaunchSettings(scratch, "predict", *counts, profile=0, gpus=arguments.gpus)
         limits = Limits(arguments.first_step_within, arguments.timeout)
         launched = launch(arguments.target, settings, limits=limits, output=sys.stderr)
         check_found(launched)

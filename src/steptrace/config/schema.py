@@ -21,10 +21,17 @@ from steptrace.config.targets import check_allowed
 from steptrace.errors import ConfigError
 from steptrace.names import near
 
+#: What a number may be at most, where a key does not say less.
+_MOST: Final = 10**9
+#: The same of processes and threads that one training starts.
+_MOST_PROCESSES: Final = 4096
 
-def _key(default: Any, meaning: str, *, at_least: float | None = None, choices: Sequence[str] = ()) -> Any:
-    """A field with its description: `default` may be a function that makes it, a number is at least `at_least`."""
-    metadata = {"meaning": meaning, "at_least": at_least, "choices": tuple(choices)}
+
+def _key(
+    default: Any, meaning: str, *, at_least: float | None = None, at_most: float = _MOST, choices: Sequence[str] = ()
+) -> Any:
+    """A field with its description: `default` may be a function that makes it, the limits are those of a number."""
+    metadata = {"meaning": meaning, "at_least": at_least, "at_most": at_most, "choices": tuple(choices)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -36,7 +43,9 @@ class DataConfig:
 
     dataset: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments")
     batch_size: int = _key(MISSING, "samples in a batch, of each rank", at_least=1)
-    num_workers: int = _key(0, "processes that load batches; with 0 the training loads them itself", at_least=0)
+    num_workers: int = _key(
+        0, "processes that load batches; with 0 the training loads them itself", at_least=0, at_most=_MOST_PROCESSES
+    )
     pin_memory: bool = _key(False, "load batches into pinned host memory, where there is a GPU")
     non_blocking: bool = _key(False, "copy batches to the device without waiting for the copy")
     shuffle: bool = _key(True, "draw samples in random order")
@@ -86,7 +95,7 @@ class StepConfig:
 class DistributedConfig:
     """Data-parallel training over `world_size` processes; with one there is no process group."""
 
-    world_size: int = _key(1, "number of data-parallel processes (ranks)", at_least=1)
+    world_size: int = _key(1, "number of data-parallel processes (ranks)", at_least=1, at_most=_MOST_PROCESSES)
     backend: str | None = _key(None, "null is nccl on GPUs and gloo on CPUs", choices=("nccl", "gloo"))
     bucket_cap_mb: float = _key(25.0, "size of a gradient bucket, in MiB", at_least=0.001)
     gradient_as_bucket_view: bool = _key(False, "gradients are views of the buckets, without a copy")
@@ -104,7 +113,9 @@ class ScaleConfig:
     timed_steps: int = _key(MISSING, "steps that are timed, without a profiler", at_least=1)
     section_steps: int = _key(0, "steps of a separate pass that synchronises around each section", at_least=0)
     input_steps: int = _key(0, "steps of a separate pass that times the parts of loading a batch", at_least=0)
-    threads: int | None = _key(None, "CPU threads of a process; null for as many as it is given", at_least=1)
+    threads: int | None = _key(
+        None, "CPU threads of a process; null for as many as it is given", at_least=1, at_most=_MOST_PROCESSES
+    )
     memory_limit_mb: int | None = _key(
         None, "device memory in MiB above which the training counts as out of memory; null for all of it", at_least=1
     )
@@ -132,7 +143,9 @@ class ProfileConfig:
 class EquivalenceConfig:
     """Seeds and batch size of the comparison with the float64 reference."""
 
-    seeds: list[int] = _key(lambda: [0, 1, 2], "seeds of the weights and batches that are compared with the reference")
+    seeds: list[int] = _key(
+        lambda: [0, 1, 2], "seeds of the weights and batches that are compared with the reference", at_least=0
+    )
     batch_size: int = _key(2, "samples of a compared batch", at_least=1)
     model: dict[str, Any] = _key(dict, "arguments of the model that differ there, such as a smaller width")
 
@@ -163,9 +176,10 @@ _TYPES: Final[dict[Any, str]] = {
     str: "text",
     dict[str, Any]: "a mapping",
     types.NoneType: "null",
-    list[int]: "a list of whole numbers, such as [0,1]",
-    list[str]: "a list of texts, such as [a,b]",
+    list[int]: "a list of whole numbers",
+    list[str]: "a list of texts",
 }
+_EXAMPLES: Final[dict[Any, str]] = {list[int]: ", such as [0,1]", list[str]: ", such as [a,b]"}
 #: `equivalence.seeds[0]` is an item of `equivalence.seeds`.
 _ITEM: Final = re.compile(r"\[\d+\]\Z")
 
@@ -180,19 +194,38 @@ class Key:
     def expected(self, *, item: bool = False) -> str:
         """Return what the key takes, such as `a whole number of at least 1 or null`; `item`: what its list holds."""
         kind: Any = get_args(self.field.type)[0] if item else self.field.type
-        low, choices = self.field.metadata["at_least"], self.field.metadata["choices"]
+        choices = self.field.metadata["choices"]
         kinds = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-        parts = [" or ".join(choices) if choices and part is str else _TYPES[part] for part in kinds]
-        return " or ".join([parts[0] if low is None else f"{parts[0]} of at least {low:g}", *parts[1:]])
+        first, *more = [" or ".join(choices) if choices and part is str else _TYPES[part] for part in kinds]
+        return " or ".join([f"{first}{self._limits()}{_EXAMPLES.get(kind, '')}", *more])
+
+    def _limits(self) -> str:
+        low, high = self.field.metadata["at_least"], self.field.metadata["at_most"]
+        if low is None:
+            return ""
+        return f" of at least {low:g}" if high == _MOST else f" of at least {low:g} and at most {high:g}"
 
     def check(self, value: Any, where: str) -> None:
-        """Refuse a value out of the key's range or choices."""
-        low, choices = self.field.metadata["at_least"], self.field.metadata["choices"]
-        if value is None or ((low is None or value >= low) and (not choices or value in choices)):
+        """Refuse a value out of the key's range or choices; of a list each."""
+        if get_origin(self.field.type) is list:
+            for index, each in enumerate(value):
+                self._check_one(each, f"{self.name}[{index}]", where, item=True)
+        else:
+            self._check_one(value, self.name, where)
+
+    def _check_one(self, value: Any, name: str, where: str, *, item: bool = False) -> None:
+        low, high, choices = (self.field.metadata[key] for key in ("at_least", "at_most", "choices"))
+        hint, expected = None, self.expected(item=item)
+        if isinstance(value, str):
+            if not choices or value in choices:
+                return
+            hint = near(value, choices)
+        elif not isinstance(value, int | float) or ((low is None or value >= low) and value <= high):
             return
-        hint = near(str(value), choices) if choices else None
+        elif value > high:
+            expected = f"at most {high}"
         shown = f"'{value}'" if isinstance(value, str) else value
-        raise ConfigError(f"{self.name} is {shown}", where=where, expected=self.expected(), next_step=hint)
+        raise ConfigError(f"{name} is {shown}", where=where, expected=expected, next_step=hint)
 
 
 @cache

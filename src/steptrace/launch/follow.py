@@ -8,13 +8,15 @@ program logs every so often.
 import atexit
 
 from steptrace.launch.probe import Phases, Probe
-from steptrace.predict import Prediction, predict_syncs
+from steptrace.predict import Prediction, collectives, predict_syncs
 
 
 def follow(probe: Probe) -> Phases:
     """Leave out the warm-up, and count over the steps after it."""
+    collectives.machine.gpus = probe.settings.gpus
     manager = predict_syncs()
     syncs = manager.__enter__()
+    probe.hooks.in_closure = syncs.outside_optimizer
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
     by_step: list[int] = []
     try:

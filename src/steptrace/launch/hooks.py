@@ -25,6 +25,13 @@ Wrapped = Callable[..., Any]
 _NOTHING = nullcontext()
 
 
+class _Loading(threading.local):
+    """What loaders in this thread are doing: whether one of them is asked for a batch, and of how many samples."""
+
+    inside = False
+    size: int | None = None
+
+
 class CompiledOptimizer:
     """Stands for the optimizers whose step is called in code that torch.compile has compiled.
 
@@ -47,8 +54,10 @@ class Hooks:
         self.labels = False
         #: Called with an optimizer that is about to use its gradients.
         self.before_update: Callable[[Any], None] | None = None
+        #: Entered while a closure of the program's own runs inside an optimizer's step.
+        self.in_closure: Callable[[], AbstractContextManager[Any]] | None = None
         self.compiled = CompiledOptimizer()
-        self._loading = threading.local()
+        self._loading = _Loading()
 
     def install(self) -> None:
         """Wrap; to be done before the program makes an optimizer."""
@@ -87,7 +96,7 @@ class Hooks:
             finder = self.finder
             finder.optimizer_begins()
             try:
-                if self.labels or self.before_update is not None:
+                if self.labels or self.before_update is not None or self.in_closure is not None:
                     result = self._watched_step(inner, optimizer, args, kwargs)
                 else:
                     result = inner(optimizer, *args, **kwargs)
@@ -109,7 +118,8 @@ class Hooks:
                 nonlocal label, before_update
                 label.__exit__(None, None, None)
                 try:
-                    result = closure()
+                    with self.in_closure() if self.in_closure is not None else _NOTHING:
+                        result = closure()
                     if before_update is not None:  # of several calls the first
                         before_update(optimizer)
                         before_update = None
@@ -185,7 +195,7 @@ class Hooks:
         loading = self._loading
 
         def load(iterator: Any) -> Any:
-            if getattr(loading, "inside", False):  # a framework's, or a loader whose data set reads from another one
+            if loading.inside:  # a framework's, or a loader whose data set reads from another one
                 loading.size = loading.size or _batch_size(iterator)
                 return original(iterator)
             if self.compiled.stepped:

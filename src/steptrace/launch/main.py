@@ -94,8 +94,9 @@ def _answers(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Launched:
+    gpus = config["distributed"]["world_size"]
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        launched = _launch(config, LaunchSettings(scratch, mode, warmup, steps, profile=0), config["seed"])
+        launched = _launch(config, LaunchSettings(scratch, mode, warmup, steps, profile=0, gpus=gpus), config["seed"])
         check_found(launched)
         return launched
 

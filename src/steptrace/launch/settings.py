@@ -16,7 +16,8 @@ Mode = Literal["measure", "predict", "answer", "capture"]
 class LaunchSettings:
     """What is done in the program: `steps` after `warmup` others, and in mode `measure` `profile` more profiled.
 
-    `out` is the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for.
+    `out` is the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for, `gpus` in
+    mode `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one.
     """
 
     out: str
@@ -25,6 +26,7 @@ class LaunchSettings:
     steps: int = 30
     profile: int = 3
     captures: str = "captures"
+    gpus: int | None = None
 
     def to_variable(self) -> str:
         """The text of the environment variable."""

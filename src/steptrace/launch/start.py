@@ -32,6 +32,9 @@ ADVICE: Final = (
     "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
     "where the program updates its weights in another way"
 )
+_ITS_OUTPUT: Final = (
+    "its own output says why; `steptrace predict --gpus N` offers N GPUs to a program that starts its ranks itself"
+)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,10 @@ def check_found(launched: Launched) -> None:
             where=ended(launched),
             next_step="look at the program's own output; fewer --warmup and --steps may do",
         )
-    raise LaunchError("no training step was seen", where=ended(launched), next_step=ADVICE)
+    by_itself = launched.exit_code != 0 and launched.stopped is None
+    raise LaunchError(
+        "no training step was seen", where=ended(launched), next_step=_ITS_OUTPUT if by_itself else ADVICE
+    )
 
 
 def ended(launched: Launched) -> str:

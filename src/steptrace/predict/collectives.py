@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -35,16 +36,34 @@ _asked: dict[str, str] = {}
 _alive: "deque[_Work]" = deque(maxlen=4096)
 
 
+@dataclass
+class Machine:
+    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that was chosen."""
+
+    gpus: int | None = None
+    chosen: int = 0
+
+
+machine: Final = Machine()
+
+
 def device_count() -> int:
-    """The GPUs that a rank sees: as many as its launcher has started ranks on its machine; 1 without a launcher."""
+    """The GPUs that a rank sees: those of `machine`, or as many as its launcher has started ranks there; else 1."""
     counts = (os.environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    return next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
+    return machine.gpus or next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
 
 
 def device_index() -> int:
-    """The GPU that is this rank's."""
+    """The GPU that is this rank's: by its launcher, or else the one that it has chosen."""
     rank = os.environ.get("LOCAL_RANK", "")
-    return int(rank) if rank.isdecimal() and int(rank) < device_count() else 0
+    return int(rank) if rank.isdecimal() and int(rank) < device_count() else machine.chosen
+
+
+def choose_device(device: Any) -> None:
+    """`torch.cuda.set_device`: by a number, a name or a device."""
+    index = device if isinstance(device, int) else torch.device(device).index
+    if index is not None and 0 <= index < device_count():
+        machine.chosen = index
 
 
 def cuda_device() -> torch.device:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from steptrace.predict.collectives import cuda_device, device_count, device_index
+from steptrace.predict.collectives import choose_device, cuda_device, device_count, device_index
 from steptrace.predict.recorder import Recorder
 
 
@@ -130,7 +130,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "init": _nothing,
     "device_count": device_count,
     "current_device": device_index,
-    "set_device": _nothing,
+    "set_device": choose_device,
     "device": _Context,
     "device_of": _Context,
     "get_device_name": lambda _device=None: _PROPERTIES.name,
@@ -182,8 +182,8 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "current_accelerator": lambda check_available=False: torch.device("cuda"),  # noqa: ARG005
     "current_device_index": device_index,
     "current_device_idx": device_index,
-    "set_device_index": _nothing,
-    "set_device_idx": _nothing,
+    "set_device_index": choose_device,
+    "set_device_idx": choose_device,
     "current_stream": lambda _device=None: _default_stream,
     "set_stream": _nothing,
     "synchronize": lambda _device=None: _wait("device", "torch.accelerator.synchronize"),

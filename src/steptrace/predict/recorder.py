@@ -108,6 +108,16 @@ class Recorder:
         if self._labels:
             self._labels.pop()
 
+    @contextmanager
+    def outside_optimizer(self) -> Iterator[None]:
+        """While a closure of the program's own runs inside an optimizer's step: it is no part of that label."""
+        labels = self._labels
+        self._labels = [label for label in labels if not label.startswith("Optimizer.step#")]
+        try:
+            yield
+        finally:
+            self._labels = labels
+
     def reset(self) -> None:
         """Forget all counts, as after a warm-up step."""
         self._sites.clear()

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _foreach_utils
 
-from steptrace.predict import backend, collectives, cuda_api, pinned
+from steptrace.predict import backend, collectives, cuda_api, pinned, saved
 from steptrace.predict.cpp_paths import REPLACED
 from steptrace.predict.recorder import Recorder
 from steptrace.predict.tensor import SET_DATA, VirtualTensor, is_virtual, map_tensors
@@ -103,6 +103,16 @@ def _to_virtual(
 ) -> Tensor:
     _virtual_device(torch.device("cuda", device) if isinstance(device, int) else device)
     return tensor.to(backend.device(), non_blocking=non_blocking, **kwargs)
+
+
+class _Scatter:
+    """How DataParallel gives a tensor to its GPUs, of which one alone can be followed."""
+
+    @staticmethod
+    def apply(target_gpus: Sequence[Any], _sizes: Any, _dim: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        if len(target_gpus) > 1:
+            raise RuntimeError("DataParallel over several GPUs cannot be followed: start a process for each GPU")
+        return (tensor.to(backend.device(), non_blocking=True),)
 
 
 @contextmanager
@@ -265,6 +275,7 @@ def rerouted(recorder: Recorder) -> Iterator[None]:
     future = torch.__future__
     # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
     importlib.import_module("torch._dynamo")
+    collectives.machine.chosen = 0
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(backend.set_active, False)
@@ -295,6 +306,9 @@ def rerouted(recorder: Recorder) -> Iterator[None]:
         stack.enter_context(_replaced(torch.backends.cudnn, "is_acceptable", lambda _tensor: False))
         stack.enter_context(_default_device())
         stack.enter_context(collectives.with_gloo())
+        stack.enter_context(_replaced(importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter", _Scatter))
+        for (module, name), value in saved.replacements().items():
+            stack.enter_context(_replaced(module, name, value))
         _labelled(recorder, stack)
         _pinning(stack)
         _autocast(stack)

@@ -9,6 +9,7 @@ from torch import Tensor
 from steptrace.predict import backend
 from steptrace.predict.collectives import cuda_device
 from steptrace.predict.recorder import Recorder
+from steptrace.predict.saved import note_saved
 
 _CUDA_TYPE_NAMES = {
     torch.float64: "Double",
@@ -132,6 +133,7 @@ class VirtualTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if Recorder.active is not None and self.numel() > 0:
             Recorder.active.sync("d2h_copy", "torch.save", "saving copies to the host")
+        note_saved(self._inner)
         return self._inner.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     # Writing values

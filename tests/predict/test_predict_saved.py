@@ -1,0 +1,85 @@
+"""Files that a program writes and reads again: what lay on the GPU comes back there, unless it asks otherwise."""
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from steptrace.predict import predict_syncs
+
+
+def again(value: Any, **named: Any) -> Any:
+    """A value that was saved and loaded."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, **named)
+
+
+@pytest.mark.parametrize(
+    ("location", "device"),
+    [(None, "cuda"), ("cuda", "cuda"), (torch.device("cuda:0"), "cuda"), ("cpu", "cpu"), ({"cuda:0": "cpu"}, "cpu")],
+)
+def test_a_file_s_tensors_lie_where_they_are_asked_for(location: Any, device: str) -> None:
+    with predict_syncs():
+        model = nn.Linear(4, 2).to("cuda")
+        state = again({"model": model.state_dict(), "losses": [model.bias], "step": 3}, map_location=location)
+        whole = again(model, map_location=location, weights_only=False)
+        found = [state["model"]["weight"], state["losses"][0], whole.weight]
+        assert [tensor.device.type for tensor in found] == [device] * 3
+        assert state["step"] == 3
+        assert isinstance(whole.weight, nn.Parameter)
+        assert whole.weight.requires_grad
+        assert torch.equal(found[0].cpu(), model.weight.detach().cpu())
+
+
+def test_what_lay_on_the_cpu_stays_there_unless_it_is_moved() -> None:
+    with predict_syncs():
+        assert again(torch.ones(3)).device.type == "cpu"
+        assert again(torch.ones(3), map_location="cuda").device.type == "cuda"
+
+
+def test_a_training_goes_on_from_its_checkpoint() -> None:
+    with predict_syncs() as syncs:
+        model = nn.Linear(4, 2).to("cuda")
+        optimizer = torch.optim.Adam(model.parameters())
+        inputs = torch.randn(3, 4, device="cuda")
+        model(inputs).sum().backward()
+        optimizer.step()
+        kept = again({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, map_location="cuda")
+        model.load_state_dict(kept["model"])
+        optimizer.load_state_dict(kept["optimizer"])
+        syncs.reset()
+        model(inputs).sum().backward()
+        optimizer.step()
+    assert (syncs.total, syncs.unknown) == (0, [])
+
+
+def test_a_file_of_a_prediction_is_one_of_a_gpu_afterwards() -> None:
+    """Outside of it there is no GPU, and `torch.load` is PyTorch's own again."""
+    load = torch.load
+    file = io.BytesIO()
+    with predict_syncs():
+        torch.save(torch.ones(2, device="cuda"), file)
+    assert torch.load is load
+    file.seek(0)
+    assert torch.load(file, map_location="cpu").tolist() == [1, 1]
+
+
+def test_data_parallel_over_one_gpu() -> None:
+    with predict_syncs() as syncs:
+        model = nn.DataParallel(nn.Linear(4, 2)).to("cuda")
+        syncs.reset()
+        model(torch.randn(3, 4)).sum().backward()
+        assert all(parameter.grad is not None and parameter.grad.is_cuda for parameter in model.parameters())
+    assert syncs.total == 0
+
+
+def test_data_parallel_over_several_gpus_says_that_it_cannot_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with predict_syncs():
+        model = nn.DataParallel(nn.Linear(4, 2)).to("cuda")
+        with pytest.raises(RuntimeError, match="start a process for each GPU"):
+            model(torch.randn(4, 4))
