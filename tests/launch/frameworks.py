@@ -11,7 +11,7 @@ NAME = sys.argv[1]
 STEPS = 200
 
 
-def lightning(_folder):
+def lightning(_folder, devices=None):
     import lightning
     import torch
     from torch import nn
@@ -40,10 +40,13 @@ def lightning(_folder):
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
-    trainer = lightning.Trainer(
-        max_steps=STEPS, accumulate_grad_batches=2, devices=int(os.environ.get("WORLD_SIZE", 1)), **quiet
-    )
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    trainer = lightning.Trainer(max_steps=STEPS, accumulate_grad_batches=2, devices=devices or ranks, **quiet)
     trainer.fit(Module(), loader)
+
+
+def lightning_that_starts_its_ranks(folder):
+    lightning(folder, devices=2)
 
 
 def lightning_without_a_loader(_folder):

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.frameworks
 #: Each program, the package it needs, and the batches that make a step of it.
 PROGRAMS = {
     "lightning": ("lightning", 2),
+    "lightning_that_starts_its_ranks": ("lightning", 2),
     "lightning_without_a_loader": ("lightning", 1),
     "transformers": ("transformers", 2),
     "accelerate": ("accelerate", 2),
@@ -35,7 +36,10 @@ def test_frameworks_are_measured_unchanged(tmp_path: Path, name: str) -> None:
     assert main(["run", *options, "--", *program]) == 0
     record, steps = read_run(out / "run0"), read_steps(out / "run0")
     assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 4, "profiled": 2}
-    assert (record.traces, record.warnings) == (("trace.json.gz",), ())
+    traces = (
+        ("trace.json.gz", "trace.rank1.json.gz") if name == "lightning_that_starts_its_ranks" else ("trace.json.gz",)
+    )
+    assert (record.world_size, record.traces, record.warnings) == (len(traces), traces, ())
     assert record.config["step"] == {"accumulate": batches}
     assert (steps["loader_wait_ns"] > 0).all()
     trace = json.loads((out / "summary.json").read_text())["traces"][0]
@@ -62,3 +66,13 @@ def test_frameworks_choose_the_virtual_device_by_themselves(
     found = json.loads(capfd.readouterr().out)
     assert found["total"] == (total, of_two_ranks)[ranks - 1]
     assert line in {site["code"] for site in found["sites"]}
+
+
+def test_a_framework_that_starts_its_ranks_itself_is_followed_with_as_many_gpus_as_are_asked_for(
+    capfd, tmp_path
+) -> None:
+    pytest.importorskip("lightning", reason=WHY)
+    program = [sys.executable, str(FRAMEWORKS), "lightning_that_starts_its_ranks", str(tmp_path)]
+    assert main(["predict", "--json", "--steps", "4", "--gpus", "2", "--", *program]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["total"], found["by_rank"]) == (6, [6, 6])

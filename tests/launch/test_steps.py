@@ -57,6 +57,20 @@ def test_of_two_equally_frequent_optimizers_the_later_one_counts() -> None:
     assert [s.backwards for s in program.steps] == [1, 0, 1, 1]
 
 
+def test_without_any_optimizer_a_backward_pass_ends_a_step_after_a_while() -> None:
+    """The 50 before may belong to the first step of an optimizer; once there is one, steps are its own."""
+    program, optimizer = Program(), Optimizer()
+    for _ in range(53):
+        program.finder.batch_loaded(1, 2)
+        program.backward()
+    assert [(s.backwards, s.batches, s.new_leader) for s in program.steps] == [(1, 1, False)] * 3
+    for _ in range(2):
+        program.backward()
+        program.backward()
+        program.update(optimizer)
+    assert [(s.backwards, s.new_leader) for s in program.steps[3:]] == [(1, False), (1, False), (0, True), (2, False)]
+
+
 def test_an_optimizer_that_hardly_ever_steps_is_no_measure_of_a_step() -> None:
     program, often, seldom = Program(), Optimizer(), Optimizer()
     program.backward()

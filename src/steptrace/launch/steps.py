@@ -5,6 +5,7 @@
 - Called again without a gradient computed in between, an optimizer goes on with its step (ZeRO partitions, groups).
 - An optimizer that steps during a backward pass ends a step once that pass is over, however many others do.
 - A gradient scaler that leaves the optimizer out has skipped a step, which is a step.
+- A program that has made many backward passes without any optimizer updates its weights by hand: a pass ends a step.
 - `steptrace.step()` goes before all of this: a program that calls it knows better.
 """
 
@@ -15,6 +16,8 @@ from weakref import ref
 
 #: How many calls of another optimizer there may be to one of that which ends a step.
 _RAREST: Final = 100
+#: Backward passes without an optimizer after which none is waited for: no program adds up so many for its first step.
+_BY_HAND: Final = 50
 #: How many optimizers may come up one after the other: beyond, a program makes a new one every so many steps.
 _MOST_LEADERS: Final = 20
 
@@ -69,7 +72,7 @@ class StepFinder:
         self._settled = self._explicit = False
         self._backward_depth = self._optimizer_depth = 0
         self._pending: Any = None
-        self._gradients = 0
+        self._gradients = self._passes = 0
         self._scaled: Any = None
         #: How often any optimizer was called: a gradient scaler's call that adds none was skipped.
         self.optimizer_calls = 0
@@ -111,6 +114,15 @@ class StepFinder:
             if self._pending is not None:
                 optimizer, self._pending = self._pending, None
                 self.optimizer_stepped(optimizer)
+            elif not self.optimizer_calls and not self._explicit:
+                self._passed_without_optimizer()
+
+    def _passed_without_optimizer(self) -> None:
+        self._passes += 1
+        if self._passes == _BY_HAND:
+            self._step = Step()
+        elif self._passes > _BY_HAND:
+            self._end()
 
     def gradient_computed(self) -> None:
         """Gradients were computed without a backward pass (`torch.autograd.grad`)."""

@@ -134,7 +134,10 @@ class VirtualTensor(Tensor):
         if Recorder.active is not None and self.numel() > 0:
             Recorder.active.sync("d2h_copy", "torch.save", "saving copies to the host")
         note_saved(self._inner)
-        return self._inner.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+        values = self._inner.detach().requires_grad_(self.requires_grad)
+        if isinstance(self, torch.nn.Parameter):
+            values = torch.nn.Parameter(values, self.requires_grad)
+        return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     # Writing values
 
