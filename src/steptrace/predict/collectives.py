@@ -61,8 +61,8 @@ def device_index() -> int:
 
 def choose_device(device: Any) -> None:
     """`torch.cuda.set_device`: by a number, a name or a device."""
-    index = device if isinstance(device, int) else torch.device(device).index
-    if index is not None and 0 <= index < device_count():
+    index: int | None = device if isinstance(device, int) else torch.device(device).index
+    if index is not None and index in range(device_count()):
         machine.chosen = index
 
 

@@ -22,8 +22,8 @@ def note_saved(values: Tensor) -> None:
 
 def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     """What of PyTorch is another function meanwhile, by owner and name."""
-    files = torch.serialization
-    tag, restore, save, load = files.location_tag, files.default_restore_location, torch.save, torch.load
+    files: Any = torch.serialization
+    tag, restore, save, load = files.location_tag, files.default_restore_location, files.save, files.load
     restored: dict[int, Any] = {}  # with the storage itself: an address is taken again once its memory is free
 
     def location_tag(storage: Any) -> Any:
@@ -48,10 +48,13 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         finally:
             restored.clear()
 
-    functions = {"save": saving, "load": loading}
-    own = {"location_tag": location_tag, "default_restore_location": default_restore_location}
-    return {(owner, name): function for owner in (torch, files) for name, function in functions.items()} | {
-        (files, name): function for name, function in own.items()
+    return {
+        (torch, "save"): saving,
+        (torch, "load"): loading,
+        (files, "save"): saving,
+        (files, "load"): loading,
+        (files, "location_tag"): location_tag,
+        (files, "default_restore_location"): default_restore_location,
     }
 
 

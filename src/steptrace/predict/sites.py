@@ -1,5 +1,6 @@
 """What a prediction holds: sites, what could not be judged, and operators per section."""
 
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -59,6 +60,9 @@ class Syncs(Protocol):
 
     def reset(self) -> None:
         """Forget what has been counted, as after a warm-up step."""
+
+    def outside_optimizer(self) -> AbstractContextManager[None]:
+        """To be entered while a closure of the program runs inside an optimizer's step, of which it is no part."""
 
     @property
     def operators(self) -> dict[str, int]:
