@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -175,6 +176,17 @@ def raises():
     plain(after=after)
 
 
+def reads_and_raises():
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.item()
+        if step == 4:
+            raise ValueError("no more")
+        loss.backward()
+        optimizer.step()
+
+
 def os_exit():
     plain(5)
     os._exit(7)
@@ -239,9 +251,11 @@ def sharded():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, lambda *_: say("its own signal handler"))
     atexit.register(lambda: say("its own atexit"))
     try:
         globals()[FORM]()
         say("end of the program")
     finally:
         say("its own finally")
+        os.kill(os.getpid(), signal.SIGUSR1)

@@ -52,7 +52,8 @@ def test_a_program_is_measured_and_ended(launched: Launch, capfd, form: str) -> 
     said = capfd.readouterr().out
     assert "end of the program" not in said
     # Neither can be had where the program trains in a thread, or swallows its end.
-    assert form in ("thread", "swallow") or ("its own finally" in said and "its own atexit" in said)
+    own = ("finally", "atexit", "signal handler")
+    assert form in ("thread", "swallow") or all(f"its own {what}" in said for what in own)
 
 
 def test_losses_are_those_before_scaling(launched: Launch) -> None:
@@ -91,6 +92,14 @@ def test_a_program_without_a_step_is_told_what_to_do(
         check_found(launched(form, "5", limits=Limits(first_step_s=limit)))
     assert str(raised.value).startswith(message)
     assert "steptrace.step()" in str(raised.value)
+
+
+def test_a_program_that_asks_for_torch_before_it_imports_it(launched: Launch, tmp_path: Path) -> None:
+    """As transformers and datasets do."""
+    program = tmp_path / "train.py"
+    asks = "import importlib.util\nassert importlib.util.find_spec('torch')\n"
+    program.write_text(f"{asks}import sys, runpy\nrunpy.run_path({str(FORMS)!r}, run_name='__main__')\n")
+    assert launched(command=[sys.executable, str(program), "loader"]).complete
 
 
 @pytest.mark.parametrize("option", ["-I", "-S"])

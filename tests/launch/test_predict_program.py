@@ -82,3 +82,28 @@ def test_a_budget_is_held(capfd) -> None:
 def test_a_program_that_cannot_be_followed(capfd, form: str, message: str) -> None:
     assert main(["predict", "--warmup", "9", "--", sys.executable, str(FORMS), form, "8"]) == 2
     assert message in capfd.readouterr().err
+
+
+def test_a_program_that_ends_early_is_told_with_the_steps_that_were_followed(capfd) -> None:
+    """What it has begun when it ends is no step: its fifth one raises after the update."""
+    assert (
+        main(
+            [
+                "predict",
+                "--json",
+                "--steps",
+                "20",
+                "--warmup",
+                "1",
+                "--",
+                sys.executable,
+                str(FORMS),
+                "reads_and_raises",
+            ]
+        )
+        == 0
+    )
+    said = capfd.readouterr()
+    found = json.loads(said.out)
+    assert (found["total"], found["by_step"], [site["count"] for site in found["sites"]]) == (1, [1, 1, 1], [1])
+    assert "the program ended with exit code 1 after 3 of 20 steps" in said.err

@@ -46,6 +46,7 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert "each step: 1 backward pass, 1 batch, 16 samples; steps of the optimizers: SGD 1" in said
     assert "waiting for data: " in said
     assert "predicted by: steptrace predict -- " in said
+    assert "what it saves at its end, such as a checkpoint, was not saved" in said
 
 
 def test_the_spread_stays_within_what_was_measured() -> None:

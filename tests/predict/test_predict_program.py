@@ -176,6 +176,21 @@ def test_autocast_casts_as_on_cuda(dtype: torch.dtype) -> None:
         assert layer(torch.rand(2, 3, device="cuda")).dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.to("cuda", torch.float32),
+        lambda x: x.to(device="cuda", dtype=torch.float32, memory_format=torch.channels_last),
+        lambda x: x.to(torch.ones((), dtype=torch.float32, device="cuda")),
+    ],
+)
+def test_a_copy_in_inference_mode_that_changes_the_type_as_well(move: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with predict_syncs() as syncs, torch.inference_mode():
+        moved = move(torch.ones(1, 2, 3, 3, dtype=torch.float64))
+        assert (moved.device.type, moved.dtype) == ("cuda", torch.float32)
+        assert {site.kind for site in syncs.sites} == {"h2d_copy"}
+
+
 def test_inference_mode() -> None:
     with predict_syncs() as syncs, torch.inference_mode():
         layer = nn.Linear(3, 2).cuda()

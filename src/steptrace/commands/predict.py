@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.numbers import not_negative, positive
-from steptrace.commands.output import add_json, progress, show
+from steptrace.commands.output import add_json, progress, show, warn
 from steptrace.commands.run import add_limits
 from steptrace.commands.studies import named_study
 from steptrace.commands.tables import columns
@@ -27,7 +27,7 @@ from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.files import read_versioned
 from steptrace.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Limits, check_found, launch
+from steptrace.launch.start import Limits, check_found, ended, launch
 
 EXIT_OVER_BUDGET: Final = 1
 #: A prediction takes a few seconds and some hundred MB, most of it to import torch.
@@ -152,7 +152,10 @@ def _follow_command(arguments: argparse.Namespace) -> Followed:
         check_found(launched)
         from steptrace.launch.result import prediction_of
 
-        return Followed("command", prediction_of(launched, shlex.join(arguments.target)))
+        prediction = prediction_of(launched, shlex.join(arguments.target))
+        if not launched.complete:
+            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {arguments.steps} steps")
+        return Followed("command", prediction)
 
 
 @contextmanager

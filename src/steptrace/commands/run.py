@@ -209,6 +209,8 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
         lines.append(f"  waiting for data: {wait:.3f} ms of it ({100 * wait / statistics.mean(steps):.0f} %)")
     else:
         lines.append("  waiting for data: not measured, since no DataLoader was used")
+    if first.launched.complete:
+        lines.append("  ended once it was measured: what it saves at its end, such as a checkpoint, was not saved")
     return lines
 
 

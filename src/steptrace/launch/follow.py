@@ -19,6 +19,7 @@ def follow(probe: Probe) -> Phases:
     probe.hooks.in_closure = syncs.outside_optimizer
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
     by_step: list[int] = []
+    found = Prediction.of(syncs)
     try:
         left = probe.settings.warmup
         while left or len(by_step) < probe.settings.steps:
@@ -32,5 +33,6 @@ def follow(probe: Probe) -> Phases:
                 syncs.reset()
             else:
                 by_step.append(syncs.total - before)
-    finally:
-        probe.record["prediction"] = Prediction.of(syncs).to_json() | {"by_step": by_step}
+                found = Prediction.of(syncs)
+    finally:  # what a program has begun when it ends early is no step
+        probe.record["prediction"] = found.to_json() | {"by_step": by_step}

@@ -82,7 +82,8 @@ def extend_rules(extra: Sequence[Rule]) -> None:
 
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run one operator, whatever mixture of devices it is called with."""
-    target = kwargs.get("device")
+    # In inference mode `aten::to` arrives whole, and may name its device by position.
+    target = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
     to_virtual = target is not None and torch.device(target).type in _VIRTUAL
     tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
     if not to_virtual and not any(map(is_virtual, tensors)):

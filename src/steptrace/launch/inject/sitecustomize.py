@@ -36,18 +36,22 @@ class _Steptrace(importlib.abc.MetaPathFinder):
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Lets the probe in once torch is whole, not while it is still importing itself."""
+    """Lets the probe in once torch is whole, not while it is still importing itself.
 
-    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
+    Many libraries ask whether there is a torch, by `importlib.util.find_spec`, before anybody imports it.
+    """
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.loader is None:
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is None or spec.loader is None or "exec_module" in vars(spec.loader):
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module):  # type: ignore[no-untyped-def]
+            sys.meta_path.remove(self)
             vars(spec.loader).pop("exec_module")  # as it was
             execute(module)
             _install()
