@@ -138,3 +138,9 @@ def test_what_xml_cannot_hold_is_replaced() -> None:
     (error,) = root.iter("error")
     assert error.get("message") == "\ufffd[31mred\ufffd"
     assert error.text == "a\ufffdb"
+
+
+@pytest.mark.parametrize(("gpu", "said"), [("NVIDIA H100 (stand-in)", False), ("NVIDIA H100", True)])
+def test_times_of_a_simulated_gpu_are_not_said_to_be_faster(gpu: str, *, said: bool) -> None:
+    found = study(variant("fast"), environment=ENVIRONMENT | {"gpu": gpu, "gpu_count": 1})
+    assert ("2.00×" in ci.summary([found], judge([found], {}))) == said

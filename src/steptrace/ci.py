@@ -11,6 +11,7 @@ from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
 from steptrace.markdown import clean, table
+from steptrace.report.page.device import SIMULATED, of_study
 from steptrace.report.page.findings import recommended
 from steptrace.report.study.headline import summary as sentences
 from steptrace.report.study.model import is_baseline, title
@@ -41,9 +42,10 @@ def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
 def _study(study: Comparison) -> Iterator[str]:
     traced = any(v.syncs.measured_per_step is not None for v in study.variants)
     source = "measured" if traced else "predicted"
+    timed = of_study(study) is not SIMULATED
     yield from (f"### {clean(title(study))}", "", sentences(study), "")
     head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
-    yield table(head, [_row(variant, traced=traced) for variant in study.variants[:MOST_ROWS]])
+    yield table(head, [_row(variant, traced=traced, timed=timed) for variant in study.variants[:MOST_ROWS]])
     if (more := len(study.variants) - MOST_ROWS) > 0:
         yield f"{fmt.plural(more, 'more variant')} in `reports/{study.study}.html`.\n"
     for finding in recommended(study.findings):
@@ -51,10 +53,10 @@ def _study(study: Comparison) -> Iterator[str]:
     yield from ("", f"_{_where(study.environment, study.scale)}_", "") if study.environment else ("",)
 
 
-def _row(variant: VariantResult, *, traced: bool) -> list[str | None]:
+def _row(variant: VariantResult, *, traced: bool, timed: bool) -> list[str | None]:
     step, ratio, syncs = variant.step_ms, variant.ratio, variant.syncs
     ends = (None, None) if ratio is None else (ratio.low, ratio.high)
-    compared = ratio is not None and not is_baseline(variant)
+    compared = ratio is not None and not is_baseline(variant) and timed
     return [
         f"`{variant.name}`",
         None if step is None else fmt.step_time(step.median, step.low, step.high)[0],
