@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 from torch import distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 from steptrace.predict import predict_syncs
 from steptrace.predict.sites import Syncs
@@ -69,3 +71,27 @@ def test_a_rank_has_the_device_of_its_number(monkeypatch: pytest.MonkeyPatch) ->
         assert torch.ones(1, device="cuda:2").device == torch.device("cuda", 2)
         with pytest.raises(RuntimeError, match="invalid device ordinal"):
             torch.ones(1, device="cuda:4")
+
+
+def test_a_sharded_model_that_is_made_without_memory_gets_it_on_the_device() -> None:
+    """As in the FSDP2 example of pytorch/examples; its weights are drawn there, from a generator like CUDA's."""
+    with job("nccl") as syncs:
+        with torch.device("meta"):
+            model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        for layer in model:
+            fully_shard(layer)
+        model.to_empty(device="cuda:0")
+        for layer in model:
+            layer.reset_parameters()
+        assert {parameter.device for parameter in model.parameters()} == {torch.device("cuda", 0)}
+        model(torch.randn(3, 4, device="cuda", dtype=torch.float32)).sum().backward()
+        syncs.reset()
+        model(torch.randn(3, 4, device="cuda")).sum().backward()
+        assert (syncs.total, syncs.unknown) == (0, [])
+
+
+def test_the_generator_s_state_has_the_size_of_a_gpu_s() -> None:
+    with predict_syncs():
+        torch.manual_seed(7)
+        state = torch.cuda.get_rng_state()
+        assert (state.dtype, state.tolist()) == (torch.uint8, [7, *[0] * 15])

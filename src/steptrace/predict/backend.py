@@ -5,6 +5,7 @@ undone. A process that trains on real GPUs had better predict in another one: Py
 backend over CUDA where it asks for "the" accelerator.
 """
 
+import struct
 import threading
 
 import torch
@@ -28,6 +29,11 @@ def set_active(active: bool) -> None:  # noqa: FBT001 - a setter
     """Say whether the device is there to be found (`is_available`)."""
     global _active
     _active = active
+
+
+def rng_state(_device: object = None) -> torch.Tensor:
+    """A state as CUDA's generators have it, seed and offset; numbers are drawn by the CPU's, whose state is its own."""
+    return torch.tensor(list(struct.pack("<QQ", torch.initial_seed() % 2**64, 0)), dtype=torch.uint8)
 
 
 class _Module:
@@ -55,7 +61,7 @@ class _Module:
         pass
 
     def get_rng_state(self, _device: object = None) -> torch.Tensor:
-        return torch.get_rng_state()
+        return rng_state()
 
     def set_rng_state(self, _state: torch.Tensor, _device: object = None) -> None:
         pass

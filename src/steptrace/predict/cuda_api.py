@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from steptrace.predict.backend import rng_state
 from steptrace.predict.collectives import choose_device, cuda_device, device_count, device_index
 from steptrace.predict.recorder import Recorder
 
@@ -152,8 +153,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "seed": _nothing,
     "seed_all": _nothing,
     "initial_seed": lambda: torch.initial_seed(),
-    "get_rng_state": lambda _device=None: torch.get_rng_state(),
-    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "get_rng_state": rng_state,
+    "get_rng_state_all": lambda: [rng_state()],
     "set_rng_state": _nothing,
     "set_rng_state_all": _nothing,
     "empty_cache": _empty_cache,

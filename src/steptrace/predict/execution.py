@@ -59,8 +59,10 @@ class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Catches what has no virtual tensor among its arguments: factories, copies to the device, pinning."""
 
     def __torch_dispatch__(
-        self, func: Any, _types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if any(map(is_wrapper, types)):
+            return NotImplemented  # nested and distributed tensors work on those that they hold, and come by with them
         return run(func, args, kwargs or {})
 
 
@@ -88,8 +90,6 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
     if not to_virtual and not any(map(is_virtual, tensors)):
         return _run_on_host(func, args, kwargs)
-    if any(is_wrapper(type(tensor)) for tensor in tensors):
-        return func(*args, **kwargs)  # nested and distributed tensors do their work on those that they hold
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
         # In inference mode composite operators arrive whole.
         with VirtualDevice():  # type: ignore[no-untyped-call]  # factories inside must be caught too
