@@ -48,7 +48,7 @@ def test_the_fastest_variant_that_computes_the_same_is_named_with_its_interval_a
         "2.00× faster than `base` (95 % interval 1.90 to 2.10), 10.0 ms less a step; it computes the same"
         in found.claim
     )
-    assert found.advice == "To get it from `base`: set `loss=fastest`; leave out `data.form=list`."
+    assert found.advice == "To get it from `base`: `loss=fastest`, without `data.form=list`."
 
 
 def test_how_variants_were_measured_is_no_change_to_make() -> None:

@@ -318,6 +318,14 @@ def cpu_study(results: Path) -> Path:
     return build.write()
 
 
+#: A variant's memory on a GPU, with its course over a step.
+MEMORY: Json = {
+    "device_type": "cuda", "batch_size": 16, "peak_allocated_bytes": 180 * 2**20, "complete": True, "peak_ts": 5,
+    "by_category": {"activations": 170 * 2**20},
+    "curve": [[0, 2**20, 2**28], [5, 180 * 2**20, 2**28], [9, 2**20, 2**28]],
+}  # fmt: skip
+
+
 def gpu_study(results: Path) -> Path:
     """A GPU machine: syncs with sites, utilisation, breakdown, findings and a variant whose answer differs."""
     build = StudyBuilder(results, scale="gpu", environment={**ENVIRONMENT, **GPU}, environments_differ=["driver"])
@@ -345,6 +353,7 @@ def gpu_study(results: Path) -> Path:
     build.add(
         "where",
         [109.4, 110.1, 109.6],
+        memory=MEMORY,
         ratio=ratio(1.0058, 0.9996, 1.0121, "undecided"),
         sync_sites=measured[1:],
         syncs={"measured_per_step": 4, "predicted_per_step": 4},

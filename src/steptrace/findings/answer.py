@@ -88,8 +88,8 @@ def _changes(baseline: VariantResult, variant: VariantResult) -> str:
     old = [t for t in baseline.overrides if t not in variant.overrides and _key(t) not in keys and not _is_measuring(t)]
     if not (new or old):
         return f"Nothing in the configuration tells it from `{baseline.name}`."
-    said = [f"set {_codes(new)}"] * bool(new) + [f"leave out {_codes(old)}"] * bool(old)
-    return f"To get it from `{baseline.name}`: {'; '.join(said)}."
+    said = [_codes(new)] * bool(new) + [f"without {_codes(old)}"] * bool(old)
+    return f"To get it from `{baseline.name}`: {', '.join(said)}."
 
 
 def _codes(texts: Sequence[str]) -> str:

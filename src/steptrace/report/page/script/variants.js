@@ -2,7 +2,7 @@
 const result = document.querySelector("table.result[data-compared]");
 const { names, ms, against: computed } = result ? JSON.parse(result.dataset.compared) : {};
 const baseline = result?.dataset.baseline;
-const nameOf = (node) => node.querySelector(":scope > th .variant, :scope > th.variant, :scope > summary .variant, :scope > .claim .variant")?.textContent.trim();
+const nameOf = (node) => node.querySelector(":scope > th .variant, :scope > th.variant, :scope > summary .variant, :scope > .claim .variant, :scope > h3")?.textContent.trim();
 
 const element = (kind, properties, ...inside) => {
   const made = Object.assign(document.createElement(kind), properties);
@@ -16,7 +16,7 @@ const namesOf = (node) => node.dataset.variant ? [node.dataset.variant] : (node.
 // Rows of tables and of charts, folded blocks and findings that are about variants.
 const placesOf = (root) => {
   const places = new Map();
-  for (const node of root.querySelectorAll("tbody > tr, details.block, .failures details, .finding .said, svg [data-variant]")) {
+  for (const node of root.querySelectorAll("tbody > tr, details.block, .failures details, .finding .said, svg [data-variant], figure, .charts > div")) {
     for (const name of namesOf(node)) places.set(name, [...(places.get(name) ?? []), node]);
   }
   return places;
