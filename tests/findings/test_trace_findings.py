@@ -380,3 +380,17 @@ def test_the_documented_rules_are_the_rules() -> None:
 def test_the_studies_that_demonstrate_rules_exist() -> None:
     named = {rule.study for rule in (*RULES, *TRACE_RULES, *RANK_RULES)} - {None}
     assert named <= {path.stem for path in (ROOT / "config" / "study").glob("*.yaml")}
+
+
+@pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (10.0, False)])
+def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(
+    tmp_path: Path, slower: float, *, priced: bool
+) -> None:
+    entry = entry_of(made(launches_little_work, faulty=True), tmp_path)
+    whole = entry.overview
+    assert whole is not None
+    assert whole.steps
+    entry = replace(entry, unprofiled_step_ns=round(whole.window_ns / whole.steps / slower))
+    (found,) = [item for item in find_in_trace(entry) if item.rule == "launch_bound"]
+    assert (found.cost_ns_per_step is not None) == priced
+    assert ("in a profile that takes 10 times as long" in found.claim) != priced

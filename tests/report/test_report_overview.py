@@ -121,7 +121,7 @@ def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
     assert first is not None
     assert first[1] == "overview"
     text = page[: page.index('<h2 id="', first.end())]
-    assert "Rate, time per profiled step" in text
+    assert "Profiled step, mean from start to next start" in text
     assert "Top operators" in text
     assert "host blocked in a sync" in text
 
@@ -142,7 +142,9 @@ def test_the_rate_says_how_it_differs_from_the_steps_lengths(
         builder.step(index, index * apart, 1_000_000)
         builder.kernel(index * apart + 800_000, index * apart + 900_000, work)
     page = page_of(builder, tmp_path)
-    shown = re.search(r"<dt>Rate, time per profiled step</dt><dd>([^<]*)(?:<span class=\"note\">([^<]*))?", page)
+    shown = re.search(
+        r"<dt>Profiled step, mean from start to next start</dt><dd>([^<]*)(?:<span class=\"note\">([^<]*))?", page
+    )
     assert shown is not None
     assert (shown[1].strip(), shown[2]) == (rate, says)
 

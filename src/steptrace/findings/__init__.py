@@ -15,9 +15,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.finding import ANSWER, SLOW_PROFILE, Finding
+from steptrace.documents.finding import ANSWER, Finding
 from steptrace.findings.answer import ANSWER_RULES, simulated
-from steptrace.findings.model import Rule, ranked, to_finding
+from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding, without_cost
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.sync_cost import SYNC_RULES
 from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
@@ -56,21 +56,14 @@ def find(comparison: Comparison) -> list[Finding]:
     variants = {variant.name: variant for variant in comparison.variants}
     found = (_priced(item, variants.get(item.variant or "")) for item in (*own, *_of_traces(comparison)))
     if simulated(comparison):
-        found = (_without_cost(item) for item in found)
+        found = (without_cost(item) for item in found)
     return ranked(found, rules)
 
 
 def _priced(item: Finding, variant: VariantResult | None) -> Finding:
-    """The finding without its cost, and no more than an info, where that is of a profile far slower than the step."""
-    slower = None if variant is None else variant.profiled_over_unprofiled
-    if slower is None or slower < SLOW_PROFILE or item.rule in _UNPROFILED or item.cost_ns_per_step is None:
+    if variant is None or item.rule in _UNPROFILED:
         return item
-    reason = f"in a profile that takes {slower:.3g} times as long as the step itself, so no cost is given"
-    return _without_cost(replace(item, claim=f"{item.claim} ({reason})", severity="info"))
-
-
-def _without_cost(item: Finding) -> Finding:
-    return replace(item, cost_ns_per_step=None, cost_share=None)
+    return of_slow_profile(item, variant.profiled_over_unprofiled)
 
 
 def _of_traces(comparison: Comparison) -> Iterator[Finding]:

@@ -18,9 +18,12 @@ the class (compute, communication, memory, data loader, syncs); where that is le
 says so and is an info. A trace that marks no steps is looked at as a whole; its findings have a share,
 and no time per step. A figure that was not measured fires no rule.
 
-Two kinds do not wait for their turn by cost. What went wrong comes first: failed runs and checks, and variants that
-compute something else. Syncs that are only predicted have no cost, for want of a GPU; they come right after the
-findings of high severity with one.
+There is no cost, and the finding is an info, where a profiled step takes twice as long as an unprofiled one or more:
+those times are mostly the profiler's. On a simulated GPU (tests/standin) nothing has a cost.
+
+Three kinds do not wait for their turn by cost. A study's answer, `which_variant`, leads. What went wrong comes next:
+failed runs and checks, and variants that compute something else. Syncs that are only predicted have no cost, for want
+of a GPU; they come right after the findings of high severity with one.
 
 One cause is one finding. A rule on a symptom is left out where findings on its causes account for half of its cost or
 more. A study has what most of a variant's traces agree on, with the median of their costs; where a rule on studies has

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from steptrace.documents.finding import Finding, Severity, Source
+from msgspec.structs import replace
+
+from steptrace.documents.finding import SLOW_PROFILE, Finding, Severity, Source
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
 Subject = TypeVar("Subject")
@@ -78,6 +80,22 @@ def to_finding(rule: Rule[Any], match: Match) -> Finding:
         study=rule.study,
         condition=rule.condition,
     )
+
+
+def of_slow_profile(item: Finding, slower: float | None) -> Finding:
+    """The finding without its cost, and no more than an info, where that is of a profile far slower than the step.
+
+    `slower` is the profiled over the unprofiled step time, None where that is not known.
+    """
+    if slower is None or slower < SLOW_PROFILE or item.cost_ns_per_step is None:
+        return item
+    reason = f"in a profile that takes {slower:.3g} times as long as the step itself, so no cost is given"
+    return without_cost(replace(item, claim=f"{item.claim} ({reason})", severity="info"))
+
+
+def without_cost(item: Finding) -> Finding:
+    """A finding whose times mean nothing."""
+    return replace(item, cost_ns_per_step=None, cost_share=None)
 
 
 def ranked(found: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:

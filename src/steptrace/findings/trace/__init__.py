@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.findings.model import SEVERITIES, Rule, ranked, to_finding
+from steptrace.findings.model import SEVERITIES, Rule, of_slow_profile, ranked, to_finding
 from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
 from steptrace.findings.trace.ceiling import cap_by_critical_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES
@@ -54,7 +54,9 @@ def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """
     window = window_of(entry)
     found = ranked((to_finding(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
-    return sorted((cap_by_critical_path(finding, window) for finding in found), key=_severest)
+    slower = window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
+    capped = (of_slow_profile(cap_by_critical_path(finding, window), slower) for finding in found)
+    return sorted(capped, key=_severest)
 
 
 def _severest(finding: Finding) -> tuple[float, ...]:
