@@ -15,9 +15,10 @@ report: $(VENV)/.installed
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)
 
 # Linters first, so that the test runner's own closing line is the last one printed. Files go to the workers in the order
-# of tests/conftest.py, those that take longest first; the runner's own order is by the number of tests.
+# of tests/conftest.py, those that take longest first; the runner's own order is by the number of tests. A worker more than
+# two processors can serve, since tests of the workflow mostly wait for processes.
 test: lint test-setup
-	$(if $(shell command -v cc),STEPTRACE_EXPECT_COMPILED=1) $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
+	$(if $(shell command -v cc),STEPTRACE_EXPECT_COMPILED=1) $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
 
 # Hours: 10,000 changed traces, 1,000 made ones for each property, and kills and other faults at random moments; see docs/reliability.md.
 .PHONY: soak

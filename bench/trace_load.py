@@ -178,10 +178,11 @@ def measure_command(arguments: Sequence[str], trace: Path | None, source: Path) 
     with tempfile.TemporaryDirectory() as out:
         given = [] if trace is None else [str(trace), "--out", out]
         command = [sys.executable, "-m", "steptrace.cli", *arguments, *given]
+        # With bytecode, as pip leaves it: the first of these calls compiles the checkout, and the others read that.
+        environment = {**os.environ, "PYTHONPATH": str(source)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         begin = time.perf_counter()
-        process = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": str(source)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         assert process.stderr is not None
         said = process.stderr.read()
         _, status, used = os.wait4(process.pid, 0)

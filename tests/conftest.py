@@ -20,6 +20,10 @@ os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are given more
 
+# Programs that tests start would compile all they import of steptrace each time where nothing may be written beside it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Of properties that do not name a number themselves, as an example takes them a quarter of a second.
 hypothesis.settings.register_profile("few", max_examples=10, deadline=None)
 hypothesis.settings.register_profile("soak", max_examples=1_000, deadline=None)
