@@ -131,6 +131,14 @@ def grad():
         optimizer.step()
 
 
+def many_batches():
+    for _ in range(STEPS):
+        for _ in range(60):
+            (loss_of() / 60).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def by_hand():
     for _ in range(STEPS):
         gradients = torch.autograd.grad(loss_of(), list(model.parameters()))

@@ -32,6 +32,7 @@ def test_steps_are_found_in_all_forms() -> None:
     assert {form: found[form] for form in ("in_backward", "groups")} == {"in_backward": [one] * 6, "groups": [one] * 6}
     assert found["gan"] == [one, one, one, *[[3, False, 3]] * 5]  # the first two before the generator has come up
     assert found["accumulation"] == [[2, number % 4 == 3, 2] for number in range(6)]
+    assert found["many_batches"] == [[60, False, 60]] * 6
     assert len(found["lbfgs"]) == 6
     assert all(backwards == losses >= 1 for backwards, _, losses in found["lbfgs"])
     assert found["grad"] == [[0, False, 0]] * 6

@@ -58,7 +58,7 @@ def test_of_two_equally_frequent_optimizers_the_later_one_counts() -> None:
 
 
 def test_without_any_optimizer_a_backward_pass_ends_a_step_after_a_while() -> None:
-    """The 50 before may belong to the first step of an optimizer; once there is one, steps are its own."""
+    """It may make one within the first 50 yet; once one has stepped, steps are its own."""
     program, optimizer = Program(), Optimizer()
     for _ in range(53):
         program.finder.batch_loaded(1, 2)
@@ -69,6 +69,16 @@ def test_without_any_optimizer_a_backward_pass_ends_a_step_after_a_while() -> No
         program.backward()
         program.update(optimizer)
     assert [(s.backwards, s.new_leader) for s in program.steps[3:]] == [(1, False), (1, False), (0, True), (2, False)]
+
+
+def test_an_optimizer_that_is_there_is_waited_for_however_many_batches_it_adds_up() -> None:
+    program, optimizer = Program(), Optimizer()
+    program.finder.has_optimizer = True
+    for _ in range(2):
+        for _ in range(128):
+            program.backward()
+        program.update(optimizer)
+    assert [s.backwards for s in program.steps] == [128, 128]
 
 
 def test_an_optimizer_that_hardly_ever_steps_is_no_measure_of_a_step() -> None:

@@ -65,6 +65,7 @@ class Hooks:
         make = optimizer.profile_hook_step
 
         def profile_hook_step(function: Any) -> Any:
+            self.finder.has_optimizer = True  # PyTorch asks when the first optimizer of a class is made
             # Outside of PyTorch's own label and hooks: a step must not end inside of them.
             return self._around_optimizer(make(function))
 

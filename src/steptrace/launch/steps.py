@@ -5,7 +5,7 @@
 - Called again without a gradient computed in between, an optimizer goes on with its step (ZeRO partitions, groups).
 - An optimizer that steps during a backward pass ends a step once that pass is over, however many others do.
 - A gradient scaler that leaves the optimizer out has skipped a step, which is a step.
-- A program that has made many backward passes without any optimizer updates its weights by hand: a pass ends a step.
+- A program that makes backward passes and no optimizer updates its weights by hand: a pass ends a step.
 - `steptrace.step()` goes before all of this: a program that calls it knows better.
 """
 
@@ -16,7 +16,7 @@ from weakref import ref
 
 #: How many calls of another optimizer there may be to one of that which ends a step.
 _RAREST: Final = 100
-#: Backward passes without an optimizer after which none is waited for: no program adds up so many for its first step.
+#: Backward passes after which a program without an optimizer is not expected to make one.
 _BY_HAND: Final = 50
 #: How many optimizers may come up one after the other: beyond, a program makes a new one every so many steps.
 _MOST_LEADERS: Final = 20
@@ -61,6 +61,8 @@ class StepFinder:
 
     def __init__(self, on_step: Callable[[Step], None]) -> None:
         self._on_step = on_step
+        #: Whether the program has made an optimizer, which may yet have to step.
+        self.has_optimizer = False
         self.restart()
 
     def restart(self) -> None:
@@ -114,7 +116,7 @@ class StepFinder:
             if self._pending is not None:
                 optimizer, self._pending = self._pending, None
                 self.optimizer_stepped(optimizer)
-            elif not self.optimizer_calls and not self._explicit:
+            elif not (self.has_optimizer or self.optimizer_calls or self._explicit):
                 self._passed_without_optimizer()
 
     def _passed_without_optimizer(self) -> None:

@@ -48,9 +48,10 @@ machine: Final = Machine()
 
 
 def device_count() -> int:
-    """The GPUs that a rank sees: those of `machine`, or as many as its launcher has started ranks there; else 1."""
+    """The GPUs that a rank sees: those of `machine`, and at least as many as its launcher has started ranks there."""
     counts = (os.environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    return machine.gpus or next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
+    started = next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
+    return max(machine.gpus or 1, started)
 
 
 def device_index() -> int:

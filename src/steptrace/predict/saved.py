@@ -17,7 +17,8 @@ _saved: set[int] = set()
 
 def note_saved(values: Tensor) -> None:
     """A virtual tensor with these values is being written to a file."""
-    _saved.add(values.untyped_storage().data_ptr())
+    if values.layout is torch.strided:
+        _saved.add(values.untyped_storage().data_ptr())
 
 
 def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:

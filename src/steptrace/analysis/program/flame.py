@@ -9,6 +9,8 @@ Frames of PyTorch's own, of steptrace, of the standard library and of built-ins 
 and so are the marks of steps; what ran in them belongs to the box below.
 """
 
+import itertools
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -194,13 +196,12 @@ def merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     )
     height = depths(box_parent)
     place = np.full(len(height), -1, dtype=np.int64)
-    order: list[Ints] = []
-    for level in range(int(height.max(initial=-1)) + 1):
-        rows = np.flatnonzero(height == level)
-        rows = rows[np.lexsort((box_key[rows], take(place, box_parent[rows])))]
-        place[rows] = sum(map(len, order)) + np.arange(len(rows))
-        order.append(rows)
-    rows = np.concatenate(order) if order else np.empty(0, dtype=np.int64)
+    rows = np.argsort(height, kind="stable")
+    bounds = np.searchsorted(height[rows], np.arange(int(height.max(initial=-1)) + 2))
+    for start, end in itertools.pairwise(bounds):
+        level = rows[start:end]
+        rows[start:end] = level = level[np.lexsort((box_key[level], take(place, box_parent[level])))]
+        place[level] = np.arange(start, end)
     return take(place, box_parent[rows]), box_key[rows], calls[rows], widths[rows]
 
 
