@@ -11,7 +11,6 @@ from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
 from steptrace.markdown import clean, table
-from steptrace.report.page.device import SIMULATED, of_study
 from steptrace.report.page.findings import recommended
 from steptrace.report.study.headline import summary as sentences
 from steptrace.report.study.model import is_baseline, title
@@ -42,7 +41,7 @@ def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
 def _study(study: Comparison) -> Iterator[str]:
     traced = any(v.syncs.measured_per_step is not None for v in study.variants)
     source = "measured" if traced else "predicted"
-    timed = of_study(study) is not SIMULATED
+    timed = not study.on_simulated_gpu
     yield from (f"### {clean(title(study))}", "", sentences(study), "")
     head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
     yield table(head, [_row(variant, traced=traced, timed=timed) for variant in study.variants[:MOST_ROWS]])

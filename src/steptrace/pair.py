@@ -16,7 +16,6 @@ from steptrace import format as fmt
 from steptrace import stats
 from steptrace.documents.comparison import Comparison, StepTimes, VariantResult
 from steptrace.documents.finding import Finding
-from steptrace.documents.run import is_simulated
 from steptrace.errors import RecordError
 
 #: From which relative change on a figure without an interval is listed.
@@ -92,7 +91,7 @@ def pair(a: Comparison, b: Comparison) -> Pair:
     floor = max(a.method.noise_floor, b.method.noise_floor)
     verdicts = (
         {}
-        if _simulated(a, b)
+        if a.on_simulated_gpu or b.on_simulated_gpu
         else {name: stats.verdict(ratio, adjusted.get(name), floor) for name, ratio in ratios.items()}
     )
     return Pair(
@@ -106,10 +105,6 @@ def pair(a: Comparison, b: Comparison) -> Pair:
         findings_only_b=_findings(b, a),
         notes=tuple(_notes(a, b, [name for name in shared if left[name].digest != right[name].digest])),
     )
-
-
-def _simulated(*sides: Comparison) -> bool:
-    return any(side.environment is not None and is_simulated(side.environment.gpu) for side in sides)
 
 
 def headline(found: Pair) -> str:
@@ -221,7 +216,7 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str]) -> Iterator[st
     for side, name in ((a, "A"), (b, "B")):
         if side.partial is not None:
             yield f"{name} is of {side.partial.runs} of {side.partial.planned} runs"
-        if _simulated(side):
+        if side.on_simulated_gpu:
             yield f"the GPU of {name} is simulated: its times mean nothing, so there is no verdict"
     if a.scale != b.scale:
         yield "the scales differ: these are other sizes, and a ratio of their step times says nothing of the machines"

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER, Finding
-from steptrace.findings.answer import ANSWER_RULES, simulated
+from steptrace.findings.answer import ANSWER_RULES
 from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding, without_cost
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.sync_cost import SYNC_RULES
@@ -55,7 +55,7 @@ def find(comparison: Comparison) -> list[Finding]:
     rules: tuple[Rule[Any], ...] = (*RULES, *TRACE_RULES, *RANK_RULES)
     variants = {variant.name: variant for variant in comparison.variants}
     found = (_priced(item, variants.get(item.variant or "")) for item in (*own, *_of_traces(comparison)))
-    if simulated(comparison):
+    if comparison.on_simulated_gpu:
         found = (without_cost(item) for item in found)
     return ranked(found, rules)
 

@@ -7,7 +7,6 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
 from steptrace.documents.finding import ANSWER
-from steptrace.documents.run import is_simulated
 from steptrace.findings.model import Match, Rule
 
 #: What a variant's answer is, as the claim ends.
@@ -25,7 +24,7 @@ def _answers(study: Comparison) -> Iterator[Match]:
     """One answer for each baseline (in a matrix every cell has one), the largest gain first."""
     if len(study.variants) < 2:
         return
-    if simulated(study):
+    if study.on_simulated_gpu:
         yield _by_syncs(study)
         return
     cells = [
@@ -49,11 +48,6 @@ _NO_VERDICT: Final = Match(
 )
 
 
-def simulated(study: Comparison) -> bool:
-    """Whether the study ran on a stand-in for a GPU, whose times are no results."""
-    return study.environment is not None and is_simulated(study.environment.gpu)
-
-
 def _of_cell(study: Comparison, cell: Sequence[VariantResult]) -> Match | None:
     baseline = next((variant for variant in cell if variant.name == variant.baseline), None)
     judged = [(v, v.ratio) for v in cell if v is not baseline and v.ratio is not None and v.ratio.verdict is not None]
@@ -71,9 +65,10 @@ def _use(study: Comparison, baseline: VariantResult, variant: VariantResult) -> 
     assert ratio is not None  # there is a verdict, so both were measured
     assert before is not None
     assert after is not None
+    by = fmt.ratio(ratio.value, ratio.low, ratio.high)
     return Match(
         severity="info",
-        claim=f"use this variant: {_by(ratio)} faster than `{baseline.name}`{_interval(study, ratio)}, "
+        claim=f"use this variant: {by} faster than `{baseline.name}`{_interval(study, ratio)}, "
         f"{fmt.duration_ms(before.median - after.median)} less a step; " + _SAME_ANSWER[variant.equivalence.status],
         evidence=(f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",),
         advice=f"{_changes(baseline, variant)}{_not_told_apart(study, variant)}{_without_gpu(study)}",
@@ -133,10 +128,6 @@ def _by_syncs(study: Comparison) -> Match:
         evidence=(),
         advice=_ON_A_GPU.format(study.study),
     )
-
-
-def _by(ratio: RatioToBaseline) -> str:
-    return fmt.ratio(ratio.value, ratio.low, ratio.high)
 
 
 def _interval(study: Comparison, ratio: RatioToBaseline) -> str:

@@ -43,7 +43,7 @@ from steptrace.documents.comparison.window import (
     TriedMessage,
 )
 from steptrace.documents.finding import Finding
-from steptrace.documents.run import Environment
+from steptrace.documents.run import Environment, is_simulated
 from steptrace.documents.step_figures import StepFigures
 
 
@@ -168,3 +168,8 @@ class Comparison(File, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None
+
+    @property
+    def on_simulated_gpu(self) -> bool:
+        """Whether it ran on the stand-in for a GPU (tests/standin), whose times and values are no results."""
+        return self.environment is not None and is_simulated(self.environment.gpu)

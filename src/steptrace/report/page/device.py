@@ -24,8 +24,9 @@ def of_study(study: Comparison) -> DeviceNote | None:
     """The note on a study's machine; None for a GPU, and where no run recorded its machine."""
     if study.environment is None:
         return None
-    gpu = study.environment.gpu
-    return NO_GPU if gpu is None else SIMULATED if is_simulated(gpu) else None
+    if study.on_simulated_gpu:
+        return SIMULATED
+    return NO_GPU if study.environment.gpu is None else None
 
 
 def of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote | None:

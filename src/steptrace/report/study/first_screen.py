@@ -49,7 +49,6 @@ def first_screen(study: Comparison) -> Html:
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
     traced = any(variant.syncs.measured_per_step is not None for variant in study.variants)
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
-    note = device.of_study(study)
     return render(
         "study/first_screen",
         study=study,
@@ -67,8 +66,7 @@ def first_screen(study: Comparison) -> Html:
         legend=legend_of(labels),
         traced=traced,
         items=items,
-        device=note,
-        simulated=note is device.SIMULATED,
+        device=device.of_study(study),
         launched=next(f for f in STEP_FIGURES if f.key == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
     )

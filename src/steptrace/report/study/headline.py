@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult, WaterfallPart
-from steptrace.report.page.device import SIMULATED, of_study
 from steptrace.report.study.model import is_baseline, measured, runs_ok
 from steptrace.report.study.waterfall import CATEGORY_NAMES
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
@@ -33,7 +32,7 @@ def headline(study: Comparison) -> str:
     """The speed of the variants: who is faster by how much and how sure, who is not, and what is missing."""
     if not measured(study):
         return _nothing_measured(study)
-    if of_study(study) is SIMULATED:
+    if study.on_simulated_gpu:
         said = "The GPU is simulated: its times say nothing about speed, and nothing is computed on it"
         return "; ".join([said, *_missing(study.variants)]) + "."
     candidates = [variant for variant in study.variants if not is_baseline(variant)]
@@ -64,7 +63,7 @@ def why(study: Comparison) -> str:
     is said where what the profiler changed is as large as the difference itself.
     """
     faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
-    if not faster or faster[-1].step_difference is None or of_study(study) is SIMULATED:
+    if not faster or faster[-1].step_difference is None or study.on_simulated_gpu:
         return ""
     total, parts = faster[-1].step_difference.delta_ms, faster[-1].waterfall
     if total >= 0 or any(part.category == "residual" and abs(part.delta_ms) >= -total for part in parts):
@@ -129,12 +128,12 @@ def _no_syncs(study: Comparison, known: Sequence[str], *, traced: bool) -> str:
 
 def _counted(study: Comparison) -> str:
     """How traced syncs were counted: a simulated device runs PyTorch's real code, but values are not computed."""
-    return "counted on the simulated GPU" if of_study(study) is SIMULATED else "measured"
+    return "counted on the simulated GPU" if study.on_simulated_gpu else "measured"
 
 
 def answer(study: Comparison) -> str:
     """Whether the variants compute the same, by the check of loss and gradient against the float64 reference."""
-    if of_study(study) is SIMULATED:
+    if study.on_simulated_gpu:
         return ""
     by_status: dict[str, list[VariantResult]] = {}
     for variant in study.variants:
@@ -186,7 +185,7 @@ def tone(study: Comparison) -> str:
     """`bad` if nothing was measured, `care` if a gate is broken or the fastest differs, `good` if one is faster."""
     if not measured(study):
         return "bad"
-    if broken_gates(study) or of_study(study) is SIMULATED:
+    if broken_gates(study) or study.on_simulated_gpu:
         return "care"
     faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
     if not faster:

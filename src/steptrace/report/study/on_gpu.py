@@ -8,7 +8,6 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.run import is_simulated
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.load import load_study
@@ -67,8 +66,7 @@ def on_gpu(study: Comparison, references: Sequence[Path | str]) -> Html | None:
 def _load(path: Path) -> Reference | None:
     """One machine's results; None if they are not from a GPU but from a rehearsal without one."""
     study, notes = load_study(path), path.parents[1] / "README.md"
-    gpu = study.environment.gpu if study.environment is not None else None
-    if gpu is None or is_simulated(gpu):
+    if study.environment is None or study.environment.gpu is None or study.on_simulated_gpu:
         return None
     date = _COLLECTED.search(notes.read_text(encoding="utf-8")) if notes.is_file() else None
     return Reference(path.resolve().parents[1].name, None if date is None else date[1], study)

@@ -6,7 +6,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison
-from steptrace.report.page.device import SIMULATED, of_study
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import step_charts as draw
 from steptrace.report.study.load import load_steps
@@ -17,12 +16,10 @@ def step_times(study: Comparison, comparison: Path | str) -> Html:
     """Step times run by run, of the files beside comparison.json, and the ratios with their intervals."""
     whole, study = study, replace(study, variants=tuple(variants_shown(study)))
     steps = load_steps(study, comparison)
-    simulated = of_study(study) is SIMULATED
-    has_ratio = not simulated and any(v.ratio is not None and not is_baseline(v) for v in study.variants)
+    has_ratio = not study.on_simulated_gpu and any(v.ratio is not None and not is_baseline(v) for v in study.variants)
     return render(
         "study/step_times",
         study=study,
-        simulated=simulated,
         left_out=len(whole.variants) - len(study.variants),
         distribution=draw.step_times(study, steps) if any(run.timed.size for run in steps) else None,
         ratios=draw.ratios(study) if has_ratio else None,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, ProcessError, VariantResult
 from steptrace.report.page import definitions as defs
-from steptrace.report.page.device import SIMULATED, of_study
 from steptrace.report.page.markup import Html, render, sentence
 from steptrace.report.study.model import ending, is_baseline, runs_ok, samples_per_s, samples_per_step
 from steptrace.report.study.provenance import environment_name
@@ -25,7 +24,6 @@ def variants(study: Comparison) -> Html:
         "study/variants",
         study=study,
         groups=list(groups.items()),
-        simulated=of_study(study) is SIMULATED,
         warnings=warnings(study),
         endings_of=endings,
         ending=ending,
