@@ -74,44 +74,34 @@ def read_run(run_dir: Path) -> RunRecord:
 
 def write_steps(run_dir: Path, steps: "pd.DataFrame") -> Path:
     """Write `steps.parquet` (table `STEPS_OF_RUN`, one row a step) into `run_dir` and return its path."""
-    path = run_dir / STEPS_FILE
-    frame = _valid_steps(steps, path)
-    replace_atomically(path, lambda temporary: write_table(frame, temporary))
-    return path
+    return _write(_valid_steps(steps, run_dir / STEPS_FILE), run_dir / STEPS_FILE)
 
 
 def read_steps(run_dir: Path) -> "pd.DataFrame":
     """The `steps.parquet` of `run_dir` as a `STEPS_OF_RUN` table; `RecordError` if missing or malformed."""
-    path = run_dir / STEPS_FILE
-    return _valid_steps(_read_parquet(path, STEPS_OF_RUN), path)
+    return _valid_steps(_read(run_dir / STEPS_FILE, STEPS_OF_RUN), run_dir / STEPS_FILE)
 
 
 def write_sections(run_dir: Path, sections: "pd.DataFrame") -> Path:
     """Write `sections.parquet` (table `SECTIONS_OF_RUN`) into `run_dir` and return its path."""
     path = run_dir / SECTIONS_FILE
-    frame = _valid(sections, SECTIONS_OF_RUN, path)
-    replace_atomically(path, lambda temporary: write_table(frame, temporary))
-    return path
+    return _write(_valid(sections, SECTIONS_OF_RUN, path), path)
 
 
 def read_sections(run_dir: Path) -> "pd.DataFrame":
     """The `sections.parquet` of `run_dir` as a `SECTIONS_OF_RUN` table; `RecordError` if missing or malformed."""
-    path = run_dir / SECTIONS_FILE
-    return _valid(_read_parquet(path, SECTIONS_OF_RUN), SECTIONS_OF_RUN, path)
+    return _read(run_dir / SECTIONS_FILE, SECTIONS_OF_RUN)
 
 
 def write_input(run_dir: Path, batches: "pd.DataFrame") -> Path:
     """Write `input.parquet` (table `INPUT_OF_RUN`, one row a batch) into `run_dir` and return its path."""
     path = run_dir / INPUT_FILE
-    frame = _valid(batches, INPUT_OF_RUN, path)
-    replace_atomically(path, lambda temporary: write_table(frame, temporary))
-    return path
+    return _write(_valid(batches, INPUT_OF_RUN, path), path)
 
 
 def read_input(run_dir: Path) -> "pd.DataFrame":
     """The `input.parquet` of `run_dir` as an `INPUT_OF_RUN` table; `RecordError` if missing or malformed."""
-    path = run_dir / INPUT_FILE
-    return _valid(_read_parquet(path, INPUT_OF_RUN), INPUT_OF_RUN, path)
+    return _read(run_dir / INPUT_FILE, INPUT_OF_RUN)
 
 
 def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:
@@ -128,9 +118,14 @@ def read_sources(path: Path) -> dict[str, str]:
     return msgspec.convert(content, dict[str, str])
 
 
-def _read_parquet(path: Path, table: Table) -> "pd.DataFrame":
+def _write(frame: "pd.DataFrame", path: Path) -> Path:
+    replace_atomically(path, lambda temporary: write_table(frame, temporary))
+    return path
+
+
+def _read(path: Path, table: Table) -> "pd.DataFrame":
     try:
-        return read_table(path)
+        return _valid(read_table(path), table, path)
     except FileNotFoundError as error:
         raise missing_file(path) from error
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from steptrace.train.loop import run_steps
-from steptrace.train.prefetch import prefetched, tensors_of
+from steptrace.train.loop import run_steps, tensors_of
+from steptrace.train.prefetch import prefetched
 from steptrace.train.setup import training
 
 CPU = torch.device("cpu")

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from steptrace.commands.output import Colour, add_json, coloured, progress, show
 from steptrace.config.gpus import count_gpus, torch_has_gpu_support
 from steptrace.errors import SteptraceError
+from steptrace.machine import cpu_count
 
 EXIT_UNUSABLE: Final = 1
 State = Literal["ok", "note", "missing", "broken"]
@@ -214,7 +215,7 @@ def _shared_memory() -> list[Check]:
 
 
 def _load() -> list[Check]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = cpu_count()
     load = os.getloadavg()[0]
     busy = load / cores > _MOST_LOAD
     next_step = "wait until the machine is idle: other work disturbs step times" if busy else None

@@ -1,6 +1,5 @@
 """Traces read side by side, each in a process of its own where that pays."""
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+
+from steptrace.machine import cpu_count
 
 Result = TypeVar("Result")
 
@@ -55,9 +56,4 @@ def _text_bytes(path: Path) -> int:
 
 def _workers(largest: int) -> int:
     room = psutil.virtual_memory().available // _memory(largest)
-    return max(1, min(len(_processors()), room))
-
-
-def _processors() -> Sequence[int]:
-    usable = getattr(os, "sched_getaffinity", None)
-    return list(usable(0)) if usable else range(os.cpu_count() or 1)
+    return max(1, min(cpu_count(), room))

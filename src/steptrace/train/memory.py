@@ -7,11 +7,10 @@ memory, what a library maps included, so that an allocation beyond it fails with
 
 import resource
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from steptrace.documents.memory import RunMemory
 from steptrace.memory_record import MEMORY_FILE, write_memory
-from steptrace.train.loop import Training, train_step
+from steptrace.train.loop import Training, tensors_of, train_step
 from steptrace.train.out_of_memory import LiveTensorSums, is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 
 _MIB = 2**20
@@ -53,7 +52,7 @@ class MemoryWatch:
         held: dict[str, list[Tensor]] = {
             "parameters": [*parameters, *(buffer for module in modules for buffer in module.buffers())],
             "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
-            "optimizer_state": list(_tensors(list(parts.optimizer.state.values()))),
+            "optimizer_state": list(tensors_of(parts.optimizer.state)),
         }
         return LiveTensorSums(held, self.device, self.base_bytes)
 
@@ -234,14 +233,3 @@ def _total(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return int(psutil.virtual_memory().total)
-
-
-def _tensors(value: Any) -> Iterable[Tensor]:
-    """All tensors in nested lists and dictionaries."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)

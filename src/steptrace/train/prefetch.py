@@ -9,13 +9,11 @@ the same as without, so the answers are too, unless the main process draws sampl
 (0 workers): such a data set then draws before the step's own drawing, say for dropout, where it drew after it.
 """
 
-from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from collections.abc import Generator, Iterator
 
 import torch
-from torch import Tensor
 
-from steptrace.train.loop import Batch, to_device
+from steptrace.train.loop import Batch, tensors_of, to_device
 
 
 def prefetched(batches: Generator[Batch], device: torch.device, *, non_blocking: bool) -> Generator[Batch]:
@@ -64,31 +62,3 @@ def _hand_over(batch: Batch, copied: "torch.cuda.Event", device: torch.device) -
     current.wait_event(copied)
     for tensor in tensors_of(batch):
         tensor.record_stream(current)
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """All tensors of a batch's part: in lists, tuples and mappings, and in the attributes of objects."""
-    seen: dict[int, Any] = {}  # by identity; holding them keeps a number from being used again
-    open_ones = [value]
-    while open_ones:
-        part = open_ones.pop()
-        if id(part) in seen:
-            continue
-        seen[id(part)] = part
-        if isinstance(part, Tensor):
-            yield part
-        else:
-            open_ones += reversed(_held_by(part))
-
-
-def _held_by(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    if isinstance(value, list | tuple):
-        return list(value)
-    slots: list[str] = []
-    for kind in type(value).__mro__:
-        named = vars(kind).get("__slots__", ())
-        slots += [named] if isinstance(named, str) else named
-    in_slots = [getattr(value, name) for name in slots if not name.startswith("__") and hasattr(value, name)]
-    return [*getattr(value, "__dict__", {}).values(), *in_slots]

@@ -79,10 +79,10 @@ class Order:
 
     out: Path
     attempt: int
-    command: tuple[str, ...]
+    command: Sequence[str]
     device: str | None = None
     devices: int = 1
-    expect: tuple[str, ...] = ()
+    expect: Sequence[str] = ()
     timeout_s: float | None = None
     failures: Path | None = None
     key: str = ""
@@ -197,7 +197,7 @@ def _run(order: Order, log: "_Log", parent: int, keep: Sequence[int]) -> tuple[f
     child = Guarded(order.command, environment, keep=(*keep, *(lease.descriptors if lease else ())))
     if lease:
         lease.close()
-    deadline = None if order.timeout_s is None else start + order.timeout_s
+    deadline = start + order.timeout_s if order.timeout_s else None
     try:
         problem = _follow(child, log, parent, deadline)
     finally:
@@ -337,7 +337,9 @@ def _parse(arguments: Sequence[str] | None) -> tuple[Order, int]:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="take one such device for as long as the child runs")
     parser.add_argument("--devices", type=int, default=1, help="take that many GPUs")
     parser.add_argument("--expect", action="append", default=[], help="a file a good run leaves in its folder")
-    parser.add_argument("--timeout", type=float, help="seconds after which the child is stopped; 0: never")
+    parser.add_argument(
+        "--timeout", type=float, dest="timeout_s", help="seconds after which the child is stopped; 0: never"
+    )
     parser.add_argument("--failures", type=Path, help="file that gets a line for every failure")
     parser.add_argument(
         "--key",
@@ -352,23 +354,9 @@ def _parse(arguments: Sequence[str] | None) -> tuple[Order, int]:
     )
     parser.add_argument("--server", default="", help="be forked from the server of that name, where that can be")
     parser.add_argument("command", nargs="+", help="the training, after --")
-    options = parser.parse_args(arguments)
-    order = Order(
-        out=options.out,
-        attempt=options.attempt,
-        command=tuple(options.command),
-        device=options.device,
-        devices=options.devices,
-        expect=tuple(options.expect),
-        timeout_s=options.timeout or None,
-        failures=options.failures,
-        key=options.key,
-        label=options.label or options.out.name,
-        log=options.log,
-        show_log=options.show_log,
-        server=options.server,
-    )
-    return order, options.parent
+    options = vars(parser.parse_args(arguments))
+    parent = options.pop("parent")
+    return Order(**{**options, "label": options["label"] or options["out"].name}), parent
 
 
 if __name__ == "__main__":
