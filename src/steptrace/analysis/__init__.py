@@ -8,17 +8,3 @@ from steptrace.analysis.build import analyze, analyze_trace, summarize, summariz
 from steptrace.analysis.by_rank import RANK_FILE, summarize_ranks, write_rank
 from steptrace.analysis.common.analysis import Analysis, records
 from steptrace.analysis.counters import write_counters
-
-__all__ = [
-    "RANK_FILE",
-    "Analysis",
-    "analyze",
-    "analyze_trace",
-    "records",
-    "summarize",
-    "summarize_ranks",
-    "summarize_trace",
-    "write_counters",
-    "write_rank",
-    "write_tables",
-]

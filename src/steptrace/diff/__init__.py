@@ -7,5 +7,3 @@ name; `compare` judges each row against the steps' spread; `words` says the resu
 from steptrace.diff.compare import diff
 from steptrace.diff.side import Side, read_sides, sides
 from steptrace.diff.words import in_words
-
-__all__ = ["Side", "diff", "in_words", "read_sides", "sides"]

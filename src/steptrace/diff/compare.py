@@ -14,7 +14,7 @@ import pandas as pd
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from steptrace.analysis.kernels.measure import short_name
+from steptrace.analysis.common.kernel_names import short_name
 from steptrace.diff.captures import capture_notes, unprofiled_ns
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
 from steptrace.diff.notes import not_measured, notes

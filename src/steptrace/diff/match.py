@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 
-from steptrace.analysis.kernels.measure import telling_name
+from steptrace.analysis.common.kernel_names import telling_name
 
 Key = tuple[Hashable, ...]
 

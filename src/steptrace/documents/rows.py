@@ -1,4 +1,4 @@
-"""Rows of tables as they stand in summary.json; these tables take their columns from here, with type and meaning."""
+"""Rows of tables as they stand in summary.json; `table_of` makes of each the declaration of its table."""
 
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -6,9 +6,14 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 
 from steptrace.documents.base import Document, field
-from steptrace.schema import Column
+from steptrace.schema import Column, Table
 
 _DTYPES = {int: "int64", float: "float64", str: "string", bool: "bool"}
+
+
+def table_of(name: str, kind: type[Document], *key: str) -> Table:
+    """The table whose rows are of this kind, which says what a row is; `key` names the columns that identify one."""
+    return Table(name, kind.__doc__ or "", columns_of(kind), key)
 
 
 def columns_of(kind: type[Document]) -> tuple[Column, ...]:
@@ -27,7 +32,7 @@ def _column(name: str, hint: Any) -> Column:
 
 
 class QualityCheck(Document, frozen=True):
-    """A row of `quality_checks`."""
+    """One thing that can be wrong with a trace, and how much of it is."""
 
     check: Annotated[str, field("What was looked for.")]
     found: Annotated[int, field("How many are wrong.")]
@@ -37,7 +42,10 @@ class QualityCheck(Document, frozen=True):
 
 
 class TemporalRow(Document, frozen=True):
-    """A row of `temporal`."""
+    """Where one GPU's time went in one step, or (`step` null) from its first to its last activity.
+
+    `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns` and `idle_ns` add up to `span_ns` exactly.
+    """
 
     rank: Annotated[int | None, field("Rank of the trace, null if it does not say.")]
     device: Annotated[int, field("GPU.")]
@@ -56,7 +64,7 @@ class TemporalRow(Document, frozen=True):
 
 
 class StreamIdle(Document, frozen=True):
-    """A row of `idle_by_stream`."""
+    """The gaps before the activities of one stream, summed by category."""
 
     device: Annotated[int, field("GPU.")]
     stream: Annotated[int, field("Stream.")]
@@ -66,7 +74,7 @@ class StreamIdle(Document, frozen=True):
 
 
 class IdleEnding(Document, frozen=True):
-    """A row of `idle_endings`."""
+    """The gaps of one cause that activities of one operator ended."""
 
     cause: Annotated[str, field("`sync`, `loader`, `host`, `dependency` or `unknown`.")]
     op: Annotated[str | None, field("The operator whose work ended them.")]
@@ -77,7 +85,7 @@ class IdleEnding(Document, frozen=True):
 
 
 class IdleGap(Document, frozen=True):
-    """A row of `idle_gaps`."""
+    """One gap between two activities of a GPU, all its streams taken together, with its cause and what ended it."""
 
     ts: Annotated[int, field("Start of the gap.", "ns")]
     dur: Annotated[int, field("Length.", "ns")]
@@ -93,7 +101,7 @@ class IdleGap(Document, frozen=True):
 
 
 class KernelName(Document, frozen=True):
-    """A row of `kernel_names`."""
+    """The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each."""
 
     name: Annotated[str, field("Name as recorded.")]
     short_name: Annotated[
@@ -113,7 +121,7 @@ class KernelName(Document, frozen=True):
 
 
 class KernelType(Document, frozen=True):
-    """A row of `kernel_types`."""
+    """How long exactly this set of classes ran on a GPU at once; the rows add up to its busy time exactly."""
 
     classes: Annotated[str, field("The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
     ns: Annotated[int, field("Time in which these ran and no others.", "ns")]
@@ -121,7 +129,8 @@ class KernelType(Document, frozen=True):
 
 
 class KernelFormat(Document, frozen=True):
-    """A row of `kernel_formats`."""
+    """The compute kernels of one GPU of one name: the number format of their arithmetic and whether it runs on tensor
+    cores. Lengths are added over streams."""
 
     name: Annotated[str, field("Name as recorded.")]
     short_name: Annotated[
@@ -137,7 +146,7 @@ class KernelFormat(Document, frozen=True):
 
 
 class TopOperator(Document, frozen=True):
-    """A row of `top_operators`."""
+    """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
 
     name: Annotated[str | None, field("Operator; null for GPU work that none launched.")]
     calls: Annotated[int | None, field("Calls; null without an operator.")]
@@ -152,7 +161,7 @@ class TopOperator(Document, frozen=True):
 
 
 class LaunchCall(Document, frozen=True):
-    """A row of `launch_calls`."""
+    """The launches of one GPU by one call."""
 
     call: Annotated[str, field("Name of the call.")]
     kind: Annotated[str, field("`kernel`, `graph`, `copy` or `set`.")]
@@ -173,7 +182,7 @@ class LaunchCall(Document, frozen=True):
 
 
 class Queue(Document, frozen=True):
-    """A row of `queues`."""
+    """The queue of one stream from its first launch to its last start of an activity, weighted by time."""
 
     device: Annotated[int, field("GPU.")]
     stream: Annotated[int, field("Stream.")]
@@ -191,7 +200,7 @@ class Queue(Document, frozen=True):
 
 
 class Copy(Document, frozen=True):
-    """A row of `copies`."""
+    """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs."""
 
     device: Annotated[int, field("GPU.")]
     kind: Annotated[str, field("The copy as recorded, or `Memset`.")]
@@ -206,7 +215,7 @@ class Copy(Document, frozen=True):
 
 
 class Label(Document, frozen=True):
-    """A row of `annotation_times`."""
+    """All user annotations of one label, with the GPU's time that belongs to them."""
 
     label: Annotated[str, field("The label; steps (`ProfilerStep#N`) are none.")]
     count: Annotated[int, field("How many, those inside one of their own label included.")]
@@ -218,7 +227,10 @@ class Label(Document, frozen=True):
 
 
 class OptimizerCall(Document, frozen=True):
-    """A row of `optimizer_calls`."""
+    """The calls of one method of one optimizer, by the label that PyTorch puts around each.
+
+    Only operators called directly count, not those that they call.
+    """
 
     label: Annotated[str, field("`Optimizer.step#SGD.step`, `Optimizer.zero_grad#Adam.zero_grad`, ...")]
     method: Annotated[str, field("`step` or `zero_grad`.")]
@@ -237,7 +249,7 @@ class OptimizerCall(Document, frozen=True):
 
 
 class InputWaitOfStep(Document, frozen=True):
-    """A row of `input_waits`."""
+    """How long training threads waited for data in one step, or in the whole of a trace without steps."""
 
     step: Annotated[int | None, field("Row of `steps`; null for a trace without steps.")]
     index: Annotated[int | None, field("The N of `ProfilerStep#N`; null for a trace without steps.")]
@@ -273,7 +285,8 @@ class AtPeak(Document, frozen=True):
 
 
 class RankWait(Document, frozen=True):
-    """A row of `rank_waits`."""
+    """One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did
+    because of it."""
 
     rank: Annotated[int, field("Rank, or the trace's place in the list where traces do not say.")]
     clock_offset_ns: Annotated[int | None, field("Added to its times to align them; null if it shares nothing.", "ns")]
@@ -291,7 +304,7 @@ class RankWait(Document, frozen=True):
 
 
 class RankKernel(Document, frozen=True):
-    """A row of `rank_kernels`."""
+    """One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it."""
 
     name: Annotated[str, field("Name as recorded.")]
     short_name: Annotated[str, field("Name as a person would say it.")]

@@ -30,19 +30,6 @@ RULES: Final[tuple[Rule[Comparison], ...]] = (*ANSWER_RULES, *SYNC_RULES, *STEP_
 _UNPROFILED: Final = (ANSWER, "input_bound")
 _OWN: Final = frozenset(rule.name for rule in RULES)
 
-__all__ = [
-    "RANK_RULES",
-    "RULES",
-    "TRACE_RULES",
-    "Finding",
-    "Rule",
-    "find",
-    "find_in_ranks",
-    "find_in_trace",
-    "with_findings",
-    "with_trace_findings",
-]
-
 
 def with_findings(comparison: Comparison) -> Comparison:
     """The comparison with its `findings` filled in."""

@@ -28,28 +28,3 @@ from steptrace.schema.trace import (
     SYNCS,
     THREADS,
 )
-
-__all__ = [
-    "ANNOTATIONS",
-    "COLLECTIVES",
-    "FRAMES",
-    "INPUT_OF_RUN",
-    "KERNELS",
-    "LAUNCHES",
-    "MEMORY",
-    "OPS",
-    "OP_LINES",
-    "SECTIONS_OF_RUN",
-    "STEPS",
-    "STEPS_OF_RUN",
-    "SYNCS",
-    "THREADS",
-    "Column",
-    "Table",
-    "check_table_version",
-    "empty",
-    "read_table",
-    "validate",
-    "with_version",
-    "write_table",
-]

@@ -3,7 +3,7 @@
 A column that names a table of the trace holds a row number of it.
 """
 
-from steptrace.documents.rows import Copy, Label, LaunchCall, Queue, columns_of
+from steptrace.documents.rows import Copy, Label, LaunchCall, Queue, table_of
 from steptrace.schema.table import Column, Table
 
 _DEVICE = Column("device", "int64", "GPU.")
@@ -31,13 +31,7 @@ LAUNCH_TIMES = Table(
     ),
     key=("launch", "device"),
 )
-
-LAUNCH_CALLS = Table(
-    name="launch_calls",
-    doc="The launches of one GPU by one call.",
-    columns=columns_of(LaunchCall),
-    key=("call", "kind"),
-)
+LAUNCH_CALLS = table_of("launch_calls", LaunchCall, "call", "kind")
 
 QUEUE_LENGTHS = Table(
     name="queue_lengths",
@@ -51,13 +45,7 @@ QUEUE_LENGTHS = Table(
     ),
     key=("device", "stream", "ts"),
 )
-
-QUEUES = Table(
-    name="queues",
-    doc="The queue of one stream from its first launch to its last start of an activity, weighted by time.",
-    columns=columns_of(Queue),
-    key=("device", "stream"),
-)
+QUEUES = table_of("queues", Queue, "device", "stream")
 
 COPY_RATES = Table(
     name="copy_rates",
@@ -71,17 +59,5 @@ COPY_RATES = Table(
     ),
     key=("device", "kind", "ts"),
 )
-
-COPIES = Table(
-    name="copies",
-    doc="The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs.",
-    columns=columns_of(Copy),
-    key=("device", "kind"),
-)
-
-ANNOTATION_TIMES = Table(
-    name="annotation_times",
-    doc="All user annotations of one label, with the GPU's time that belongs to them.",
-    columns=columns_of(Label),
-    key=("label",),
-)
+COPIES = table_of("copies", Copy, "device", "kind")
+ANNOTATION_TIMES = table_of("annotation_times", Label, "label")

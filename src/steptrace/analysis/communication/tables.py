@@ -1,6 +1,6 @@
 """The tables of collectives, on one rank and across ranks."""
 
-from steptrace.documents.rows import RankKernel, RankWait, columns_of
+from steptrace.documents.rows import RankKernel, RankWait, table_of
 from steptrace.schema.table import Column, Table
 
 _RANK = Column("rank", "int64", "Rank, or the trace's place in the list where traces do not say.")
@@ -45,14 +45,7 @@ HOST_COLLECTIVES = Table(
     ),
     key=("annotation",),
 )
-
-RANK_WAITS = Table(
-    name="rank_waits",
-    doc="One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did "
-    "because of it.",
-    columns=columns_of(RankWait),
-    key=("rank",),
-)
+RANK_WAITS = table_of("rank_waits", RankWait, "rank")
 
 MATCHED_COLLECTIVES = Table(
     name="matched_collectives",
@@ -73,10 +66,4 @@ MATCHED_COLLECTIVES = Table(
     ),
     key=("match", "rank"),
 )
-
-RANK_KERNELS = Table(
-    name="rank_kernels",
-    doc="One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it.",
-    columns=columns_of(RankKernel),
-    key=("class", "name"),
-)
+RANK_KERNELS = table_of("rank_kernels", RankKernel, "class", "name")

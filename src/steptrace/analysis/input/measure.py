@@ -17,8 +17,7 @@ from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.idle.measure import LOADER_LABEL
-from steptrace.analysis.input.tables import INPUT_WAITS
-from steptrace.documents.rows import InputWaitOfStep
+from steptrace.documents.rows import InputWaitOfStep, table_of
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import counted, references
@@ -31,6 +30,8 @@ HIGH_SHARE: Final = 0.20
 Verdict = Literal["none", "moderate", "high"]
 
 _DATA, _COPY = "data", "copy data"
+
+INPUT_WAITS: Final = table_of("input_waits", InputWaitOfStep, "step")
 
 
 def verdict_on(share: float | None) -> Verdict | None:

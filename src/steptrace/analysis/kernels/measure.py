@@ -6,12 +6,9 @@ import pandas as pd
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.kernel_names import short_name, short_names, telling_name
+from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.common.tables_gpu import KERNEL_NAMES, KERNEL_TYPES
 from steptrace.trace.model import Trace
-
-__all__ = ["kernel_table", "kernel_types", "short_name", "telling_name"]
-
 
 _KEYS = ["name", "kind"]
 

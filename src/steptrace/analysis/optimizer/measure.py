@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.annotations import annotation_times
-from steptrace.analysis.optimizer.tables import OPTIMIZER_CALLS
+from steptrace.documents.rows import OptimizerCall, table_of
 from steptrace.trace.columns import Rows, nearest, row_numbers, take
 from steptrace.trace.model import Trace
 
@@ -24,6 +24,8 @@ _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_gra
 #: The operator around each node of a backward pass.
 _NODE: Final = "autograd::engine::evaluate_function"
 _FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
+
+OPTIMIZER_CALLS: Final = table_of("optimizer_calls", OptimizerCall, "label")
 
 
 def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:

@@ -37,8 +37,6 @@ TRACE_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
 #: On the whole summary, of several ranks.
 RANK_RULES: Final[tuple[Rule[Summary], ...]] = STRAGGLER_RULES
 
-__all__ = ["RANK_RULES", "TRACE_RULES", "find_in_ranks", "find_in_trace", "with_trace_findings"]
-
 
 def with_trace_findings(summary: Summary) -> Summary:
     """The summary with the `findings` of every trace, and of the ranks together, filled in."""

@@ -17,24 +17,3 @@ from steptrace.report.study.sync_sites import sync_sites
 from steptrace.report.study.trace_view import trace_view
 from steptrace.report.study.variants import variants
 from steptrace.report.study.waterfall import waterfall
-
-__all__ = [
-    "communication",
-    "findings",
-    "first_screen",
-    "input_pipeline",
-    "launches",
-    "load_study",
-    "loss_sections",
-    "memory",
-    "method",
-    "on_gpu",
-    "overview",
-    "provenance",
-    "step_times",
-    "sync_changes",
-    "sync_sites",
-    "trace_view",
-    "variants",
-    "waterfall",
-]
