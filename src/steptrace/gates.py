@@ -157,15 +157,8 @@ class _Gate:
         self, outcome: Literal["held", "broken", "skipped"], text: str = "", *, value: object = None
     ) -> GateOutcome:
         """How the gate was judged."""
-        return GateOutcome(
-            study=self.study,
-            variant=self.variant,
-            key=self.key,
-            limits=dict(self.limits),
-            value=value,
-            outcome=outcome,
-            text=text,
-        )
+        of: Any = {"study": self.study, "variant": self.variant, "key": self.key, "limits": dict(self.limits)}
+        return GateOutcome(**of, value=value, outcome=outcome, text=text)
 
 
 def _judge(gate: _Gate, comparison: Comparison, variant: VariantResult, baselines: Baselines) -> GateOutcome:

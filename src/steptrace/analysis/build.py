@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
-from steptrace.documents.summary import Ranks, Section, StepTime, Summary, TraceSummary, WhatIf
+from steptrace.documents.summary import Section, StepTime, Summary, TraceSummary, WhatIf
 from steptrace.recording import unprofiled_before
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
@@ -114,7 +114,7 @@ def _kept(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 def _without_written(trace: Trace) -> Trace:
     """A trace without what nothing asks for once the memory's tables are made and its own are written."""
     lean = {name: getattr(trace, name).drop(columns=columns) for name, columns in _ONLY_WRITTEN_COLUMNS.items()}
-    return replace(trace, **lean, memory=trace.memory.iloc[:0].copy())
+    return emptied(replace(trace, **lean), "memory")
 
 
 def summarize(
@@ -160,7 +160,7 @@ def merge(
     return Summary(
         warnings=(repeated,) if repeated else (),
         traces=summaries,
-        ranks=None if repeated else _compare_ranks(analyses, summaries),
+        ranks=record_ranks.ranks(analyses, summaries) if len(analyses) > 1 and not repeated else None,
     ), analyses
 
 
@@ -239,11 +239,6 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         timeline=shown_timeline(trace, of),
         findings=(),
     )
-
-
-def _compare_ranks(analyses: list[Analysis], traces: Sequence[TraceSummary]) -> Ranks | None:
-    """What the ranks say together; None for a single trace."""
-    return record_ranks.ranks(analyses, traces) if len(analyses) > 1 else None
 
 
 def write_tables(analyses: list[Analysis], out: Path) -> None:

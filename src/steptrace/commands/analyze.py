@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import add_json, progress, show, warn
+from steptrace.commands.output import add_json, progress, show, warn, writing_to
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
 
@@ -93,7 +93,7 @@ def write_analysis(
     from steptrace.analysis import summarize, summarize_ranks, write_counters
     from steptrace.findings import with_trace_findings
 
-    try:
+    with writing_to(out):
         with _new_folder(out) as tables, progress() as line:
             line.say(f"reading {', '.join(map(str, traces))}")
             if analyzed:
@@ -103,13 +103,14 @@ def write_analysis(
             summary = with_trace_findings(summary)
             _refuse_links(out)
             _remove_earlier(out)
-            _move_into(tables, out / "tables")
+            for file in tables.glob("*/*"):
+                place = out / "tables" / file.relative_to(tables)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(place)
         if counters:
             write_counters(analyses, out / "counters")
         text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
         replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
-    except OSError as error:
-        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     for warning in summary.warnings:
         warn(warning)
     for entry in summary.traces:
@@ -144,14 +145,6 @@ def _new_folder(out: Path) -> Iterator[Path]:
         for made in missing:
             with suppress(OSError):
                 made.rmdir()
-
-
-def _move_into(source: Path, target: Path) -> None:
-    """Move every file of a folder's sub-folders to those of another."""
-    for file in source.glob("*/*"):
-        place = target / file.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        file.replace(place)
 
 
 def _remove_earlier(out: Path) -> None:

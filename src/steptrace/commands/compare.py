@@ -5,9 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptrace.commands.output import add_json, show
+from steptrace.commands.output import add_json, show, writing_to
 from steptrace.commands.tables import columns
-from steptrace.errors import SteptraceError
 
 if TYPE_CHECKING:
     from steptrace.documents.comparison import Comparison
@@ -39,12 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     content = versioned(asdict(found))
     if arguments.out is not None:
         out: Path = arguments.out
-        try:
+        with writing_to(out):
             write_json(out / "compare.json", content)
             (out / "compare.md").write_text(pages.markdown(found), encoding="utf-8")
             pages.write(found, out / "compare.html")
-        except OSError as error:
-            raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     text = pages.markdown(found) if arguments.markdown else _text(found)
     page = [] if arguments.out is None else [str(arguments.out / "compare.html")]
     show(arguments, content, "\n".join([text, *page]))

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from steptrace.commands.output import add_json, progress, show
-from steptrace.errors import SteptraceError
+from steptrace.commands.output import add_json, progress, show, writing_to
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -30,10 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
         line.say(f"reading {arguments.a} and {arguments.b}")
         found = diff(*read_sides([arguments.a], [arguments.b]))
     out: Path = arguments.out
-    try:
+    with writing_to(out):
         write(out / "diff.json", found)
-    except OSError as error:
-        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     if not arguments.no_report:
         from steptrace.report import diff as diff_page
 

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from steptrace.commands.numbers import milliseconds, positive
-from steptrace.commands.output import add_json, progress, show
-from steptrace.errors import SteptraceError
+from steptrace.commands.output import add_json, progress, show, writing_to
 from steptrace.trace.excerpt import MAX_BYTES, Excerpt, Wanted, write_excerpt
 
 
@@ -26,11 +25,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--to", dest="to_ms", type=milliseconds, metavar="MS", help="ms since the trace's first event")
     command.add_argument(
-        "--max-bytes",
-        type=positive,
-        default=MAX_BYTES,
-        metavar="N",
-        help=f"largest file to write; default: {MAX_BYTES}",
+        "--max-bytes", type=positive, default=MAX_BYTES, metavar="N", help=f"largest file; default: {MAX_BYTES}"
     )
     command.add_argument("--no-stacks", action="store_true", help="leave Python frames out")
     add_json(command)
@@ -46,12 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
         max_bytes=arguments.max_bytes,
         stacks=not arguments.no_stacks,
     )
-    try:
-        with progress() as line:
-            line.say(f"reading {arguments.trace}")
-            made = write_excerpt(arguments.trace, arguments.out, wanted)
-    except OSError as error:
-        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=arguments.out) from error
+    with writing_to(arguments.out), progress() as line:
+        line.say(f"reading {arguments.trace}")
+        made = write_excerpt(arguments.trace, arguments.out, wanted)
     show(arguments, asdict(made), _described(made))
     return 0
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import add_json, show, warn
+from steptrace.commands.output import add_json, show, warn, writing_to
 from steptrace.commands.tables import columns
-from steptrace.errors import RecordError, SteptraceError
+from steptrace.errors import RecordError
 
 if TYPE_CHECKING:
     from steptrace.documents.history import History
@@ -54,12 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     out: Path | None = arguments.out
     if out is not None:
-        try:
+        with writing_to(out):
             write(out / "history.json", found)
             (out / "history.md").write_text(pages.markdown(found), encoding="utf-8")
             pages.write(found, out / "history.html")
-        except OSError as error:
-            raise SteptraceError(f"cannot be written ({error.strerror or error})", where=out) from error
     text = pages.markdown(found) if arguments.markdown else _text(found)
     show(arguments, msgspec.to_builtins(found), "\n".join([text, *([str(out / "history.html")] if out else [])]))
     return 0

@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
+from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
 
 if TYPE_CHECKING:
@@ -36,6 +38,15 @@ def coloured(text: str, colour: Colour, stream: TextIO) -> str:
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     print(f"{coloured('steptrace: warning:', 'yellow', sys.stderr)} {printable(text)}", file=sys.stderr)  # noqa: T201
+
+
+@contextmanager
+def writing_to(place: Path) -> Iterator[None]:
+    """Turn what keeps from writing to a place into a `SteptraceError` about it."""
+    try:
+        yield
+    except OSError as error:
+        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=place) from error
 
 
 @contextmanager

@@ -175,12 +175,8 @@ def load_run(run_dir: Path, repeat: int, digest: str | None, *, partial: bool = 
     except RecordError as error:
         return Run(repeat, run_dir, "failed", error_without_process("failed", str(error)))
     if digest is not None and measured.record.digest != digest:
-        return Run(
-            repeat,
-            run_dir,
-            NOT_RUN,
-            error_without_process(NOT_RUN, "recorded under another configuration of this variant"),
-        )
+        other = error_without_process(NOT_RUN, "recorded under another configuration of this variant")
+        return Run(repeat, run_dir, NOT_RUN, other)
     began = _moment(status.started_at)
     ended = None if began is None else began + timedelta(seconds=status.wall_s)
     run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, began, ended)

@@ -5,7 +5,6 @@ import importlib.metadata
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from steptrace.config.digest import code_digest, config_digest
 from steptrace.errors import ConfigError
+from steptrace.files import replace_atomically
 
 if TYPE_CHECKING:
     from steptrace.config.compose import Composer
@@ -85,10 +85,8 @@ class ComposeCache:
         try:
             check_config(config, allow=self._allow, where=where)
         except ConfigError as error:
-            place = _place_of(error, overrides, places)
-            if place is None:
-                raise
-            raise ConfigError(error.what, where=place, expected=error.expected, next_step=error.next_step) from None
+            error.where = _place_of(error, overrides, places) or error.where
+            raise
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
         return Composed(digest=config_digest(config), text=text, config=config)
 
@@ -128,10 +126,5 @@ def write_if_changed(path: Path, text: str) -> bool:
             return False
     except (OSError, UnicodeDecodeError):
         pass
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(temporary).chmod(0o644)
-    Path(temporary).replace(path)
+    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return True

@@ -241,7 +241,5 @@ def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[
                 try:
                     check_key(key)
                 except ConfigError as error:
-                    place = f"{where}.{study}.{variant}"
-                    raise ConfigError(
-                        error.what, where=place, expected=error.expected, next_step=error.next_step
-                    ) from None
+                    error.where = f"{where}.{study}.{variant}"
+                    raise

@@ -71,11 +71,10 @@ class Study:
         Raises:
             ConfigError: there is none; the message suggests the nearest name.
         """
-        for variant in self.variants:
-            if variant.name == name:
-                return variant
-        hint = near(name, [variant.name for variant in self.variants])
-        raise ConfigError(f"the study '{self.name}' has no variant '{name}'", next_step=hint)
+        variants = {variant.name: variant for variant in self.variants}
+        if name not in variants:
+            raise ConfigError(f"the study '{self.name}' has no variant '{name}'", next_step=near(name, variants))
+        return variants[name]
 
     def narrowed(self, names: Collection[str]) -> "Study":
         """Return the study with the variants of these names, and the baselines they are compared with."""
@@ -88,16 +87,8 @@ class Study:
         """Return the study's snapshots: path relative to results/<study>/ -> text."""
         keys = ("name", "title", "question", "text", "baseline", "scale", "repeats")
         document: dict[str, Any] = {key: getattr(self, key) for key in keys}
-        document["variants"] = [
-            {
-                "name": variant.name,
-                "overrides": list(variant.overrides),
-                "hypothesis": variant.hypothesis,
-                "baseline": variant.baseline,
-                "digest": variant.digest,
-            }
-            for variant in self.variants
-        ]
+        told = ("name", "overrides", "hypothesis", "baseline", "digest")
+        document["variants"] = [{key: getattr(variant, key) for key in told} for variant in self.variants]
         files = {"study.json": json.dumps(versioned(document), indent=2, ensure_ascii=False) + "\n"}
         for variant in self.variants:
             files[f"{variant.name}/config.yaml"] = variant.composed.snapshot(study=self.name, variant=variant.name)
@@ -132,13 +123,13 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     if baseline not in variants:
         raise ConfigError(f"the baseline '{baseline}' is not a variant", where=path, next_step=near(baseline, variants))
     scale = settings.scale
-    _check_baseline_runs(document, scale, path)
+    if not _runs_at(variants[baseline], scale):
+        what = f"the baseline '{baseline}' does not run at scale {scale}"
+        raise ConfigError(what, where=path, next_step="remove its `scales`")
     expanded: list[Variant] = []
     elsewhere: set[str] = set()
     references: dict[str, Composed] = {}
-    compose = (
-        _Programs(document, path, project.workdir) if "program" in document else _Configs(document, path, scale, cache)
-    )
+    compose = _composer(document, path, scale, project, cache)
     for cell in _cells(document.get("matrix", {}), path):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in variants.items():
@@ -202,7 +193,6 @@ def outline(name: str, project: Project, scale: str, cache: ComposeCache) -> Out
 def _composer(
     document: Mapping[str, Any], path: Path, scale: str, project: Project, cache: ComposeCache
 ) -> "_Configs | _Programs":
-    """What makes configurations of the variants of a study."""
     if "program" in document:
         return _Programs(document, path, project.workdir)
     return _Configs(document, path, scale, cache)
@@ -257,14 +247,6 @@ def _runs_at(entry: list[str] | Mapping[str, Any], scale: str) -> bool:
     """Whether a variant runs at a scale: at all of them, unless its `scales` name some."""
     scales = None if isinstance(entry, list) else entry.get("scales")
     return scales is None or scale in scales
-
-
-def _check_baseline_runs(document: Mapping[str, Any], scale: str, path: Path) -> None:
-    name = document["baseline"]
-    if not _runs_at(document["variants"][name], scale):
-        raise ConfigError(
-            f"the baseline '{name}' does not run at scale {scale}", where=path, next_step="remove its `scales`"
-        )
 
 
 def _common(document: Mapping[str, Any], scale: str) -> list[str]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from steptrace import intervals
 from steptrace.compiled import compiled
 from steptrace.trace.events import MISSING
+from steptrace.trace.names import step_index
 from steptrace.trace.read import RawTrace
 
 Ints = NDArray[np.int64]
@@ -73,6 +74,12 @@ def by_name(codes: NDArray[Any], names: pd.Index, judge: Any, dtype: Any = bool)
         verdicts[code] = judge(names[code])
     result: NDArray[Any] = verdicts[codes]
     return result
+
+
+def marks_steps(labels: pd.DataFrame) -> Mask:
+    """Which rows of `annotations` are the profiler's marks of steps."""
+    name = labels["name"].cat
+    return by_name(name.codes.to_numpy(), name.categories, lambda text: step_index(str(text)) is not None)
 
 
 def sort_nesting(columns: Columns, tie_break: str) -> Columns:

@@ -22,8 +22,7 @@ from steptrace import intervals, schema
 from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints
 from steptrace.record import SOURCES_FILE, read_sources
-from steptrace.trace import names as naming
-from steptrace.trace.columns import by_name, counted, has_ancestor, nearest, pick, row_numbers, take, texts
+from steptrace.trace.columns import counted, has_ancestor, marks_steps, nearest, pick, row_numbers, take, texts
 from steptrace.trace.frames import Frame, parse_frame, site_frames
 from steptrace.trace.model import Trace
 
@@ -181,8 +180,7 @@ def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
     labels = trace.annotations
     if len(labels) == 0:
         return np.full(len(events), -1, dtype=np.int64)
-    is_step = np.array([naming.step_index(name) is not None for name in labels["name"].cat.categories], dtype=bool)
-    proper = nearest(row_numbers(labels["parent"]), ~is_step[labels["name"].cat.codes.to_numpy()])
+    proper = nearest(row_numbers(labels["parent"]), ~marks_steps(labels))
     own = _innermost(labels, events)
     own = np.where(own >= 0, proper[own], -1)
     if len(trace.steps) == 0:
@@ -198,11 +196,7 @@ def _labels_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[list[str |
     rows = label_rows(trace, events)
     labels = trace.annotations
     parent = row_numbers(labels["parent"])
-    is_step = by_name(
-        labels["name"].cat.codes.to_numpy(),
-        labels["name"].cat.categories,
-        lambda name: naming.step_index(str(name)) is not None,
-    )
+    is_step = marks_steps(labels)
     outermost_of = nearest(parent, (parent < 0) | is_step[parent] if len(parent) else np.empty(0, dtype=bool))
     backward = trace.ops["backward"].to_numpy()
     outermost = texts(labels["name"], take(outermost_of, rows))

@@ -1,6 +1,6 @@
 """One trace on its way to summary.json: its tables, and their rows as the documents' structs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,11 +30,7 @@ class Analysis:
 
     def rows(self, name: str, kind: type[_Row], most: int | None = None) -> tuple[_Row, ...]:
         """The first rows of a table, at most `most`; empty if it is missing."""
-        return (
-            rows(self.tables[name].head(len(self.tables[name]) if most is None else most), kind)
-            if name in self.tables
-            else ()
-        )
+        return rows(self.tables[name].iloc[:most], kind) if name in self.tables else ()
 
 
 def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
@@ -45,7 +41,8 @@ def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table as plain JSON values; missing ones are None."""
-    return [{str(name): plain(value) for name, value in row.items()} for row in _rows(table)]
+    found = table.astype(object).to_dict("records")
+    return [{str(name): plain(value) for name, value in row.items()} for row in found]
 
 
 def plain(value: Any) -> Any:
@@ -53,7 +50,3 @@ def plain(value: Any) -> Any:
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
         return None
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _rows(table: pd.DataFrame) -> Iterator[dict[Any, Any]]:
-    yield from table.astype(object).to_dict("records")

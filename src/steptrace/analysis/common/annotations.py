@@ -14,8 +14,7 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.tables_launch import ANNOTATION_TIMES
 from steptrace.intervals import Ints
-from steptrace.trace import names as naming
-from steptrace.trace.columns import nearest, row_numbers, take
+from steptrace.trace.columns import marks_steps, nearest, row_numbers, take
 from steptrace.trace.model import Trace, once
 
 
@@ -73,11 +72,7 @@ def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
 def _own(trace: Trace) -> Ints:
     """For each annotation itself, or if it marks a step, the nearest one around that does not; -1 last, for -1."""
     labels = trace.annotations
-    codes, categories = labels["name"].cat.codes.to_numpy(), labels["name"].cat.categories
-    plain = np.ones(len(labels), dtype=bool)
-    for code in np.unique(codes):
-        plain[codes == code] = naming.step_index(str(categories[code])) is None
-    return np.append(nearest(row_numbers(labels["parent"]), plain), -1)
+    return np.append(nearest(row_numbers(labels["parent"]), ~marks_steps(labels)), -1)
 
 
 def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, Ints]:

@@ -8,8 +8,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.intervals import Ints
-from steptrace.trace import names as naming
-from steptrace.trace.columns import row_numbers
+from steptrace.trace.columns import marks_steps, row_numbers
 from steptrace.trace.model import Trace
 
 
@@ -68,8 +67,9 @@ def _sections(trace: Trace) -> pd.DataFrame:
         inside_same[open_] |= name[open_] == name[above[open_]]
         above[open_] = parent[above[open_]]
     training = trace.threads["training"].to_numpy(dtype=bool)
-    is_step = np.array([naming.step_index(str(label)) is not None for label in name], dtype=bool)
-    chosen = ~inside_same & ~is_step & labels["step"].notna().to_numpy() & training[labels["thread"].to_numpy()]
+    chosen = (
+        ~inside_same & ~marks_steps(labels) & labels["step"].notna().to_numpy() & training[labels["thread"].to_numpy()]
+    )
     return pd.DataFrame(
         {
             "step": row_numbers(labels["step"])[chosen],

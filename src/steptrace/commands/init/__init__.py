@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from steptrace.commands.output import add_json, show
+from steptrace.commands.output import add_json, show, writing_to
 from steptrace.errors import ConfigError
 from steptrace.root import ROOT
 
@@ -30,9 +30,11 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the files and say what to do next."""
     folder: Path = arguments.folder
-    sources = {file.relative_to(_FILES): file for file in sorted(_FILES.rglob("*")) if _is_ours(file)}
+    ours = (file for file in sorted(_FILES.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
+    sources = {file.relative_to(_FILES): file for file in ours}
     sources[_PROFILE] = ROOT / _PROFILE
-    targets = {folder / _in_place(name): source for name, source in sources.items()}
+    # With its dot, .gitignore would apply to our own sources.
+    targets = {folder / (".gitignore" if str(name) == "gitignore" else name): file for name, file in sources.items()}
     if present := [str(target) for target in targets if target.exists()]:
         raise ConfigError(
             f"{', '.join(present)} exist{'s' if len(present) == 1 else ''} already",
@@ -40,21 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
             expected="a folder without these files",
             next_step="name another folder: steptrace init DIR",
         )
-    try:
+    with writing_to(folder):
         for target, source in targets.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-    except OSError as error:
-        raise ConfigError(f"cannot be written ({error.strerror or error})", where=folder) from error
     next_step = f"{'' if folder == Path() else f'cd {folder} && '}snakemake --cores all"
     show(arguments, {"files": list(targets), "next": next_step}, "\n".join([*map(str, targets), f"next: {next_step}"]))
     return 0
-
-
-def _is_ours(file: Path) -> bool:
-    return file.is_file() and "__pycache__" not in file.parts
-
-
-def _in_place(name: Path) -> Path:
-    """The name in the folder: one with a leading dot would apply to our own sources."""
-    return Path(".gitignore") if name == Path("gitignore") else name
