@@ -1,6 +1,7 @@
 """The numbers that commands take, each refused in words: argparse would name the function that reads them."""
 
 import argparse
+import contextlib
 import math
 
 
@@ -16,40 +17,28 @@ def not_negative(text: str) -> int:
 
 def seconds(text: str) -> float:
     """Read a time to wait: more than 0, and one that ends."""
-    value = _number(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"invalid timeout '{text}': expected seconds > 0")
-    return value
+    return _number(text, (0, 1e9), "timeout", "seconds > 0")
 
 
 def milliseconds(text: str) -> float:
     """Read a time in a trace."""
-    value = _number(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"invalid time '{text}': expected milliseconds")
-    return value
+    return _number(text, (-math.inf, math.inf), "time", "milliseconds")
 
 
 def ratio(text: str) -> float:
     """Read how many times something may be."""
-    value = _number(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"invalid ratio '{text}': expected a number > 0, such as 1.05")
-    return value
+    return _number(text, (0, math.inf), "ratio", "a number > 0, such as 1.05")
 
 
 def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"invalid number '{text}': expected a whole number >= {least}")
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= least:
+            return value
+    raise argparse.ArgumentTypeError(f"invalid number '{text}': expected a whole number >= {least}")
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _number(text: str, between: tuple[float, float], what: str, expected: str) -> float:
+    with contextlib.suppress(ValueError):
+        if between[0] < (value := float(text)) < between[1]:
+            return value
+    raise argparse.ArgumentTypeError(f"invalid {what} '{text}': expected {expected}")

@@ -18,6 +18,7 @@ from steptrace.documents.base import convert
 from steptrace.documents.comparison import (
     Breakdown,
     Equivalence,
+    Place,
     PredictedSite,
     SyncCounts,
     SyncSiteOfVariant,
@@ -39,8 +40,8 @@ _NS_PER_MS = 1e6
 #: The parts of a step on the GPU; they add up to it.
 _PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
 #: What tells one sync site from another, as far as a trace says.
-_PLACE = ("file", "line", "function", "op", "label", "phase", "code")
-_SITE_KEY = ("file", "line", "function", "op", "label", "kind", "phase", "code")
+_PLACE = Place.__struct_fields__
+_SITE_KEY = (*_PLACE, "kind")
 _SITE_FIGURES = ("count", "blocked_ns", "exposed_idle_ns")
 #: What a site costs at most, and what is saved without it by replay: null where a trace cannot say.
 _SITE_PRICES = ("ceiling_ns", "saved_ns")

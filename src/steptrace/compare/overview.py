@@ -5,6 +5,7 @@ step; shares and counts are medians.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -53,15 +54,7 @@ def _placement(traces: list[TraceSummary]) -> PlacementOfVariant | None:
     def per_step(figure: Callable[[Placement], int | None]) -> float | None:
         return median_of(found, lambda item: None if (value := figure(item[0])) is None else value / item[1])
 
-    return PlacementOfVariant(
-        ops_total=per_step(lambda placed: placed.ops_total),
-        ops_device=per_step(lambda placed: placed.ops_device),
-        ops_host=per_step(lambda placed: placed.ops_host),
-        ops_view=per_step(lambda placed: placed.ops_view),
-        device_ns=per_step(lambda placed: placed.device_ns),
-        host_ns=per_step(lambda placed: placed.host_ns),
-        view_ns=per_step(lambda placed: placed.view_ns),
-    )
+    return PlacementOfVariant(**{name: per_step(attrgetter(name)) for name in PlacementOfVariant.__struct_fields__})
 
 
 def _precision(found: list[Precision]) -> PrecisionOfVariant:

@@ -8,7 +8,7 @@ measured, else a prediction with a prediction, never one with the other.
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from steptrace.documents.comparison import PredictedSite, SyncChange, SyncCounts, SyncDiff, SyncSiteOfVariant
+from steptrace.documents.comparison import Place, PredictedSite, SyncChange, SyncCounts, SyncDiff, SyncSiteOfVariant
 
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
 _MOVED: Final = ("op", "label", "kind", "phase")
@@ -61,14 +61,7 @@ def _row(before: PredictedSite | None, after: PredictedSite | None, basis: Basis
     assert place is not None
     moved = before is not None and after is not None and (before.file, before.line) != (after.file, after.line)
     return SyncChange(
-        file=place.file,
-        line=place.line,
-        function=place.function,
-        op=place.op,
-        label=place.label,
-        kind=place.kind,
-        phase=place.phase,
-        code=place.code,
+        **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
         variant_file=after.file if moved and after else None,
         variant_line=after.line if moved and after else None,
         baseline_count_per_step=0 if before is None else before.count_per_step,

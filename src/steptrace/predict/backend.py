@@ -7,6 +7,7 @@ backend over CUDA where it asks for "the" accelerator.
 
 import struct
 import threading
+from types import SimpleNamespace
 
 import torch
 from torch.utils import backend_registration
@@ -36,44 +37,25 @@ def rng_state(_device: object = None) -> torch.Tensor:
     return torch.tensor(list(struct.pack("<QQ", torch.initial_seed() % 2**64, 0)), dtype=torch.uint8)
 
 
-class _Module:
-    """What PyTorch asks of `torch.<backend>`. Seeds and states of generators are the CPU's, which does the work."""
+def _nothing(*_: object) -> None:
+    return None
 
-    def is_initialized(self) -> bool:
-        return True
 
-    def is_available(self) -> bool:
-        return _active
-
-    def current_device(self) -> int:
-        return 0
-
-    def device_count(self) -> int:
-        return int(_active)
-
-    def set_device(self, _device: object) -> None:
-        pass
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    def manual_seed_all(self, seed: int) -> None:
-        pass
-
-    def get_rng_state(self, _device: object = None) -> torch.Tensor:
-        return rng_state()
-
-    def set_rng_state(self, _state: torch.Tensor, _device: object = None) -> None:
-        pass
-
-    def synchronize(self, _device: object = None) -> None:
-        pass
-
-    def current_stream(self, _device: object = None) -> None:
-        return None
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.float16, torch.bfloat16]
+#: What PyTorch asks of `torch.<backend>`. Seeds and states of generators are the CPU's, which does the work.
+_MODULE = SimpleNamespace(
+    is_initialized=lambda: True,
+    is_available=lambda: _active,
+    current_device=lambda: 0,
+    device_count=lambda: int(_active),
+    set_device=_nothing,
+    _is_in_bad_fork=lambda: False,
+    manual_seed_all=_nothing,
+    get_rng_state=rng_state,
+    set_rng_state=_nothing,
+    synchronize=_nothing,
+    current_stream=_nothing,
+    get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
+)
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
@@ -108,4 +90,4 @@ def ensure_registered() -> None:
             raise PredictError(
                 f"PyTorch {torch.__version__} has no backends written in Python", expected="PyTorch 2.11 or later"
             )
-        setup(DEVICE_TYPE, backend_module=_Module(), hook=_Hooks())
+        setup(DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks())

@@ -23,6 +23,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from steptrace.errors import TrainError
+from steptrace.machine import cpu_count
 
 #: How long a rank waits for the others, at the start and in any collective, before it gives up.
 TIMEOUT: Final = timedelta(minutes=5)
@@ -124,8 +125,7 @@ def threads_of(config: DictConfig, ranks: Ranks) -> int | None:
         return int(config.scale.threads)
     if ranks.alone:
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return max(1, cores // ranks.world_size)
+    return max(1, cpu_count() // ranks.world_size)
 
 
 def data_parallel(model: nn.Module, config: DictConfig, ranks: Ranks) -> nn.Module:

@@ -16,6 +16,8 @@ from steptrace.record import read_communication
 #: How many kernels summary.json compares across ranks; `rank_kernels.parquet` has all.
 MOST_KERNELS = 50
 
+_PER_STEP = ("count", "bytes", "measured_ns", "exposed_ns")
+
 
 def tables(analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
     """`rank_waits`, `matched_collectives` and `rank_kernels`."""
@@ -59,10 +61,7 @@ def _all_reduce(
     overlaps = [one.overlap for one in found if one.overlap is not None]
     return RankAllReduce(
         source=found[0].source,
-        count_per_step=_median(one.count_per_step for one in found),
-        bytes_per_step=_median(one.bytes_per_step for one in found),
-        measured_ns_per_step=_median(one.measured_ns_per_step for one in found),
-        exposed_ns_per_step=_median(one.exposed_ns_per_step for one in found),
+        **{f"{name}_per_step": _median(getattr(one, f"{name}_per_step") for one in found) for name in _PER_STEP},
         overlap=median(overlaps) if overlaps else None,
         wait_ns_per_step=float(waited.mean()) / median(len(one.by_step) for one in found) if len(waited) else None,
         expected_ns=None if said is None else said.expected_ns,

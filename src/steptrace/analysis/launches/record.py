@@ -1,5 +1,7 @@
 """`launches`: how GPU work was launched, in all, by call and by operator."""
 
+from typing import Any
+
 import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis, rows
@@ -22,19 +24,13 @@ def launches(analysis: Analysis) -> Launches | None:
     times = times.assign(**flags(times))
     kernels = analysis.trace.kernels
     linked = kernels.loc[(kernels["device"] == analysis.device).to_numpy(), "launch"].notna()
+    figures: dict[str, Any] = {name: int(times[name].sum()) for name in _FLAGS}
+    figures |= {name: _distribution(times[name]) for name in _TIMES}
     return Launches(
         count=len(times),
         activities=int(linked.sum()),
         unlinked=int((~linked).sum()),
-        short_kernels=int(times["short_kernels"].sum()),
-        slow_launches=int(times["slow_launches"].sum()),
-        excess_delays=int(times["excess_delays"].sum()),
-        host_ns=_distribution(times["host_ns"]),
-        device_ns=_distribution(times["device_ns"]),
-        delay_ns=_distribution(times["delay_ns"]),
-        queueing_ns=_distribution(times["queueing_ns"]),
-        dependency_ns=_distribution(times["dependency_ns"]),
-        latency_ns=_distribution(times["latency_ns"]),
+        **figures,
         by_call=analysis.rows("launch_calls", LaunchCall),
         by_op=rows(_by_op(times), LaunchOperator),
     )

@@ -17,7 +17,6 @@ from steptrace.documents.comparison.runs import (
     WaterfallPart,
 )
 from steptrace.documents.comparison.syncs import (
-    Place,
     PredictedSite,
     SyncAgreement,
     SyncChange,
@@ -45,6 +44,7 @@ from steptrace.documents.comparison.window import (
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment, is_simulated
 from steptrace.documents.step_figures import StepFigures
+from steptrace.documents.summary.launches import Place
 
 
 class Method(Document, frozen=True):

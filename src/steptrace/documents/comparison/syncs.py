@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, field
+from steptrace.documents.summary.launches import Place
 
 
 class SyncCounts(Document, frozen=True):
@@ -13,18 +14,6 @@ class SyncCounts(Document, frozen=True):
     predicted_not_judged: Annotated[int | None, field("Operations that the prediction cannot judge.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
     warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
-
-
-class Place(Document, frozen=True):
-    """A place in the program."""
-
-    file: Annotated[str | None, field("File of the line.")]
-    line: Annotated[int | None, field("Line.")]
-    function: Annotated[str | None, field("Function.")]
-    op: Annotated[str | None, field("Innermost operator.")]
-    label: Annotated[str | None, field("Innermost `record_function` label.")]
-    phase: Annotated[str | None, field("Part of the step.")]
-    code: Annotated[str | None, field("Text of the line.")]
 
 
 class PredictedSite(Place, frozen=True):

@@ -6,8 +6,8 @@ from steptrace.documents.base import Document, field
 from steptrace.documents.rows import LaunchCall
 
 
-class SyncSite(Document, frozen=True):
-    """The counted synchronisations of one kind at one place."""
+class Place(Document, frozen=True):
+    """A place in the program."""
 
     file: Annotated[str | None, field("File of the first frame that is neither PyTorch's nor steptrace's.")]
     line: Annotated[int | None, field("Line in it; of backward work that of the forward operator.")]
@@ -16,6 +16,11 @@ class SyncSite(Document, frozen=True):
     label: Annotated[str | None, field("Innermost `record_function` label.")]
     phase: Annotated[str | None, field("Part of the step.")]
     code: Annotated[str | None, field("Text of the line.")]
+
+
+class SyncSite(Place, frozen=True):
+    """The counted synchronisations of one kind at one place."""
+
     kind: Annotated[str, field("The call, or `d2h_copy`, `h2d_copy`.")]
     count: Annotated[int, field("Synchronisations.")]
     blocked_ns: Annotated[int, field("Time the host was blocked in them.", "ns")]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from steptrace.documents.comparison import Breakdown, SyncSiteOfVariant
+from steptrace.documents.comparison import Breakdown, Place, SyncSiteOfVariant
 from steptrace.documents.summary import SyncSite, TraceSummary
 from steptrace.findings.model import A_STEP, NS_PER_MS, Match, Rule
 from steptrace.findings.variants import ProfiledStep, length_ms
@@ -120,14 +120,9 @@ def _breakdown(window: Window) -> Breakdown | None:
 
 
 def _site(window: Window, site: SyncSite) -> SyncSiteOfVariant:
+    place = {name: getattr(site, name) for name in Place.__struct_fields__}
     return SyncSiteOfVariant(
-        file=site.file,
-        line=site.line,
-        function=site.function,
-        op=site.op,
-        label=site.label,
-        phase=site.phase,
-        code=site.code,
+        **place,
         kind=site.kind,
         count_per_step=window.each(site.count),
         blocked_ns_per_step=window.each(site.blocked_ns),
