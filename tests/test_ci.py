@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from documents import fill
-from steptrace import ci
 from steptrace.documents.comparison import Comparison
-from steptrace.verdict import judge
+from steptrace.judging.verdict import judge
+from steptrace.workflow import ci
 
 ENVIRONMENT = {"cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7"}
 

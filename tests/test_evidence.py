@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder
 from documents import fill
-from steptrace import evidence
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison, Partial
 from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError
-from steptrace.evidence import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable
+from steptrace.evidence import collect as evidence
+from steptrace.evidence.collect import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
-from steptrace import baseline
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite
 from steptrace.errors import ConfigError, RecordError, SteptraceError
-from steptrace.gates import Baselines, check_key, outcomes, over_budget
-from steptrace.verdict import judge
+from steptrace.judging import baseline
+from steptrace.judging.gates import Baselines, check_key, outcomes, over_budget
+from steptrace.judging.verdict import judge
 
 ENVIRONMENT = {"cpu": "Epyc", "cpu_count": 8, "gpu": None, "gpu_count": 0, "torch": "2.13.0", "python": "3.12.1"}
 

@@ -12,7 +12,7 @@ from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison, Partial
 from steptrace.documents.run import Environment
 from steptrace.errors import RecordError
-from steptrace.gpu_results import render
+from steptrace.evidence.tables import render
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = fill(Environment, {"gpu": "NVIDIA H200", "torch": "2.11.0+cu130"})

@@ -10,7 +10,7 @@ from steptrace.documents.base import write
 from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import RecordError
-from steptrace.history import NOW, history
+from steptrace.judging.history import NOW, history
 
 MACHINE = {"cpu": "Epyc", "cpu_count": 8, "gpu": None, "gpu_count": 0}
 

@@ -8,7 +8,7 @@ import pytest
 from documents import fill
 from steptrace.documents.run import Status
 from steptrace.record import FINISHED_FILE, STATUS_FILE, write_status
-from steptrace.resume import keep_finished
+from steptrace.workflow.resume import keep_finished
 
 
 @pytest.fixture

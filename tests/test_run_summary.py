@@ -11,7 +11,7 @@ from steptrace.analysis import summarize_ranks
 from steptrace.documents.run import Status
 from steptrace.errors import RecordError
 from steptrace.record import write_status
-from steptrace.run_summary import analyze_rank, summarize_run
+from steptrace.workflow.run_summary import analyze_rank, summarize_run
 
 
 @pytest.fixture

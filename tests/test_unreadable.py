@@ -14,7 +14,7 @@ from steptrace.documents.base import File, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunRecord, Status
 from steptrace.record import write_run, write_status
-from steptrace.unreadable import set_aside_unreadable
+from steptrace.workflow.unreadable import set_aside_unreadable
 
 GARBAGE = b"\x00\xff garbage"
 

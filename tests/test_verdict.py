@@ -12,7 +12,7 @@ from documents import fill
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Differing, Failure, Verdict
-from steptrace.verdict import ending, explain, judge
+from steptrace.judging.verdict import ending, explain, judge
 
 SCRIPT = str(Path(__file__).parents[1] / "workflow" / "scripts" / "verdict.py")
 

@@ -15,7 +15,7 @@ from steptrace.config.plan import key_of_run, make_plan
 from steptrace.documents.base import write
 from steptrace.documents.verdict import Verdict
 from steptrace.standing import comparisons_with_pages
-from steptrace.workflow import CHECKS, ENDING, Machine, Rules, extension_digests, names, of_study
+from steptrace.workflow.rules import CHECKS, ENDING, Machine, Rules, extension_digests, names, of_study
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 

@@ -1,7 +1,7 @@
 """Which comparisons of studies there are, which of them are whole, and which an index shows.
 
 `comparison.json` is written once everything of a study has run. While it has not, or anything is newer, what exists is
-compared in `comparison.partial.json` beside it (see `steptrace.partial`), which the next whole comparison replaces.
+compared in `comparison.partial.json` beside it (`steptrace.workflow.partial`), which the next whole one replaces.
 """
 
 import json

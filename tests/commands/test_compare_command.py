@@ -11,7 +11,7 @@ from steptrace.cli import main
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import RecordError
-from steptrace.pair import Pair, headline, pair
+from steptrace.judging.pair import Pair, headline, pair
 
 STEADY = (1.0, 1.004, 0.997)
 ENVIRONMENT = {"host": "one", "cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7", "memory_bytes": 2**30}

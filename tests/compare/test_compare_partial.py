@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from steptrace import baseline
 from steptrace.compare import compare
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison, Partial
 from steptrace.files import read_json
 from steptrace.findings import with_findings
-from steptrace.partial import write_partial_pages
+from steptrace.judging import baseline
 from steptrace.record import write_status
 from steptrace.standing import is_whole
+from steptrace.workflow.partial import write_partial_pages
 
 
 def test_runs_to_come_are_counted_and_not_called_failed(folder: Any) -> None:

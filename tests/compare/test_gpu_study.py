@@ -8,12 +8,12 @@ import pytest
 from builders import TraceBuilder
 from documents import compare
 from simulated import Program, simulate, time_of, without
-from steptrace import gates
 from steptrace.analysis import summarize, write_tables
 from steptrace.documents.base import convert
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import ConfigError
 from steptrace.findings import find
+from steptrace.judging import gates
 
 US = 1_000
 STEPS = 3

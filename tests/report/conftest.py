@@ -14,21 +14,21 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from documents import fill
-from steptrace import baseline
 from steptrace.analysis import summarize
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read, write
 from steptrace.documents.baseline import StoredStudy, StoredVariant
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.history import History
-from steptrace.history import find_results
-from steptrace.pair import pair
+from steptrace.judging import baseline
+from steptrace.judging.history import find_results
+from steptrace.judging.pair import pair
+from steptrace.judging.trend import trends
 from steptrace.report import diff as diff_page
 from steptrace.report import history as history_page
 from steptrace.report import pair as pair_page
 from steptrace.report.notebook import render_index, render_study
 from steptrace.report.trace import page as trace_page
-from steptrace.trend import trends
 
 Json = dict[str, Any]
 

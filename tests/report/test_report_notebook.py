@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from steptrace.baseline import kept_baselines
 from steptrace.errors import RecordError, ReportError
+from steptrace.judging.baseline import kept_baselines
 from steptrace.report import notebook
 from steptrace.report.notebook import find_notebook, render_index, render_study, without_empty_sections
 

@@ -9,7 +9,6 @@ import pytest
 from builders import TraceBuilder
 from documents import fill, plain
 from steptrace import format as fmt
-from steptrace import gates
 from steptrace.analysis import analyze_trace, summarize_trace
 from steptrace.analysis.overview.step_figures import MEASURES, in_each_step
 from steptrace.diff import diff, in_words, sides
@@ -17,6 +16,7 @@ from steptrace.document_schemas import schema_of, with_figure_table
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.judging import gates
 from steptrace.report import diff as diff_page
 from steptrace.report.study.launches import launches
 from steptrace.report.study.variants import variants

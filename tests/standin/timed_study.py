@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from steptrace.commands.studies import named_study
 from steptrace.documents.run import Status
 from steptrace.record import read_steps, write_status
-from steptrace.run_summary import summarize_run
 from steptrace.train.main import run
 from steptrace.train.setup import load_config
+from steptrace.workflow.run_summary import summarize_run
 
 STUDY = "waterfall"
 STEPS = 8

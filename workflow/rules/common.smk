@@ -1,4 +1,4 @@
-"""What the rules share: the plan made while this file is read, and the machine. What they ask is steptrace.workflow."""
+"""What the rules share: the plan made while this file is read, and the machine. What they ask is steptrace.workflow.rules."""
 
 import atexit
 import os
@@ -13,12 +13,12 @@ from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
-from steptrace.resume import keep_finished
+from steptrace.workflow.resume import keep_finished
 from steptrace.train import fork_server
 from steptrace.train.devices import holder, try_lock
 from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
-from steptrace.unreadable import set_aside_unreadable
-from steptrace.workflow import (
+from steptrace.workflow.unreadable import set_aside_unreadable
+from steptrace.workflow.rules import (
     CHECKS,
     ENDING,
     LOCK,

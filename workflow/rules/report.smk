@@ -4,9 +4,9 @@ import json
 
 from pathlib import Path
 
-from steptrace.baseline import kept_baselines
-from steptrace.baseline import path_of as baseline_path
-from steptrace.gates import baselines_of
+from steptrace.judging.baseline import kept_baselines
+from steptrace.judging.baseline import path_of as baseline_path
+from steptrace.judging.gates import baselines_of
 
 # What a page's notebook imports is not seen in a script, so the whole package counts.
 REPORT_CODE = PLAN.code(

@@ -11,7 +11,7 @@ from steptrace.analysis import write_rank
 from steptrace.commands.analyze import write_analysis
 from steptrace.errors import SteptraceError
 from steptrace.report.trace import page
-from steptrace.run_summary import analyze_rank
+from steptrace.workflow.run_summary import analyze_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("given", type=Path, nargs="+")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
-from steptrace.run_summary import summarize_run
+from steptrace.workflow.run_summary import summarize_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run_dirs", type=Path, nargs="+")

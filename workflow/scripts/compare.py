@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from steptrace import baseline, gates
 from steptrace.compare import compare
 from steptrace.documents.base import write
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_findings
+from steptrace.judging import baseline, gates
 from steptrace.standing import PARTIAL
 
 parser = argparse.ArgumentParser()

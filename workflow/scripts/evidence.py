@@ -6,8 +6,8 @@ import tarfile
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
-from steptrace.evidence import collect, runnable
-from steptrace.gpu_results import render
+from steptrace.evidence.collect import collect, runnable
+from steptrace.evidence.tables import render
 
 parser = argparse.ArgumentParser()
 verbs = parser.add_subparsers(dest="verb", required=True)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
-from steptrace.partial import write_partial_pages
+from steptrace.workflow.partial import write_partial_pages
 
 if __name__ == "__main__":  # the processes that read traces import this file
     try:

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from steptrace import baseline
 from steptrace.commands.numbers import ratio
 from steptrace.commands.output import add_json, show
 from steptrace.commands.tables import columns
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import ConfigError, RecordError
+from steptrace.judging import baseline
 
 EXIT_SLOWER: Final = 1
 

@@ -10,7 +10,7 @@ from steptrace.commands.tables import columns
 
 if TYPE_CHECKING:
     from steptrace.documents.comparison import Comparison
-    from steptrace.pair import Pair
+    from steptrace.judging.pair import Pair
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare, write what was asked for, print, and return the exit code."""
     from steptrace.files import versioned, write_json
-    from steptrace.pair import pair
+    from steptrace.judging.pair import pair
     from steptrace.report import pair as pages
 
     found = pair(_read(arguments.a), _read(arguments.b))
@@ -56,7 +56,7 @@ def _read(path: Path) -> "Comparison":
 
 
 def _text(found: "Pair") -> str:
-    from steptrace.pair import headline
+    from steptrace.judging.pair import headline
     from steptrace.report.pair import figure_rows, step_rows
 
     lines = [f"{found.study}: {headline(found).replace('`', '')}", *(f"note: {note}" for note in found.notes)]

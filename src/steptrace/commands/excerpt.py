@@ -25,7 +25,11 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--to", dest="to_ms", type=milliseconds, metavar="MS", help="ms since the trace's first event")
     command.add_argument(
-        "--max-bytes", type=positive, default=MAX_BYTES, metavar="N", help=f"largest file; default: {MAX_BYTES}"
+        "--max-bytes",
+        type=positive,
+        default=MAX_BYTES,
+        metavar="N",
+        help=f"largest file to write; default: {MAX_BYTES}",
     )
     command.add_argument("--no-stacks", action="store_true", help="leave Python frames out")
     add_json(command)

@@ -34,9 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, write what was asked for, print, and return the exit code."""
     from steptrace.documents.base import write
     from steptrace.documents.history import History, Skipped
-    from steptrace.history import find_results
+    from steptrace.judging.history import find_results
+    from steptrace.judging.trend import trends
     from steptrace.report import history as pages
-    from steptrace.trend import trends
 
     by_study, problems = find_results(arguments.folders)
     if unknown := [name for name in arguments.study if name not in by_study]:

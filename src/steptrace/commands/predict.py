@@ -25,7 +25,7 @@ from steptrace.commands.tables import columns
 from steptrace.documents.comparison import Place, PredictedSite
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.files import read_versioned
-from steptrace.gates import described, over_budget
+from steptrace.judging.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, check_found, ended, launch
 

@@ -16,7 +16,7 @@ from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.config.targets import Placed, calls_of, check_calls, targets
 from steptrace.errors import ConfigError
-from steptrace.gates import EVERY_VARIANT, check_key
+from steptrace.judging.gates import EVERY_VARIANT, check_key
 from steptrace.names import near
 
 RESULTS = "results"

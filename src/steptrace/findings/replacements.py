@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from steptrace.batch_copy import is_batch_copy
+from steptrace.documents.batch_copy import is_batch_copy
 from steptrace.documents.comparison import PredictedSite
 
 #: By the operator's name.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
-from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Comparison, PredictedSite, SyncSiteOfVariant, VariantResult
 from steptrace.documents.finding import Source
 from steptrace.findings.model import Match, Rule

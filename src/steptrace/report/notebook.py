@@ -19,7 +19,7 @@ from nbformat import NotebookNode, v4
 
 from steptrace.errors import RecordError, ReportError
 from steptrace.files import replace_atomically
-from steptrace.history import kept_results
+from steptrace.judging.history import kept_results
 from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
 from steptrace.report.page.markup import TEMPLATES, page_globals
 from steptrace.report.study.load import load_study

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from steptrace import format as fmt
 from steptrace.files import replace_atomically
+from steptrace.judging.pair import Pair, VariantPair, headline
 from steptrace.markdown import clean, table
-from steptrace.pair import Pair, VariantPair, headline
 from steptrace.report.draw.bars import Part, one_part
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import page, render

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, StepTimes
-from steptrace.history import KeptResult, history
+from steptrace.judging.history import KeptResult, history
 from steptrace.report.draw.cells import Dot, course_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.study.model import title

@@ -161,7 +161,7 @@ def end_leftovers(workdir: Path) -> int:
 
     To be called by the one workflow that may be at work there, while it has no job. Before its first these are analyses
     and pages, if nothing but Snakemake was killed; after its last they are fork servers. A job that Slurm started on
-    this host is not one of them: it goes on, and its result is taken (`steptrace.resume`).
+    this host is not one of them: it goes on, and its result is taken (`steptrace.workflow.resume`).
     """
     allocation = os.environb.get(_SLURM_JOB)
     until = time.monotonic() + _GONE_S

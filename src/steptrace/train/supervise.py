@@ -171,9 +171,10 @@ def _only_one_at(order: Order, parent: int) -> list[int]:
 
 
 def _taken_back(order: Order) -> Ending | None:
-    """How this very run has ended already: before a killed workflow knew (`steptrace.resume`), or while we waited.
+    """How this very run has ended already: before a killed workflow knew, or while we waited.
 
-    Snakemake removes a status before it has a run repeated: one that is there was written since.
+    See `steptrace.workflow.resume`. Snakemake removes a status before it has a run repeated: one that is there was
+    written since.
     """
     for name in (STATUS_FILE, FINISHED_FILE) if order.key else ():
         with contextlib.suppress(RecordError):

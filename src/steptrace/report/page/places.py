@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from steptrace.batch_copy import BATCH_COPY, is_batch_copy
+from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Place, PredictedSite, SyncAgreement, SyncChange, SyncSiteOfVariant
 from steptrace.documents.finding import Source
 from steptrace.documents.summary import SyncSite

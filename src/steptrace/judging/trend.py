@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from steptrace.documents.comparison import StepTimes
 from steptrace.documents.history import EnvironmentChange, KeptRun, KeptVariant, StudyHistory
 from steptrace.errors import RecordError
-from steptrace.history import KeptResult
-from steptrace.pair import VariantPair, pair
+from steptrace.judging.history import KeptResult
+from steptrace.judging.pair import VariantPair, pair
 
 #: Facts that are no reason for another step time.
 _NO_CHANGE: Final = ("git_dirty",)

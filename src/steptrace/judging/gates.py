@@ -5,7 +5,8 @@ gate: a gate nobody can check must not look like one that holds.
 
 Two figures are more than a look-up. `syncs.per_step` is the measured count, or the predicted one where no GPU measured
 any; with an `allow` list, the syncs at those lines are left out, so that a wait that the program needs is no violation
-and a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (`steptrace.baseline`).
+and a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (see
+`steptrace.judging.baseline`).
 """
 
 import math
@@ -18,9 +19,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from steptrace.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.base import Document
 from steptrace.documents.baseline import Baseline
+from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
 from steptrace.documents.figures import figures_of
 from steptrace.errors import ConfigError

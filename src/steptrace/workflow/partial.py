@@ -11,16 +11,16 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from steptrace.baseline import kept_baselines
 from steptrace.compare import compare
 from steptrace.compare.load import PARTIAL_SUMMARY_FILE, SUMMARY_FILE
 from steptrace.documents.base import write
 from steptrace.errors import RecordError
 from steptrace.findings import with_findings
+from steptrace.judging.baseline import kept_baselines
 from steptrace.record import STATUS_FILE, read_status
 from steptrace.report.notebook import render_index, render_study
-from steptrace.run_summary import summarize_run
 from steptrace.standing import PARTIAL, WHOLE, comparisons_with_pages, is_whole, planned_runs, study_folders
+from steptrace.workflow.run_summary import summarize_run
 
 
 def write_partial_pages(results: Path, pages: Path) -> list[Path]:

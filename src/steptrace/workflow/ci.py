@@ -10,11 +10,11 @@ from steptrace.documents.comparison import Comparison, GateOutcome, VariantResul
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
+from steptrace.judging.verdict import explain
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import recommended
 from steptrace.report.study.headline import summary as sentences
 from steptrace.report.study.model import is_baseline, title
-from steptrace.verdict import explain
 
 #: Rows of a study's table; a comment on GitHub holds 65,536 characters.
 MOST_ROWS: Final = 25

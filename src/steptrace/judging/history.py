@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from steptrace import baseline
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, StepTimes
 from steptrace.errors import RecordError
+from steptrace.judging import baseline
 
 #: What a present result is called.
 NOW: Final = "now"

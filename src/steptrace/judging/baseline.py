@@ -16,7 +16,7 @@ from steptrace.documents import base
 from steptrace.documents.baseline import Baseline, StoredStudy, StoredVariant
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import RecordError, SteptraceError
-from steptrace.gates import Baselines, Gates, baselines_of
+from steptrace.judging.gates import Baselines, Gates, baselines_of
 
 FOLDER: Final = "baselines"
 #: Facts of an environment that make two machines two.

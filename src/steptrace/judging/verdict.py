@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from steptrace import baseline
 from steptrace.documents.comparison import Comparison, GateOutcome, ProcessError
 from steptrace.documents.verdict import Differing, Failure, Verdict
-from steptrace.gates import Gates, not_run, outcomes
+from steptrace.judging import baseline
+from steptrace.judging.gates import Gates, not_run, outcomes
 from steptrace.terminal import printable
 
 

@@ -18,10 +18,10 @@ from steptrace.config.plan import Plan, key_of_run
 from steptrace.documents.base import read
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError, TraceError
+from steptrace.judging.verdict import ending
 from steptrace.standing import comparisons_with_pages, reference_results
 from steptrace.trace.find import find_traces
 from steptrace.train.torchrun import launcher
-from steptrace.verdict import ending
 
 RESULTS: Final = Path("results")
 PAGES: Final = Path("reports")

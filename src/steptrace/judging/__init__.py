@@ -1,0 +1,1 @@
+"""Results held against limits, stored baselines and earlier results."""
