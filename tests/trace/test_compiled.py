@@ -24,7 +24,7 @@ from builders import TraceBuilder, training_step
 from recorded import NAMES, TRACES, needs_traces
 from steptrace import intervals
 from steptrace.analysis.common import call_tree
-from steptrace.analysis.critical_path import build, graph
+from steptrace.analysis.critical_path import graph
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.program import flame
 from steptrace.compiled import compiled as installed
@@ -289,7 +289,7 @@ def test_orders_of_edges(compiled: ModuleType, rows: list[tuple[int, int, int, i
     edges = {
         name: np.ascontiguousarray(column, dtype) for (name, dtype), column in zip(dtypes.items(), values, strict=True)
     }
-    with_it, without = _both(compiled, build, lambda: build.edge_order(edges, 4))
+    with_it, without = _both(compiled, found_edges, lambda: found_edges.edge_order(edges, 4))
     target = edges["target"]
     last = np.append(np.diff(target[without]) != 0, True)[: len(rows)]
     assert sorted(with_it.tolist()) == list(range(len(rows)))

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.config.settings import Project
-from steptrace.documents.base import Document, read, write
+from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
@@ -129,7 +129,7 @@ def _collect_study(source: Path, study: Comparison, fresh: Path, kept: Path) -> 
     """Copy a study's figures and excerpts, which are made once in `kept`; yield what is missing."""
     (fresh / source.name).mkdir()
     kept.mkdir(parents=True, exist_ok=True)
-    _write_compact(fresh / source.name / WHOLE, study)
+    (fresh / source.name / WHOLE).write_bytes(msgspec.json.encode(study) + b"\n")
     if study.partial is not None:
         yield f"{source.name}: partial, {study.partial.runs} of {study.partial.planned} runs"
     for variant in (entry.name for entry in study.variants):
@@ -141,7 +141,8 @@ def _collect_study(source: Path, study: Comparison, fresh: Path, kept: Path) -> 
             continue
         document = read(summary, Summary)
         traces = tuple(replace(trace, timeline=None) for trace in document.traces)  # a picture, which the page has
-        _write_compact(fresh / source.name / f"{variant}.summary.json", replace(document, traces=traces))
+        content = msgspec.json.encode(replace(document, traces=traces)) + b"\n"
+        (fresh / source.name / f"{variant}.summary.json").write_bytes(content)
         try:
             if not excerpt.is_file() or excerpt.stat().st_mtime <= trace.stat().st_mtime:
                 write_excerpt(trace, excerpt, Wanted(max_bytes=EXCERPT_BYTES))
@@ -150,29 +151,23 @@ def _collect_study(source: Path, study: Comparison, fresh: Path, kept: Path) -> 
             yield f"{source.name}/{variant}: no excerpt ({getattr(error, 'what', error)})"
 
 
-def _write_compact(path: Path, document: Document) -> None:
-    path.write_bytes(msgspec.json.encode(document) + b"\n")
-
-
 def _fit(folder: Path) -> list[str]:
     """Leave files out until the folder fits, with room for the README; return what was left out."""
     sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
-    spare = sorted((f for f in sizes if _rank(f) is not None), key=lambda f: (-(_rank(f) or 0), sizes[f]))
-    notes = []
-    while sum(sizes.values()) > MAX_BYTES - README_BYTES:
-        if not spare:
-            largest = max(sizes, key=lambda file: sizes[file])
-            what = f"the results take {sum(sizes.values()):,} bytes; the largest is {largest.name}"
-            raise RecordError(what, where=folder, expected=f"at most {MAX_BYTES:,} bytes", next_step="narrow STUDIES")
-        dropped = spare.pop()
-        notes.append(f"{dropped.relative_to(folder)}: left out, its {sizes.pop(dropped):,} bytes are too many")
-        dropped.unlink()
+    kinds = [[*folder.glob("traces/*")], [*folder.glob("*.html")], [*folder.glob("*/*.summary.json")]]
+    spare = [(_study(f) in FIRST, kind, -sizes[f], f) for kind, files in enumerate(kinds) for f in files]
+    notes: list[str] = []
+    for *_, file in sorted(one for one in spare if one[-1].name != "index.html"):
+        if sum(sizes.values()) <= MAX_BYTES - README_BYTES:
+            return notes
+        notes.append(f"{file.relative_to(folder)}: left out, its {sizes.pop(file):,} bytes are too many")
+        file.unlink()
+    if sum(sizes.values()) > MAX_BYTES - README_BYTES:
+        largest = max(sizes, key=lambda file: sizes[file])
+        what = f"the results take {sum(sizes.values()):,} bytes; the largest is {largest.name}"
+        raise RecordError(what, where=folder, expected=f"at most {MAX_BYTES:,} bytes", next_step="narrow STUDIES")
     return notes
 
 
-def _rank(file: Path) -> int | None:
-    """How soon a file gives way to others, 0 first; None if it never does."""
-    kinds = (file.parent.name == "traces", file.suffix == ".html", file.name.endswith(".summary.json"))
-    study = (file.name.split(".")[0], file.stem, file.parent.name)
-    found = next((k for k, belongs in enumerate(kinds) if belongs and file.name != "index.html"), None)
-    return None if found is None else found + (3 if study[found] in FIRST else 0)
+def _study(file: Path) -> str:
+    return file.parent.name if file.name.endswith(".summary.json") else file.name.partition(".")[0]

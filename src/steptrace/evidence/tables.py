@@ -133,20 +133,15 @@ def _beside_articles(studies: Mapping[str, Comparison]) -> Iterator[list[object]
 def _loss_rows(bench: Bench) -> Iterator[list[object]]:
     copy = bench.get("copy_gb_s")
     for row in bench["rows"]:
-        same = {
-            r["implementation"]: r for r in bench["rows"] if all(r[k] == row[k] for k in ("batch", "boxes", "mode"))
-        }
+        alike = [r for r in bench["rows"] if all(r[k] == row[k] for k in ("batch", "boxes", "mode"))]
+        same = {r["implementation"]: r for r in alike}
         graph, moved = row.get("graph_us"), row["bytes_moved"]
         floor = row["empty_graph_us"] + moved / copy / 1e3 if copy and row.get("empty_graph_us") else None
         over = [same[o]["us"] / row["us"] if o in same else None for o in ("padding", "compiled")]
         yield [
             *(f"{bench['predictions']}, {bench['targets']}", "yes" if bench.get("cold") else "no"),
-            *(
-                f"{row['batch']:,} x {row['boxes']}",
-                row["mode"],
-                row["implementation"],
-                fmt.duration_ns(row["us"] * 1e3),
-            ),
+            *(f"{row['batch']:,} x {row['boxes']}", row["mode"], row["implementation"]),
+            fmt.duration_ns(row["us"] * 1e3),
             fmt.duration_ns(graph * 1e3) if graph else row.get("graph_error"),
             *map(fmt.multiple, (*over, graph / floor if graph and floor else None)),
             fmt.percent(100 * moved / ((graph or row["us"]) * 1e3) / copy if copy else None),

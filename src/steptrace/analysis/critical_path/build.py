@@ -1,12 +1,9 @@
 """Builds the graph of a trace: first its instants, then what each of them had to wait for."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from steptrace import intervals
+from steptrace.analysis.critical_path.edges import COLUMNS, Edges, edge_order
 from steptrace.analysis.critical_path.graph import (
     HOST,
     LAUNCH,
@@ -21,10 +18,8 @@ from steptrace.analysis.critical_path.graph import (
     window_of,
 )
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
-from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import Rows, row_numbers, take
-from steptrace.trace.growing import GrowingColumn
+from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace, once
 
 #: Of sources that happened at one instant the later in this list is binding: GPU work before launches before the host.
@@ -43,48 +38,12 @@ def graph_of(trace: Trace) -> Graph | None:
     return None if window is None else _Builder(model, window).build()
 
 
-#: The columns of edges. `at` is when the source really happened, be it before the first step.
-_COLUMNS: dict[str, DTypeLike] = {
-    **dict.fromkeys(("source", "target", "thread", "kernel", "sync"), np.int32),
-    **dict.fromkeys(("at", "least", "kept"), np.int64),
-    **dict.fromkeys(("kind", "priority", "wait"), np.int8),
-}
-_DEFAULTS = {"least": 0, "thread": -1, "kernel": -1, "sync": -1, "kept": 0, "wait": 0, "kind": HOST}
-
-
-class _Edges:
-    """Edges as they are found."""
-
-    def __init__(self) -> None:
-        self._columns = {name: GrowingColumn(dtype) for name, dtype in _COLUMNS.items()}
-
-    def add(self, source: Ints, target: Ints, at: Ints, **about: Ints | int) -> None:
-        columns: dict[str, Ints | int] = {**_DEFAULTS, **about, "source": source, "target": target, "at": at}
-        shape = np.broadcast_shapes(*(np.shape(values) for values in columns.values()))
-        for name, values in columns.items():
-            self._columns[name].append(np.broadcast_to(values, shape))
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """All edges, column by column."""
-        return {name: column.array() for name, column in self._columns.items()}
-
-
-def edge_order(edges: Mapping[str, NDArray[Any]], nodes: int) -> Rows:
-    """The order of edges by target, of each target's the binding one last."""
-    source, target, at, priority = (edges[name] for name in ("source", "target", "at", "priority"))
-    if compiled is None:
-        return np.lexsort((source, priority, at, target))
-    order = np.empty(len(target), dtype=np.int32)
-    compiled.order_edges(source, target, at, priority, order, nodes)
-    return order
-
-
 class _Builder:
     """Builds a graph: first the nodes, then the edges between them."""
 
     def __init__(self, model: Model, window: Window) -> None:
         self.model, self.window = model, window
-        self.edges = _Edges()
+        self.edges = Edges()
         self.rows = self._work()
         self.starting = self.rows[model.start[self.rows] >= window.start]
         self.placed = self._placed_by_host()
@@ -109,7 +68,7 @@ class _Builder:
             edges[name] = rank[edges[name]]
         # Where work without length ends in the very instant in which the host goes on, the host does not wait for it.
         forward = edges["source"] < edges["target"]
-        edges = {name: edges.pop(name)[forward] for name in _COLUMNS}
+        edges = {name: edges.pop(name)[forward] for name in COLUMNS}
         order = edge_order(edges, len(time))
         del edges["at"], edges["priority"]
         edges = {name: edges.pop(name)[order] for name in list(edges)}
