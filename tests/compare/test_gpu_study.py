@@ -8,7 +8,7 @@ import pytest
 from builders import TraceBuilder
 from documents import compare
 from simulated import Program, simulate, time_of, without
-from steptrace.analysis import summarize, write_tables
+from steptrace.analysis import summarize
 from steptrace.documents.base import convert
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import ConfigError
@@ -28,8 +28,7 @@ def add_variant(folder: Any, name: str, program: Program, *, wobble: float = 0.0
     for repeat in range(3):
         step_ms = time_of(program, STEPS) / STEPS / MS * (1 + wobble * (repeat - 1))
         run_dir = Path(folder.add_run(name, repeat, [step_ms] * 20, profiled_ms=[step_ms] * STEPS))
-        summary, analyses = summarize([simulate(program, STEPS).write(run_dir / "trace.json.gz")])
-        write_tables(analyses, run_dir / "tables")
+        summary, _ = summarize([simulate(program, STEPS).write(run_dir / "trace.json.gz")], tables=run_dir / "tables")
         folder.add_summary(run_dir, summary)
 
 

@@ -4,7 +4,7 @@ Each subject is a folder here: how it is measured, its tables, and in `record` w
 `tables` lists every table, `build` every key of the summary.
 """
 
-from steptrace.analysis.build import analyze, analyze_trace, summarize, summarize_trace, write_tables
+from steptrace.analysis.build import analyze, analyze_trace, summarize, summarize_trace
 from steptrace.analysis.by_rank import RANK_FILE, summarize_ranks, write_rank
 from steptrace.analysis.common.analysis import Analysis, records
 from steptrace.analysis.counters import write_counters

@@ -125,9 +125,10 @@ def summarize(
     Args:
         paths: files, or folders of them.
         sources: folders that source lines may be read from.
-        tables: a folder that every table is written to, as `write_tables` does. Each trace's are written as it is
-            read, by the process that reads it, and the analyses then hold little more than what is compared across
-            ranks: so memory does not depend on how many traces there are.
+        tables: a folder that every table is written to, as `trace<k>/<name>.parquet`, k counting as in the summary,
+            and what compares ranks as `ranks/<name>.parquet`. Each trace's are written as it is read, by the process
+            that reads it, and the analyses then hold little more than what is compared across ranks: so memory does
+            not depend on how many traces there are.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
@@ -239,17 +240,6 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         timeline=shown_timeline(trace, of),
         findings=(),
     )
-
-
-def write_tables(analyses: list[Analysis], out: Path) -> None:
-    """Write every table of every trace to `out/trace<k>/<name>.parquet`, k counting as in summary.json.
-
-    What compares ranks goes to `out/ranks/<name>.parquet`.
-    """
-    for k, analysis in enumerate(analyses):
-        tables = {**{name: getattr(analysis.trace, name) for name in TABLES}, **analysis.tables}
-        write_all(tables, out / f"trace{k}")
-    _write_ranks(analyses, out)
 
 
 def _write_ranks(analyses: list[Analysis], out: Path) -> None:

@@ -89,11 +89,8 @@ def _too_slow(change: baseline.Change, most: float) -> str | None:
         return None
     if change.ratio is None:
         return f"not measured: {name}, which is stored"
-    return (
-        f"slower: {name} takes {_ratio(change.ratio)} the stored time, at most {most:g}"
-        if change.ratio > most
-        else None
-    )
+    slow = f"slower: {name} takes {_ratio(change.ratio)} the stored time, at most {most:g}"
+    return slow if change.ratio > most else None
 
 
 def _path(arguments: argparse.Namespace, other: str) -> Path:

@@ -170,9 +170,8 @@ class Finder:
         if status.status not in ("ok", "oom"):
             raise TrainError(status.error or status.status, where=f"batch of {', '.join(map(str, sizes))}")
         # The kernel may end a process before it has written anything.
-        found: dict[str, Any] = {"sizes": [], "tried": list(sizes)}
-        if (out / _FILE).exists():
-            found = read_versioned(out / _FILE)
+        nothing = {"sizes": [], "tried": list(sizes)}
+        found: dict[str, Any] = read_versioned(out / _FILE) if (out / _FILE).exists() else nothing
         if status.status == "oom":
             search.trials.append(Trial(found["tried"][len(found["sizes"])], fits=False))
         for entry in found["sizes"]:
@@ -194,14 +193,8 @@ def _variant(study: str, variant: str | None, scale: str) -> tuple[str, str, dic
 
 
 def _document(name: str, search: Search, fit: MemoryFit | None, predicted: int | None) -> dict[str, Any]:
-    line = None
-    if fit is not None:
-        line = {
-            "fixed_bytes": fit.fixed_bytes,
-            "per_sample_bytes": fit.per_sample_bytes,
-            "residual": fit.residual,
-            "holds": fit.holds,
-        }
+    told = ("fixed_bytes", "per_sample_bytes", "residual", "holds")
+    line = None if fit is None else {name: getattr(fit, name) for name in told}
     return {
         "variant": name,
         "capacity_bytes": search.capacity_bytes,

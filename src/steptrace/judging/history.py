@@ -60,15 +60,11 @@ def kept_results(file: Path) -> list[KeptResult]:
     """
     document = baseline.load(file)
     saved_at = _moment(document.saved_at, file, "saved_at")
+    times = {
+        name: {v: stored.step_ms for v, stored in study.variants.items()} for name, study in document.studies.items()
+    }
     return [
-        KeptResult(
-            name,
-            file.stem,
-            saved_at,
-            study.scale,
-            study.environment,
-            {variant: stored.step_ms for variant, stored in study.variants.items()},
-        )
+        KeptResult(name, file.stem, saved_at, study.scale, study.environment, times[name])
         for name, study in document.studies.items()
     ]
 
@@ -167,9 +163,4 @@ def history(files: Iterable[Path], comparisons: Iterable[Comparison] = ()) -> di
     Raises:
         RecordError: a file is missing or no baseline.
     """
-    found = [result for file in files for result in kept_results(file)]
-    found.sort(key=lambda result: (result.saved_at or _LAST, result.name))
-    by_study: dict[str, list[KeptResult]] = {}
-    for result in [*found, *map(present_result, comparisons)]:
-        by_study.setdefault(result.study, []).append(result)
-    return by_study
+    return _in_order([*(result for file in files for result in kept_results(file)), *map(present_result, comparisons)])

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace import schema
 
@@ -100,6 +102,12 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
         return result
 
     return remembered
+
+
+def on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows of a table of host events are on threads that do training work."""
+    training: NDArray[np.bool_] = trace.threads["training"].to_numpy(dtype=bool)
+    return training[rows["thread"].to_numpy()] if len(training) else np.zeros(len(rows), dtype=bool)
 
 
 def forget(trace: Trace, computed: Callable[..., Any]) -> None:

@@ -178,10 +178,7 @@ def verdict_on(cases: list[Case]) -> dict[str, Any]:
     errors = {held: case.errors[held] for held, case in worst.items()}
     return {
         "status": "same" if all(case.excess(held) <= 1 for held, case in worst.items()) else "differs",
-        "loss_rel_err": _finite(errors["loss"]),
-        "gradient_rel_err": _finite(errors["gradient"]),
-        "predictions_rel_err": _finite(errors["predictions"]),
-        "parameters_rel_err": _finite(errors["parameters"]),
+        **{f"{held}_rel_err": _finite(error) for held, error in errors.items()},
         "max_rel_err": _finite(_largest([errors["loss"], errors["gradient"]])),
         "tolerance": {held: case.tolerance[held] for held, case in worst.items()},
         "cases": [

@@ -241,15 +241,9 @@ def _connected(name: str, owner: int) -> socket.socket | None:
         except ConnectionRefusedError:
             if server is None:
                 command = [sys.executable, "-m", "steptrace.train.fork_server", str(owner), address]
-                nowhere = subprocess.DEVNULL
-                server = subprocess.Popen(
-                    command,
-                    stdin=nowhere,
-                    stdout=nowhere,
-                    stderr=nowhere,
-                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                    start_new_session=True,
-                )
+                nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+                variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
+                server = subprocess.Popen(command, env=variables, start_new_session=True, **nowhere)  # type: ignore[call-overload]
             if time.monotonic() < until:
                 time.sleep(0.02)
                 continue

@@ -1,11 +1,12 @@
 """A run's summary.json: what its traces say, with findings."""
 
 import logging
+import shutil
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from steptrace.analysis import RANK_FILE, Analysis, summarize, summarize_ranks, write_rank, write_tables
+from steptrace.analysis import RANK_FILE, Analysis, summarize, summarize_ranks, write_rank
 from steptrace.analysis.excerpt import excerpt_of_run
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
@@ -40,15 +41,15 @@ def summarize_run(run_dir: Path, out: Path, *, ranks: int = 0) -> None:
         out: the file to write.
         ranks: how many `analyze_rank` has analysed, so that only what compares them is left to do; 0: none.
     """
-    (run_dir / TABLES).mkdir(exist_ok=True)
+    tables = run_dir / TABLES
+    shutil.rmtree(tables, ignore_errors=True)  # of an earlier time
+    tables.mkdir()
     summary = Summary(warnings=(), traces=())
     if traces := _traces(run_dir):
         try:
-            summary, analyses = _of_ranks(run_dir, ranks) if ranks else summarize(traces)
-            if not ranks:
-                write_tables(analyses, run_dir / TABLES)
+            summary, analyses = _of_ranks(run_dir, ranks) if ranks else summarize(traces, tables=tables)
             if run_dir.name == "run0":
-                summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, run_dir / TABLES))
+                summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, tables))
         except SteptraceError as error:
             summary = replace(summary, error=str(error))
             logging.getLogger(__name__).warning("%s: %s", run_dir, error)

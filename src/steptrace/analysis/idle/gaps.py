@@ -14,7 +14,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.documents.summary import HostCall, HostGap, HostGaps
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, on_training
 
 #: A single call of at least this length is no launching: a launch with all that leads to it takes less.
 LONG_CALL_NS: Final = 250_000
@@ -62,9 +62,7 @@ def _window(trace: Trace) -> tuple[int, int]:
 def _calls(trace: Trace) -> pd.DataFrame:
     """The calls of training threads."""
     rows = trace.launches[["ts", "dur", "name", "thread"]]
-    training = trace.threads["training"].to_numpy(dtype=bool)
-    own = training[rows["thread"].to_numpy()] if len(training) else np.zeros(len(rows), dtype=bool)
-    return rows[own].assign(end=lambda table: table["ts"] + table["dur"])
+    return rows[on_training(trace, rows)].assign(end=lambda table: table["ts"] + table["dur"])
 
 
 def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:

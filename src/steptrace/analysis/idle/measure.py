@@ -13,8 +13,8 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.launches import waits_for_event
 from steptrace.analysis.common.tables_gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import references, row_numbers, take, texts
-from steptrace.trace.model import Trace, once
+from steptrace.trace.columns import by_name, references, row_numbers, take, texts
+from steptrace.trace.model import Trace, on_training, once
 
 #: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
 #: code compares microseconds.
@@ -41,7 +41,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     previous = reach.groupby([rows["device"], rows["stream"]]).shift().fillna(-1).to_numpy(dtype=np.int64)
     ts = rows["ts"].to_numpy()
     gap = np.where(previous < 0, 0, np.maximum(ts - previous, 0))
-    launched = _launch_times(trace, row_numbers(rows["launch"]), at="ts")
+    launched = take(trace.launches["ts"].to_numpy(), row_numbers(rows["launch"]))
     host = launched > previous
     category = np.where(host, 0, np.where(gap < KERNEL_WAIT_BELOW_NS, 1, 2))
     sums = pd.DataFrame(
@@ -86,8 +86,9 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     in_loader = 2 * loader_ns >= end - start
     row = _first_work(trace, device, end)
     launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
-    launched = _launch_times(trace, launch, at="end")
-    in_sync, waited_through = _held_by_sync(trace, gaps, _launch_times(trace, launch, at="ts"))
+    begun = trace.launches["ts"].to_numpy()
+    launched = take(begun + trace.launches["dur"].to_numpy(), launch)
+    in_sync, waited_through = _held_by_sync(trace, gaps, take(begun, launch))
     late = launched > start
     # What begins while the host waits all along was queued before, though the trace lacks its launch.
     queued = np.where(launch >= 0, ~late, waited_through)
@@ -111,7 +112,7 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
     """What ended each gap: the activity `row`, the call that launched it, and where in the program that stands."""
     kernels = trace.kernels.iloc[row]
     launch = row_numbers(kernels["launch"])
-    launched = _launch_times(trace, launch, at="ts")
+    launched = take(trace.launches["ts"].to_numpy(), launch)
     op = take(row_numbers(trace.launches["op"]), launch)
     label = annotation_of_kernels(trace)[row]
     short = {name: short_name(name) for name in set(kernels["name"])}
@@ -133,8 +134,9 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
 def loader_spans(trace: Trace) -> Spans:
     """When a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations
-    waits = np.array([bool(LOADER_LABEL.match(name)) for name in labels["name"].cat.categories], dtype=bool)
-    rows = labels[_pick(waits, labels["name"].cat.codes.to_numpy()) & _on_training(trace, labels)]
+    names = labels["name"].cat
+    waits = by_name(names.codes.to_numpy(), names.categories, lambda name: bool(LOADER_LABEL.match(name)))
+    rows = labels[waits & on_training(trace, labels)]
     return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
 
 
@@ -145,7 +147,7 @@ def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np
     """
     start, end = gaps[:, 0], gaps[:, 1]
     held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
-    for _, rows in trace.syncs[_on_training(trace, trace.syncs)].groupby("thread", sort=True):
+    for _, rows in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
         begin, over = rows["ts"].to_numpy(), (rows["ts"] + rows["dur"]).to_numpy()
         # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
         # launch is not known, the host can have made it after a wait that was over, not within one.
@@ -161,29 +163,11 @@ def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np
     return held, through
 
 
-def _on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:
-    return _pick(trace.threads["training"].to_numpy(dtype=bool), rows["thread"].to_numpy())
-
-
-def _pick(flags: NDArray[np.bool_], index: NDArray[np.integer]) -> NDArray[np.bool_]:
-    return flags[index] if len(flags) else np.zeros(len(index), dtype=bool)
-
-
-def _launch_times(trace: Trace, launch: Ints, *, at: str) -> Ints:
-    """Start (`ts`) or end (`end`) of each launch, -1 where there is none."""
-    times = trace.launches["ts"].to_numpy()
-    if at == "end":
-        times = times + trace.launches["dur"].to_numpy()
-    if len(times) == 0:
-        return np.full(len(launch), -1, dtype=np.int64)
-    return np.where(launch >= 0, times[np.maximum(launch, 0)], -1)
-
-
 def _first_work(trace: Trace, device: int, starts: Ints) -> Ints:
     """Row of the activity of the device that begins at each of `starts`; of several the one launched first."""
     kernels = trace.kernels
     rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
-    launched = _launch_times(trace, row_numbers(kernels["launch"])[rows], at="ts")
+    launched = take(trace.launches["ts"].to_numpy(), row_numbers(kernels["launch"])[rows])
     launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
     rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]
     return rows[np.searchsorted(kernels["ts"].to_numpy()[rows], starts, side="left")]

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import rows
@@ -20,8 +19,8 @@ from steptrace.analysis.idle.measure import LOADER_LABEL
 from steptrace.documents.rows import InputWaitOfStep, table_of
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import counted, references
-from steptrace.trace.model import Trace
+from steptrace.trace.columns import by_name, counted, references
+from steptrace.trace.model import Trace, on_training
 
 #: From these shares of the step time on, waiting for data is moderate or high.
 MODERATE_SHARE: Final = 0.05
@@ -112,18 +111,14 @@ def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | N
 def _labelled(trace: Trace, wanted: Any) -> Spans:
     """The spans on training threads whose label is wanted; of one inside another only the outer."""
     labels = trace.annotations
-    by_name = np.array([wanted(name) for name in labels["name"].cat.categories], dtype=bool)
-    chosen = _pick(by_name, labels["name"].cat.codes.to_numpy())
-    chosen &= _pick(trace.threads["training"].to_numpy(dtype=bool), labels["thread"].to_numpy())
-    rows = labels[chosen].sort_values(["thread", "ts", "dur"], ascending=[True, True, False], kind="stable")
+    chosen = by_name(labels["name"].cat.codes.to_numpy(), labels["name"].cat.categories, wanted)
+    rows = labels[chosen & on_training(trace, labels)].sort_values(
+        ["thread", "ts", "dur"], ascending=[True, True, False], kind="stable"
+    )
     # By time and not by the labels' nesting, which means nothing where one crosses the boundary of a step.
     end = rows["ts"] + rows["dur"]
     reach = end.groupby(rows["thread"]).cummax().groupby(rows["thread"]).shift(fill_value=-1)
     return intervals.spans(rows["ts"][end > reach], end[end > reach])
-
-
-def _pick(flags: NDArray[np.bool_], index: NDArray[np.integer]) -> NDArray[np.bool_]:
-    return flags[index] if len(flags) else np.zeros(len(index), dtype=bool)
 
 
 def _bounds(trace: Trace) -> tuple[Ints, Ints]:

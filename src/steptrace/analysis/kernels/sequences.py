@@ -24,7 +24,7 @@ from steptrace.documents.summary import Sequence, SequenceEntry
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import take
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, on_training
 
 #: A sequence has at least two activities.
 MINIMUM_LENGTH = 2
@@ -101,9 +101,7 @@ def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
     outermost = wanted & ~inside_same(key, tree["size"].to_numpy())
     calls = tree.loc[outermost, ["kind", "name", "thread", "size", "ts", "host_ns"]]
     calls.insert(0, "row", np.flatnonzero(outermost))
-    training = trace.threads["training"].to_numpy(dtype=bool)
-    calls["training"] = training[calls["thread"].to_numpy()]
-    result: pd.DataFrame = calls.reset_index(drop=True)
+    result: pd.DataFrame = calls.assign(training=on_training(trace, calls)).reset_index(drop=True)
     return result
 
 

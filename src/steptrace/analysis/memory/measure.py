@@ -29,7 +29,7 @@ from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, has_ancestor, nearest, references, row_numbers, texts
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, on_training
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
 #: In the order in which they are shown.
@@ -212,8 +212,7 @@ def _labelled(trace: Trace) -> list[tuple[int, int, str]]:
     labels = trace.annotations
     if len(labels) == 0:
         return []
-    wanted = labels["name"].isin(list(_OF_PHASE)).to_numpy()
-    wanted = wanted & trace.threads["training"].to_numpy(dtype=bool)[labels["thread"].to_numpy()]
+    wanted = labels["name"].isin(list(_OF_PHASE)).to_numpy() & on_training(trace, labels)
     chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
     ends = chosen["ts"] + chosen["dur"]
     return [(int(a), int(b), str(name)) for a, b, name in zip(chosen["ts"], ends, chosen["name"], strict=True)]

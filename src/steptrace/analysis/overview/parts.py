@@ -20,7 +20,7 @@ from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
 from steptrace.documents.summary import StepParts
 from steptrace.intervals import Spans
 from steptrace.trace.columns import has_ancestor, row_numbers
-from steptrace.trace.model import Trace, once
+from steptrace.trace.model import Trace, on_training, once
 
 #: The labels of the training loop, one after the other in a step.
 HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
@@ -95,7 +95,7 @@ def _labelled(trace: Trace) -> dict[str, Spans]:
     """The parts that the training loop labels."""
     labels = trace.annotations
     wanted = labels["name"].isin(HOST_PARTS).to_numpy() & labels["step"].notna().to_numpy()
-    wanted &= trace.threads["training"].to_numpy(dtype=bool)[labels["thread"].to_numpy()]
+    wanted &= on_training(trace, labels)
     # Somebody else's loop may well compute its loss inside a part called forward: the outer one has that time.
     chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
     names = HOST_PARTS if "forward" in set(chosen["name"]) else sorted(set(chosen["name"].astype(str)))

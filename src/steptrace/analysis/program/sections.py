@@ -9,7 +9,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.intervals import Ints
 from steptrace.trace.columns import marks_steps, row_numbers
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, on_training
 
 
 def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
@@ -66,10 +66,7 @@ def _sections(trace: Trace) -> pd.DataFrame:
     while (open_ := above >= 0).any():
         inside_same[open_] |= name[open_] == name[above[open_]]
         above[open_] = parent[above[open_]]
-    training = trace.threads["training"].to_numpy(dtype=bool)
-    chosen = (
-        ~inside_same & ~marks_steps(labels) & labels["step"].notna().to_numpy() & training[labels["thread"].to_numpy()]
-    )
+    chosen = ~inside_same & ~marks_steps(labels) & labels["step"].notna().to_numpy() & on_training(trace, labels)
     return pd.DataFrame(
         {
             "step": row_numbers(labels["step"])[chosen],
