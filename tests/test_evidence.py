@@ -12,8 +12,9 @@ from steptrace.documents.comparison import Comparison, Partial
 from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError
-from steptrace.evidence import collect as evidence
-from steptrace.evidence.collect import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable
+from steptrace.evidence import studies as chosen_studies
+from steptrace.evidence.collect import MAX_BYTES, README_BYTES, collect, machine_name
+from steptrace.evidence.studies import gpus_needed, runnable
 
 ROOT = Path(__file__).parents[1]
 
@@ -190,8 +191,8 @@ def test_machine_name(gpu: str | None, name: str) -> None:
 @pytest.fixture
 def two_gpus_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with one GPU, where the study `giou` needs two."""
-    monkeypatch.setattr(evidence, "count_gpus", lambda: 1)
-    monkeypatch.setattr(evidence, "gpus_needed", lambda *asked: 2 if asked[-1] == "giou" else 1)
+    monkeypatch.setattr(chosen_studies, "count_gpus", lambda: 1)
+    monkeypatch.setattr(chosen_studies, "gpus_needed", lambda *asked: 2 if asked[-1] == "giou" else 1)
 
 
 @pytest.mark.usefixtures("two_gpus_needed")

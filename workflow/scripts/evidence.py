@@ -6,7 +6,8 @@ import tarfile
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
-from steptrace.evidence.collect import collect, runnable
+from steptrace.evidence.collect import collect
+from steptrace.evidence.studies import runnable
 from steptrace.evidence.tables import render
 
 parser = argparse.ArgumentParser()

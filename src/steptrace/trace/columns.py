@@ -76,10 +76,14 @@ def by_name(codes: NDArray[Any], names: pd.Index, judge: Any, dtype: Any = bool)
     return result
 
 
-def marks_steps(labels: pd.DataFrame) -> Mask:
-    """Which rows of `annotations` are the profiler's marks of steps."""
-    name = labels["name"].cat
-    return by_name(name.codes.to_numpy(), name.categories, lambda text: step_index(str(text)) is not None)
+def judge_names(names: "pd.Series[Any]", judge: Any, dtype: Any = bool) -> NDArray[Any]:
+    """`by_name` of a column of a table, without nulls."""
+    return by_name(names.cat.codes.to_numpy(), names.cat.categories, judge, dtype)
+
+
+def marks_steps(rows: pd.DataFrame) -> Mask:
+    """Which rows of a table of events are named like the profiler's marks of steps."""
+    return judge_names(rows["name"], lambda name: step_index(name) is not None)
 
 
 def sort_nesting(columns: Columns, tie_break: str) -> Columns:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Ints, Mask, by_name, references, row_numbers
+from steptrace.trace.columns import Ints, Mask, judge_names, references, row_numbers
 
 #: `hipMemcpyHostToDevice` and `hipMemcpyDeviceToHost`, as in CUDA.
 _ACROSS = (1, 2)
@@ -28,10 +28,10 @@ def find_syncs(
     `copy_kinds` is the argument `kind` of each launch.
     """
     direction, to_pageable = _copies(launches, kernels)
-    name = (launches["name"].cat.codes.to_numpy(), launches["name"].cat.categories)
-    waits = by_name(*name, naming.WAITS.__contains__)
-    stream_waits = by_name(*name, naming.STREAM_WAITS.__contains__)
-    queued_copy = by_name(*name, naming.is_async_copy)
+    name = launches["name"]
+    waits = judge_names(name, naming.WAITS.__contains__)
+    stream_waits = judge_names(name, naming.STREAM_WAITS.__contains__)
+    queued_copy = judge_names(name, naming.is_async_copy)
     across = (direction == "HtoD") | (direction == "DtoH")
 
     thread = launches["thread"].to_numpy()
@@ -42,7 +42,7 @@ def find_syncs(
     absorbed[1:] = merged[:-1]
 
     copies = merged | (queued_copy & to_pageable)
-    sync_copies = by_name(*name, naming.is_sync_copy) & (across | (direction == "") | np.isin(copy_kinds, _ACROSS))
+    sync_copies = judge_names(name, naming.is_sync_copy) & (across | (direction == "") | np.isin(copy_kinds, _ACROSS))
     first = np.flatnonzero(copies | sync_copies | (waits & ~absorbed))
     last = first + merged[first]
 

@@ -17,7 +17,7 @@ from steptrace import intervals, schema
 from steptrace.analysis.common.tables_launch import LAUNCH_CALLS, LAUNCH_TIMES
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, by_name, references, row_numbers, take, texts
+from steptrace.trace.columns import Mask, judge_names, references, row_numbers, take, texts
 from steptrace.trace.model import Trace
 
 #: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
@@ -102,10 +102,8 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
 
 def _kinds(calls: "pd.Series[str]", categories: "pd.Series[str]") -> NDArray[Any]:
     """What each call put on the GPU, by its name and the category of its work."""
-    of_category = np.array([_KINDS.get(str(name), "kernel") for name in categories.cat.categories], dtype=object)
-    is_graph = np.array([_GRAPH.search(str(name)) is not None for name in calls.cat.categories], dtype=bool)
-    result: NDArray[Any] = of_category[categories.cat.codes.to_numpy()]
-    result[is_graph[calls.cat.codes.to_numpy()]] = "graph"
+    result = judge_names(categories, lambda name: _KINDS.get(name, "kernel"), object)
+    result[judge_names(calls, _GRAPH.search)] = "graph"
     return result
 
 
@@ -140,7 +138,7 @@ def wait_for_event(trace: Trace, launch: Ints) -> Ints:
     if len(calls) == 0:
         return np.full(len(launch), -1, dtype=np.int64)
     rows = np.arange(len(calls))
-    is_wait = by_name(calls["name"].cat.codes.to_numpy(), calls["name"].cat.categories, naming.is_stream_wait_event)
+    is_wait = judge_names(calls["name"], naming.is_stream_wait_event)
     owners = row_numbers(trace.kernels["launch"])
     owns_work = np.zeros(len(calls), dtype=bool)
     owns_work[owners[owners >= 0]] = True

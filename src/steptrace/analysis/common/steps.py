@@ -1,7 +1,5 @@
 """The training steps of a trace, and where the GPU's time went in each."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 
@@ -79,6 +77,6 @@ def _hidden_or_not(gpu: Activity, start: Ints, end: Ints) -> dict[str, Ints]:
     }
 
 
-def own_operator_names(names: Iterable[str]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Whether each name is that of an operator itself: it has a namespace, and is no wrapper of the autograd engine."""
-    return np.array(["::" in name and not name.startswith("autograd::") for name in names], dtype=bool)
+def is_own_operator(name: str) -> bool:
+    """Whether the name is that of an operator itself: it has a namespace, and is no wrapper of the autograd engine."""
+    return "::" in name and not name.startswith("autograd::")

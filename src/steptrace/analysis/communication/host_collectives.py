@@ -10,16 +10,16 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.intervals import Spans
-from steptrace.trace.model import Trace
+from steptrace.trace.columns import judge_names
+from steptrace.trace.model import Trace, on_training
 from steptrace.trace.names import host_collective, is_collective_op
 
 
 def host_collectives(trace: Trace) -> pd.DataFrame:
     """The collectives that the host carried out, in order of time: the table `HOST_COLLECTIVES`."""
     labels = trace.annotations
-    called = [host_collective(str(name)) for name in labels["name"].cat.categories]
-    codes = labels["name"].cat.codes.to_numpy()
-    rows = np.flatnonzero(np.array([name is not None for name in called], dtype=bool)[codes])
+    called = judge_names(labels["name"], host_collective, object)
+    rows = np.flatnonzero(pd.notna(called))
     rows = rows[np.argsort(labels["ts"].to_numpy()[rows], kind="stable")]
     found = labels.iloc[rows]
     start, length = found["ts"].to_numpy(), found["dur"].to_numpy()
@@ -28,7 +28,7 @@ def host_collectives(trace: Trace) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "annotation": rows.astype(np.int64),
-            "collective": pd.Series([called[code] for code in codes[rows]], dtype=object),
+            "collective": pd.Series(called[rows], dtype=object),
             "thread": found["thread"].to_numpy(),
             "step": found["step"].array,
             "ts": start,
@@ -45,11 +45,10 @@ def host_compute(trace: Trace) -> Spans | None:
     None if the trace holds no operator of such a thread, in its steps if it has any: the profiler did not record them.
     """
     ops = trace.ops
-    training = trace.threads["training"].to_numpy(dtype=bool)[ops["thread"].to_numpy()]
+    training = on_training(trace, ops)
     recorded = training & ops["step"].notna().to_numpy() if len(trace.steps) else training
     if not recorded.any():
         return None
-    calls = np.array([is_collective_op(str(name)) for name in ops["name"].cat.categories], dtype=bool)
-    rows = training & ~calls[ops["name"].cat.codes.to_numpy()]
+    rows = training & ~judge_names(ops["name"], is_collective_op)
     start = ops["ts"].to_numpy()[rows]
     return intervals.union(intervals.spans(start, start + ops["dur"].to_numpy()[rows]))

@@ -29,7 +29,7 @@ from steptrace.analysis.critical_path.dependencies import Dependencies, dependen
 from steptrace.analysis.idle.measure import loader_spans
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import Mask, Rows, take
+from steptrace.trace.columns import Mask, Rows, judge_names, take
 from steptrace.trace.model import Trace
 
 #: What an edge, and so a part of a path, is: see `steptrace.analysis.critical_path.measure`.
@@ -151,7 +151,7 @@ def model_of(trace: Trace) -> Model:
         of=of,
         start=start,
         end=start + kernels["dur"].to_numpy(),
-        kind=np.array([classes[kind] for kind in kernels["kind"].cat.categories])[kernels["kind"].cat.codes.to_numpy()],
+        kind=judge_names(kernels["kind"], classes.__getitem__, np.int64),
         thread=take(trace.launches["thread"].to_numpy(), np.maximum(of.launch, of.late_launch)),
         loader=loader_spans(trace),
         training=trace.threads["training"].to_numpy(dtype=bool),

@@ -13,7 +13,7 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.launches import waits_for_event
 from steptrace.analysis.common.tables_gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import by_name, references, row_numbers, take, texts
+from steptrace.trace.columns import judge_names, references, row_numbers, take, texts
 from steptrace.trace.model import Trace, on_training, once
 
 #: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
@@ -134,9 +134,7 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
 def loader_spans(trace: Trace) -> Spans:
     """When a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations
-    names = labels["name"].cat
-    waits = by_name(names.codes.to_numpy(), names.categories, lambda name: bool(LOADER_LABEL.match(name)))
-    rows = labels[waits & on_training(trace, labels)]
+    rows = labels[judge_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
     return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
 
 

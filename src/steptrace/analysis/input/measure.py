@@ -19,7 +19,7 @@ from steptrace.analysis.idle.measure import LOADER_LABEL
 from steptrace.documents.rows import InputWaitOfStep, table_of
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import by_name, counted, references
+from steptrace.trace.columns import counted, judge_names, references
 from steptrace.trace.model import Trace, on_training
 
 #: From these shares of the step time on, waiting for data is moderate or high.
@@ -111,8 +111,7 @@ def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | N
 def _labelled(trace: Trace, wanted: Any) -> Spans:
     """The spans on training threads whose label is wanted; of one inside another only the outer."""
     labels = trace.annotations
-    chosen = by_name(labels["name"].cat.codes.to_numpy(), labels["name"].cat.categories, wanted)
-    rows = labels[chosen & on_training(trace, labels)].sort_values(
+    rows = labels[judge_names(labels["name"], wanted) & on_training(trace, labels)].sort_values(
         ["thread", "ts", "dur"], ascending=[True, True, False], kind="stable"
     )
     # By time and not by the labels' nesting, which means nothing where one crosses the boundary of a step.

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from steptrace.analysis.common.call_tree import tree_of
-from steptrace.analysis.common.steps import own_operator_names
+from steptrace.analysis.common.steps import is_own_operator
 from steptrace.documents.summary import Placement
-from steptrace.trace.columns import row_numbers, take
-from steptrace.trace.model import Trace
+from steptrace.trace.columns import judge_names, row_numbers, take
+from steptrace.trace.model import Trace, on_training
 
 #: Operators that change how a tensor is seen, or get memory for one.
 VIEWS: Final = frozenset(
@@ -35,10 +35,7 @@ def placement(trace: Trace) -> Placement | None:
     ops = trace.ops
     if len(ops) == 0:
         return None
-    names = ops["name"].cat.categories
-    code = ops["name"].cat.codes.to_numpy()
-    counts = own_operator_names(names)[code]
-    counts &= trace.threads["training"].to_numpy(dtype=bool)[ops["thread"].to_numpy()]
+    counts = judge_names(ops["name"], is_own_operator) & on_training(trace, ops)
     if len(trace.steps):
         counts &= ops["step"].notna().to_numpy()
     op = take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))
@@ -47,7 +44,7 @@ def placement(trace: Trace) -> Placement | None:
     np.add.at(device_ns, op[known], trace.kernels["dur"].to_numpy()[known])
     launched = np.zeros(len(ops), dtype=bool)
     launched[op[known]] = True
-    views = np.array([name in VIEWS for name in names], dtype=bool)[code]
+    views = judge_names(ops["name"], VIEWS.__contains__)
     # Host time of each operator without and with the operators inside.
     operators = tree_of([ops])
     own_ns, whole_ns = operators["own"], operators["host"]

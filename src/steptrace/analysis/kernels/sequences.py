@@ -22,8 +22,7 @@ from steptrace.analysis.common.call_tree import inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.documents.summary import Sequence, SequenceEntry
 from steptrace.intervals import Ints
-from steptrace.trace import names as naming
-from steptrace.trace.columns import take
+from steptrace.trace.columns import judge_names, marks_steps, take
 from steptrace.trace.model import Trace, on_training
 
 #: A sequence has at least two activities.
@@ -91,11 +90,9 @@ def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
 
 def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
     """The outermost calls of each operator and label; `row` is their row of the tree."""
-    steps = [category for category in tree["name"].cat.categories if naming.step_index(str(category)) is not None]
-    wanted = tree["kind"].isin(["op", "annotation"]).to_numpy() & ~tree["name"].isin(steps).to_numpy()
+    wanted = tree["kind"].isin(["op", "annotation"]).to_numpy() & ~marks_steps(tree)
     if name is not None:
-        holds = np.array([name in str(category) for category in tree["name"].cat.categories], dtype=bool)
-        wanted = wanted & holds[tree["name"].cat.codes.to_numpy()]
+        wanted = wanted & judge_names(tree["name"], lambda text: name in text)
     kind, code = (tree[column].cat.codes.to_numpy().astype(np.int32) for column in ("kind", "name"))
     key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code + 1, 0)
     outermost = wanted & ~inside_same(key, tree["size"].to_numpy())

@@ -28,7 +28,8 @@ from steptrace.analysis.common.series import steps_of
 from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
 from steptrace.intervals import Ints
-from steptrace.trace.columns import counted, has_ancestor, nearest, references, row_numbers, texts
+from steptrace.trace.columns import counted, has_ancestor, nearest, optional, references, row_numbers, texts
+from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, on_training
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
@@ -54,7 +55,6 @@ _OF_PHASE: Final = {
     "optimizer": "optimizer_state",
 }
 _DEVICE: Final = ["device_type", "device"]
-_NONE: Final = np.iinfo(np.int64).min
 HOST: Final = 0
 
 
@@ -73,22 +73,22 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     gives = size[order] > 0
     first = np.flatnonzero(gives)
     follows = np.append(same[1:], False)[first]
-    ends = np.where(follows, np.append(ts[order][1:], _NONE)[first], _NONE)
+    ends = np.where(follows, np.append(ts[order][1:], MISSING)[first], MISSING)
     lone = np.flatnonzero(~gives & ~same)
     rows = np.concatenate([order[first], order[lone]])
-    begin = np.concatenate([ts[order[first]], np.full(len(lone), _NONE)])
+    begin = np.concatenate([ts[order[first]], np.full(len(lone), MISSING)])
     until = np.concatenate([ends, ts[order[lone]]])
     op = np.concatenate([_operators(trace, events.iloc[order[first]]), np.full(len(lone), -1)])
     phase, category = _categories(trace, begin, until)
-    known = begin != _NONE
+    known = begin != MISSING
     table = pd.DataFrame(
         {
             "device_type": kind[rows],
             "device": events["device"].array[rows],
             "address": address[rows],
             "bytes": np.abs(size[rows]),
-            "ts": _nullable(begin),
-            "until": _nullable(until),
+            "ts": optional(begin),
+            "until": optional(until),
             "thread": references(np.where(known, events["thread"].to_numpy()[rows], -1)),
             "op": references(op),
             "phase": phase,
@@ -161,10 +161,6 @@ def memory_at_peak(
     return schema.validate(table, MEMORY_AT_PEAK)
 
 
-def _nullable(times: Ints) -> "pd.arrays.IntegerArray":
-    return pd.arrays.IntegerArray(np.where(times == _NONE, 0, times), times == _NONE)
-
-
 def _on(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
     """The rows of a table that are about one device."""
     same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
@@ -184,9 +180,9 @@ def _categories(trace: Trace, begin: Ints, until: Ints) -> tuple[list[str | None
     """The part of the step that each block was allocated in, and its category."""
     edges, names = _parts(trace)
     born = np.searchsorted(edges, begin, side="right") - 1
-    died = np.where(until == _NONE, -1, np.searchsorted(edges, until, side="right") - 1)
-    phase = [None if at == _NONE else names[part] for at, part in zip(begin, born, strict=True)]
-    short = (born == died) & (begin != _NONE)
+    died = np.where(until == MISSING, -1, np.searchsorted(edges, until, side="right") - 1)
+    phase = [None if at == MISSING else names[part] for at, part in zip(begin, born, strict=True)]
+    short = (born == died) & (begin != MISSING)
     category = [
         "temporary" if brief else _OF_PHASE.get(name or "", "unknown") for brief, name in zip(short, phase, strict=True)
     ]
@@ -198,7 +194,7 @@ def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
     spans, rest = _labelled(trace), None
     if not any(name == "forward" for *_, name in spans):
         spans, rest = unlabelled_parts(trace), "forward"
-    edges, names = [_NONE], [rest]
+    edges, names = [MISSING], [rest]
     for start, end, name in sorted(spans):
         start = max(start, edges[-1])
         if end > start:
@@ -220,11 +216,11 @@ def _labelled(trace: Trace) -> list[tuple[int, int, str]]:
 
 def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
     """The trace's start and the instants at which the live blocks of a device change; their bytes from each on."""
-    begin, end = row_numbers(blocks["ts"].fillna(_NONE)), row_numbers(blocks["until"].fillna(_NONE))
+    begin, end = row_numbers(blocks["ts"].fillna(MISSING)), row_numbers(blocks["until"].fillna(MISSING))
     size = blocks["bytes"].to_numpy()
-    times = np.concatenate([[start], begin[begin != _NONE], end[end != _NONE]])
-    instants, change = steps_of(times, np.concatenate([[0], size[begin != _NONE], -size[end != _NONE]]))
-    return instants, change + int(size[begin == _NONE].sum())
+    times = np.concatenate([[start], begin[begin != MISSING], end[end != MISSING]])
+    instants, change = steps_of(times, np.concatenate([[0], size[begin != MISSING], -size[end != MISSING]]))
+    return instants, change + int(size[begin == MISSING].sum())
 
 
 def _before(events: pd.DataFrame, instants: Ints, level: Ints, held: Held | None) -> tuple[int | None, float | None]:
@@ -254,8 +250,8 @@ def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arr
 
 def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:
     """The blocks that live at an instant; one that is released there does not."""
-    begin, end = row_numbers(blocks["ts"].fillna(_NONE)), row_numbers(blocks["until"].fillna(_NONE))
-    found: pd.DataFrame = blocks[(begin <= at) & ((end == _NONE) | (end > at))]
+    begin, end = row_numbers(blocks["ts"].fillna(MISSING)), row_numbers(blocks["until"].fillna(MISSING))
+    found: pd.DataFrame = blocks[(begin <= at) & ((end == MISSING) | (end > at))]
     return found
 
 

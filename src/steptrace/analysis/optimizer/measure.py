@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from steptrace import intervals, schema
 from steptrace.analysis.common.annotations import annotation_times
 from steptrace.documents.rows import OptimizerCall, table_of
-from steptrace.trace.columns import Rows, nearest, row_numbers, take
+from steptrace.trace.columns import Rows, judge_names, nearest, row_numbers, take
 from steptrace.trace.model import Trace
 
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
@@ -106,9 +106,7 @@ def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFr
 
 def _frames(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> "pd.Series[int]":
     """How many frames of a single-tensor update stand under each label."""
-    categories = trace.frames["name"].cat.categories
-    wanted = [name for name in categories if _FRAME.search(str(name))]
-    frames = trace.frames[trace.frames["name"].isin(wanted).to_numpy()]
+    frames = trace.frames[judge_names(trace.frames["name"], _FRAME.search)]
     labels = trace.annotations
     start = labels["ts"].to_numpy()
     nesting = (labels["thread"].to_numpy(), start, start + labels["dur"].to_numpy())

@@ -11,7 +11,7 @@ import pandas as pd
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.steps import own_operator_names
+from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.common.tables_gpu import TOP_OPERATORS
 from steptrace.analysis.idle.measure import CAUSES, idle_by_cause
 from steptrace.analysis.overview.parts import step_parts
@@ -76,13 +76,13 @@ def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) ->
             are of all GPU time. Operators without GPU work follow. Wrappers of the autograd engine are none of these.
     """
     ops = call_names[(call_names["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
-    own = own_operator_names(ops.index)
+    own = [name for name in ops.index if is_own_operator(name)]
     if by_operator is None:
-        names, device = [*ops.index[own]], pd.array([pd.NA] * int(own.sum()), dtype="Int64")
+        names, device = own, pd.array([pd.NA] * len(own), dtype="Int64")
     else:
         launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
         known = set(launching)
-        others = [name for name in ops.index[own] if name not in known]
+        others = [name for name in own if name not in known]
         names = [*launching, *others]
         device = pd.array([*by_operator["device_ns"], *([0] * len(others))], dtype="Int64")
     found = ops.reindex(names)

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptrace.analysis.common import busy
-from steptrace.analysis.common.steps import own_operator_names
+from steptrace.analysis.common.steps import is_own_operator
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.intervals import Ints, measure_within
-from steptrace.trace.columns import has_ancestor, row_numbers
+from steptrace.trace.columns import has_ancestor, judge_names, row_numbers
 from steptrace.trace.model import Trace
 
 #: One value a step, in the order of the steps.
@@ -58,7 +58,7 @@ def operators_per_step(trace: Trace, _: int) -> Values:
     ops = trace.ops
     if len(ops) == 0:
         return np.empty(0)
-    counts = own_operator_names(ops["name"].cat.categories)[ops["name"].cat.codes.to_numpy()]
+    counts = judge_names(ops["name"], is_own_operator)
     inside = has_ancestor(row_numbers(ops["parent"]), counts)
     return _count(row_numbers(ops["step"])[counts & ~inside], trace)
 

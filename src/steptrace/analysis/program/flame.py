@@ -23,8 +23,7 @@ from steptrace.compiled import compiled
 from steptrace.documents.summary import Flame, FlameBox
 from steptrace.intervals import Ints
 from steptrace.schema import validate
-from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, Rows, nearest, references, row_numbers, take
+from steptrace.trace.columns import Mask, Rows, judge_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
 from steptrace.trace.model import Trace
 
@@ -51,9 +50,7 @@ def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     names = [*names, "launched outside the trace", *short]
     lost = len(parent)  # the box of work whose launch is missing
     parent = np.concatenate([parent, [-1], np.where(node < 0, lost, below)], dtype=np.int32)
-    kinds = np.array([_KINDS.index(kind) for kind in kernels["kind"].cat.categories], dtype=np.int8)
-    leaf_kind = kinds[kernels["kind"].cat.codes.to_numpy()]
-    kind = np.concatenate([kind, [_KINDS.index("thread")], leaf_kind], dtype=np.int8)
+    kind = np.concatenate([kind, [_KINDS.index("thread")], _kinds(kernels)], dtype=np.int8)
     # pandas keeps codes in the narrowest integers that hold them: a sum would wrap.
     code = kernels["name"].cat.codes.to_numpy().astype(np.int32)
     name = np.concatenate([name, [unknown], unknown + 1 + code], dtype=np.int32)
@@ -102,12 +99,9 @@ def shown(flame: pd.DataFrame) -> Flame | None:
 
 def _shown(tree: pd.DataFrame) -> Mask:
     """Which events get a box."""
-    categories = [str(name) for name in tree["name"].cat.categories]
-    roles = np.array([name.startswith("nn.Module") or frame_role(name) == USER for name in categories] or [False])
-    steps = np.array([naming.step_index(name) is not None for name in categories] or [False])
-    code = tree["name"].cat.codes.to_numpy()
+    own = judge_names(tree["name"], lambda name: name.startswith("nn.Module") or frame_role(name) == USER)
     is_frame, is_label = (tree["kind"] == "frame").to_numpy(), (tree["kind"] == "annotation").to_numpy()
-    result: Mask = np.where(is_frame, roles[code], np.where(is_label, ~steps[code], True))
+    result: Mask = np.where(is_frame, own, ~(is_label & marks_steps(tree)))
     return result
 
 
@@ -119,9 +113,12 @@ def _boxes(tree: pd.DataFrame, shown: Mask) -> _Boxes:
     """Parent among the shown events, kind and name of each event; the parent of one not shown means nothing."""
     parent = _parents(tree)
     above = take(nearest(parent, shown), parent)
-    kinds = np.array([_KINDS.index(kind) for kind in tree["kind"].cat.categories], dtype=np.int8)
     code = tree["name"].cat.codes.to_numpy().astype(np.int32)
-    return above, kinds[tree["kind"].cat.codes.to_numpy()], code, [str(name) for name in tree["name"].cat.categories]
+    return above, _kinds(tree), code, [str(name) for name in tree["name"].cat.categories]
+
+
+def _kinds(rows: pd.DataFrame) -> NDArray[np.int8]:
+    return judge_names(rows["kind"], _KINDS.index, np.int8)
 
 
 def _graft_backward(tree: pd.DataFrame, boxes: _Boxes) -> _Boxes:

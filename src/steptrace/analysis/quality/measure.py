@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from steptrace import intervals, schema
 from steptrace.analysis.common.tables_gpu import QUALITY_CHECKS
 from steptrace.intervals import Ints
-from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.columns import judge_names, row_numbers, take
 from steptrace.trace.model import Trace
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
@@ -87,12 +87,10 @@ def _lost(trace: Trace) -> _Check:
 
 
 def _of_launches(trace: Trace) -> NDArray[np.bool_]:
-    names = trace.launches["name"].cat.categories
-    if any(_CAPTURE.match(name) for name in set(trace.launches["name"])):
-        return np.zeros(len(trace.launches), dtype=bool)  # what is captured does not run
-    wanted = np.array([bool(_LAUNCHES_WORK.match(name)) for name in names], dtype=bool)
-    codes = trace.launches["name"].cat.codes.to_numpy()
-    return wanted[codes] if len(wanted) else np.zeros(len(codes), dtype=bool)
+    names = trace.launches["name"]
+    if judge_names(names, _CAPTURE.match).any():
+        return np.zeros(len(names), dtype=bool)  # what is captured does not run
+    return judge_names(names, _LAUNCHES_WORK.match)
 
 
 def _clocks(trace: Trace) -> _Check:

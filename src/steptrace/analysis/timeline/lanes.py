@@ -15,7 +15,7 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.idle.measure import LOADER_LABEL
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, by_name, nearest, row_numbers, take
+from steptrace.trace.columns import Mask, judge_names, marks_steps, nearest, row_numbers, take
 from steptrace.trace.median_step import median_step
 from steptrace.trace.model import Trace
 
@@ -142,8 +142,7 @@ def _kind(name: str, usual: str) -> str:
 def _labels(trace: Trace, time: Shown) -> tuple[Ints, Ints]:
     """Rows of the labels shown and how many of them stand around each; the marks of steps are the picture itself."""
     table = trace.annotations
-    codes, names = table["name"].cat.codes.to_numpy(), table["name"].cat.categories
-    own = by_name(codes, names, lambda name: naming.step_index(name) is None)
+    own = ~marks_steps(table)
     level = _depths_among(row_numbers(table["parent"]), own)
     rows = _chosen(table, time, own & (level < _LABEL_LEVELS))
     return rows, level[rows]
@@ -152,8 +151,7 @@ def _labels(trace: Trace, time: Shown) -> tuple[Ints, Ints]:
 def _operators(trace: Trace, time: Shown, levels: int) -> tuple[Ints, Ints]:
     """Rows of the operators shown and their level. The autograd engine's wrapper hides the node that it runs."""
     table = trace.ops
-    codes, names = table["name"].cat.codes.to_numpy(), table["name"].cat.categories
-    own = by_name(codes, names, lambda name: not name.startswith(_ENGINE))
+    own = judge_names(table["name"], lambda name: not name.startswith(_ENGINE))
     level = _depths_among(row_numbers(table["parent"]), own)
     rows = _chosen(table, time, own & (level < levels))
     return rows, level[rows]
