@@ -22,7 +22,7 @@ options = parser.parse_args()
 
 try:
     if options.what == "write":
-        from steptrace import ci  # what it imports takes longer than all that `enforce` does
+        from steptrace.workflow import ci  # what it imports takes longer than all that `enforce` does
 
         comparisons = [read(path, Comparison) for path in options.files]
         verdict = judge(comparisons, options.gates)
