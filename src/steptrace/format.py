@@ -20,11 +20,6 @@ WIDEST = 100.0
 TOO_WIDE = f"wider than {WIDEST:g}×"
 
 
-def is_measured(value: float | None) -> bool:
-    """Whether `value` is a measurement: neither None nor NaN."""
-    return value is not None and not math.isnan(value)
-
-
 def significant(value: float, digits: int = 3) -> str:
     """`value` rounded to `digits` significant digits, without an exponent and without a sign on zero."""
     if math.isinf(value):

@@ -30,7 +30,7 @@ class _Rank(File, frozen=True, kw_only=True):
     summary: TraceSummary
 
 
-def write_rank(path: Path, folder: Path, sources: tuple[Path, ...] = ()) -> None:
+def write_rank(path: Path, folder: Path) -> None:
     """Analyse one trace and write what `summarize_ranks` asks for.
 
     Raises:
@@ -38,7 +38,7 @@ def write_rank(path: Path, folder: Path, sources: tuple[Path, ...] = ()) -> None
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    analysis, summary = analyze_into(path, folder, sources)
+    analysis, summary = analyze_into(path, folder)
     write(folder / RANK_FILE, _Rank(path=os.fspath(path), base_ns=analysis.trace.meta.base_ns, summary=summary))
 
 

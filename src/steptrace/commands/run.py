@@ -51,7 +51,7 @@ def add(command: argparse.ArgumentParser) -> None:
     add_limits(command)
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     add_json(command)
-    add_command(command)
+    command.add_argument("program", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
     command.set_defaults(run=run)
 
 
@@ -62,11 +62,6 @@ def add_limits(command: argparse.ArgumentParser) -> None:
         help="stop a program that shows no step for so long; default: 600 s",
     )  # fmt: skip
     command.add_argument("--timeout", type=seconds, metavar="S", help="stop the program after so long in any case")
-
-
-def add_command(command: argparse.ArgumentParser, nargs: str = "+") -> None:
-    """Add the program itself."""
-    command.add_argument("program", nargs=nargs, metavar="COMMAND", help="the program and its arguments, after --")
 
 
 def run(arguments: argparse.Namespace) -> int:

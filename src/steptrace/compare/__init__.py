@@ -6,4 +6,4 @@ synchronisations came and went, whatif.py predicts a variant from its baseline's
 comparison together.
 """
 
-from steptrace.compare.study import COMPARISON_FILE, compare
+from steptrace.compare.study import compare

@@ -21,8 +21,6 @@ from steptrace.compare.waterfall import waterfall
 from steptrace.compare.whatif import predicted_step, sync_prices
 from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
 
-COMPARISON_FILE: Final = "comparison.json"
-
 
 def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
     """Compare the variants of a study by what lies in `results/<study>/`.

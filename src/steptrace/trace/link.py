@@ -30,7 +30,6 @@ from steptrace.trace.columns import (
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
-from steptrace.trace.stream import CHUNK
 from steptrace.trace.syncs import find_syncs
 from steptrace.trace.tables import (
     host_table,
@@ -45,7 +44,7 @@ from steptrace.trace.tables import (
 _ENGINE = "autograd::engine::evaluate_function"
 
 
-def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
+def read_trace(path: str | Path) -> Trace:
     """Read one Kineto trace (`.json` or `.json.gz`, any size) into linked tables.
 
     Raises:
@@ -53,7 +52,7 @@ def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
         TruncatedTraceError: its end is missing. Such a file is refused whole: its last steps would look faster than
             they were.
     """
-    return link(read_raw(Path(path), chunk=chunk))
+    return link(read_raw(Path(path)))
 
 
 def link(raw: RawTrace) -> Trace:

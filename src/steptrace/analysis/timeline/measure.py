@@ -22,7 +22,7 @@ import pandas as pd
 from steptrace.analysis.timeline import tables as schema
 from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
 from steptrace.documents.summary import Lane, Timeline
-from steptrace.schema import validate
+from steptrace.schema import empty, validate
 from steptrace.trace.model import Trace
 
 #: Events shorter than this part of the time shown cannot be told apart in a picture.
@@ -93,8 +93,7 @@ def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
 
 def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
     if not lanes:
-        nothing = pd.DataFrame({name: pd.Series(dtype="int64") for name in schema.TIMELINE.names})
-        return nothing.astype({"kind": object, "name": object})
+        return empty(schema.TIMELINE)
     events = pd.concat(lanes, ignore_index=True)
     shorter_than = max((time.end - time.start) // RESOLUTION, 1)
     boxes = merge(events, shorter_than)
