@@ -152,11 +152,11 @@ def test_a_program_that_makes_a_new_optimizer_each_step_is_no_endless_beginning(
     assert [step.new_leader for step in program.steps] == [True] * 20 + [False] * 30
 
 
-def test_an_optimizer_that_is_gone_is_forgotten() -> None:
+def test_an_optimizer_that_is_gone_is_no_longer_held_and_has_stepped_all_the_same() -> None:
     program, second = Program(), Optimizer()
     program.backward()
     program.update(Optimizer())
-    assert program.finder.optimizers == []
+    assert (program.finder.live_optimizers, program.finder.optimizers) == ([], [("Optimizer", 1)])
     program.backward()
     program.update(second)
     assert program.finder.live_optimizers == [second]

@@ -9,6 +9,7 @@
 - `steptrace.step()` goes before all of this: a program that calls it knows better.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -42,10 +43,11 @@ class Step:
 class _Seen:
     """An optimizer, and what is known of it; it may end meanwhile."""
 
-    __slots__ = ("gradients", "optimizer", "steps")
+    __slots__ = ("gradients", "name", "optimizer", "steps")
 
     def __init__(self, optimizer: Any, forget: Callable[[Any], object]) -> None:
         self.optimizer = ref(optimizer, forget)
+        self.name = type(optimizer).__name__
         self.steps = 0
         #: How often gradients had been computed when it stepped last.
         self.gradients = 0
@@ -69,6 +71,8 @@ class StepFinder:
         """Forget all that was seen."""
         self._step = Step()
         self._seen: dict[int, _Seen] = {}
+        #: Steps of those that are gone, by the name of their class.
+        self._gone: Counter[str] = Counter()
         self._leader: _Seen | None = None
         self._leaders = 0
         self._settled = self._explicit = False
@@ -86,9 +90,8 @@ class StepFinder:
 
     @property
     def optimizers(self) -> list[tuple[str, int]]:
-        """The optimizers seen, in the order of their first step: name of the class, and steps."""
-        seen = [(one.optimizer(), one.steps) for one in self._seen.values()]
-        return [(type(optimizer).__name__, steps) for optimizer, steps in seen if optimizer is not None]
+        """The optimizers seen, in the order of their first step, and those that are gone: name of the class, steps."""
+        return [*((one.name, one.steps) for one in self._seen.values()), *self._gone.items()]
 
     @property
     def live_optimizers(self) -> list[Any]:
@@ -153,7 +156,7 @@ class StepFinder:
         key = id(optimizer)
         seen = self._seen.get(key)
         if seen is None:
-            self._seen[key] = seen = _Seen(optimizer, lambda _: self._seen.pop(key, None))
+            self._seen[key] = seen = _Seen(optimizer, lambda _: self._forget(key))
         # A step that is compiled as a whole shows no gradients at all.
         elif self._gradients and self._gradients == seen.gradients:
             return
@@ -169,6 +172,12 @@ class StepFinder:
             self._leader = leader
         if seen is self._leader:
             self._end()
+
+    def _forget(self, key: int) -> None:
+        """An optimizer has come to its end."""
+        gone = self._seen.pop(key, None)
+        if gone is not None:
+            self._gone[gone.name] += gone.steps
 
     def _rarest(self) -> _Seen:
         most = max(one.steps for one in self._seen.values())
