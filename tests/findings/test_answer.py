@@ -112,10 +112,19 @@ def test_on_a_simulated_gpu_syncs_are_all_there_is_to_choose_by() -> None:
     assert found.variant is None
     assert "no variant can be chosen by its time; by its syncs `fast` is expected to gain" in found.claim
     assert "scale=gpu" in found.advice
-    busy = {"gpu_busy_pct": 10.0, "breakdown_ms": {"compute": 2, "exposed_comm": 0, "exposed_memory": 0, "idle": 18}}
-    costs = [item.cost_ns_per_step for item in find(study(variant("a", 1.0, "same", **busy), gpu=STAND_IN))]
-    assert len(costs) > 1
-    assert set(costs) == {None}
+    few, many = variant("few", 9.0, "faster", kernels_per_step=8), variant("many", 1.0, "same", kernels_per_step=95)
+    found = answer(few, many, gpu=STAND_IN)
+    assert "launch-bound `few` is expected to gain by its kernels (8 a step, `many` has 95)" in found.claim
+
+
+def test_on_a_simulated_gpu_what_rests_on_times_is_not_said() -> None:
+    idle = {"gpu_busy_pct": 10.0, "breakdown_ms": {"compute": 2, "exposed_comm": 0, "exposed_memory": 0, "idle": 18}}
+    waits = {"file": "loss.py", "line": 3, "exposed_idle_ns_per_step": 9_000_000, "blocked_ns_per_step": 9_000_000}
+    for gpu, rules in ((GPU, {ANSWER, "sync_bound", "gpu_idle"}), (STAND_IN, {ANSWER, "sync_bound"})):
+        slow, waiting = variant("a", 1.0, "same", **idle), variant("b", 1.0, "same", sync_sites=[waits])
+        found = find(study(slow, waiting, gpu=gpu))
+        assert {item.rule for item in found} == rules
+        assert all(item.cost_ns_per_step is None for item in found) == (gpu is STAND_IN)
 
 
 def test_behind_the_answer_stands_what_remains_in_that_variant() -> None:

@@ -26,6 +26,8 @@ from steptrace.findings.trust import TRUST_RULES
 #: On a comparison.
 RULES: Final[tuple[Rule[Comparison], ...]] = (*ANSWER_RULES, *SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
+#: The rules that a simulated GPU can set off: how often the host waits is counted, how long anything takes is not.
+_COUNTED: Final = tuple(rule.name for rule in SYNC_RULES)
 #: The rules whose costs are of unprofiled steps.
 _UNPROFILED: Final = (ANSWER, "input_bound")
 _OWN: Final = frozenset(rule.name for rule in RULES)
@@ -43,7 +45,7 @@ def find(comparison: Comparison) -> list[Finding]:
     variants = {variant.name: variant for variant in comparison.variants}
     found = (_priced(item, variants.get(item.variant or "")) for item in (*own, *_of_traces(comparison)))
     if comparison.on_simulated_gpu:
-        found = (without_cost(item) for item in found)
+        found = (without_cost(item) for item in found if item.cost_ns_per_step is None or item.rule in _COUNTED)
     return ranked(found, rules)
 
 

@@ -1,6 +1,6 @@
 """The rule that gives a study's answer: which variant to use, by how much, whether it computes the same, and how."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -15,7 +15,7 @@ _SAME_ANSWER: Final = {
     "not comparable": "its results cannot be compared with the baseline's",
     "not measured": "whether it computes the same was not checked",
 }
-_ON_A_GPU: Final = "Run it there: `snakemake --cores all --config 'studies=[{}]' scale=gpu`."
+_COMMAND: Final = "`snakemake --cores all --config 'studies=[{}]' scale=gpu`"
 #: So many variants are named.
 _MOST_NAMED: Final = 3
 
@@ -25,7 +25,7 @@ def _answers(study: Comparison) -> Iterator[Match]:
     if len(study.variants) < 2:
         return
     if study.on_simulated_gpu:
-        yield _by_syncs(study)
+        yield _by_counts(study)
         return
     cells = [
         list(cell) for _, cell in groupby(sorted(study.variants, key=lambda v: v.baseline), key=lambda v: v.baseline)
@@ -113,21 +113,31 @@ def _stay(baseline: VariantResult, differing: Sequence[VariantResult], undecided
     )
 
 
-def _by_syncs(study: Comparison) -> Match:
-    """What a simulated device leaves to say: its syncs are those of PyTorch's real code, its times are none."""
-    syncs = {v.name: v.syncs.measured_per_step for v in study.variants if v.syncs.measured_per_step is not None}
-    least, most = (min(syncs, key=lambda n: syncs[n]), max(syncs, key=lambda n: syncs[n])) if syncs else ("", "")
-    said = (
-        f"by its syncs `{least}` is expected to gain ({syncs[least]:g} a step, `{most}` has {syncs[most]:g})"
-        if syncs and syncs[least] < syncs[most]
-        else "its variants have the same number of syncs"
-    )
+def _by_counts(study: Comparison) -> Match:
+    """What a simulated device leaves to say: PyTorch's real code syncs and launches, and no time means anything."""
+    syncs = _extremes({v.name: v.syncs.measured_per_step for v in study.variants})
+    kernels = _extremes({v.name: v.kernels_per_step for v in study.variants})
+    if syncs is not None:
+        said = f"by its syncs {syncs[0]} is expected to gain ({syncs[1]})"
+    elif kernels is not None:
+        said = f"where a step is launch-bound {kernels[0]} is expected to gain by its kernels ({kernels[1]})"
+    else:
+        said = "its variants have the same number of syncs"
     return Match(
         severity="info",
         claim=f"the GPU is simulated, so no variant can be chosen by its time; {said}",
         evidence=(),
-        advice=_ON_A_GPU.format(study.study),
+        advice=f"Run it on a GPU: {_COMMAND.format(study.study)}.",
     )
+
+
+def _extremes(counts: Mapping[str, float | None]) -> tuple[str, str] | None:
+    """The variant with the least, and both ends in words; None where all that are known are the same."""
+    known = {name: count for name, count in counts.items() if count is not None}
+    if len(set(known.values())) < 2:
+        return None
+    least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
+    return f"`{least}`", f"{fmt.count(known[least])} a step, `{most}` has {fmt.count(known[most])}"
 
 
 def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
@@ -157,7 +167,8 @@ def _without_gpu(study: Comparison) -> str:
     """That a CPU's times are no GPU's, where there was none."""
     if study.environment is None or study.environment.gpu is not None:
         return ""
-    return f" These are times of a CPU: on a GPU another variant may be the fastest. {_ON_A_GPU.format(study.study)}"
+    there = _COMMAND.format(study.study)
+    return f" These are times of a CPU: on a GPU another variant may be the fastest. Run it there: {there}."
 
 
 ANSWER_RULES: Final[tuple[Rule[Comparison], ...]] = (

@@ -19,7 +19,8 @@ says so and is an info. A trace that marks no steps is looked at as a whole; its
 and no time per step. A figure that was not measured fires no rule.
 
 There is no cost, and the finding is an info, where a profiled step takes twice as long as an unprofiled one or more:
-those times are mostly the profiler's. On a simulated GPU (tests/standin) nothing has a cost.
+those times are mostly the profiler's. On a simulated GPU (tests/standin) nothing has a cost, and what rests on times
+alone is not said.
 
 Three kinds do not wait for their turn by cost. A study's answer, `which_variant`, leads. What went wrong comes next:
 failed runs and checks, and variants that compute something else. Syncs that are only predicted have no cost, for want
