@@ -208,16 +208,16 @@ def _become(call: Mapping[str, Any], files: Sequence[int], owner: int) -> NoRetu
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        _use_files(dict(zip((0, 1, 2, *call["pass"]), files, strict=True)), unbuffered=call["unbuffered"])
         os.chdir(call["cwd"])
         os.environ.clear()
         os.environ.update(call["environment"])
+        _use_files(dict(zip((0, 1, 2, *call["pass"]), files, strict=True)), unbuffered=call["unbuffered"])
         if call["session"]:
             os.setsid()
         before: Callable[[], object] | None = pickle.loads(bytes.fromhex(call["before"]))
         if before is not None:
             before()
-        code = _ended_by(lambda: _run(call["arguments"]))
+        code = _ended_by(lambda: _run(call["arguments"], unbuffered=call["unbuffered"]))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -233,6 +233,7 @@ def _use_files(files: Mapping[int, int], *, unbuffered: bool) -> None:
         with contextlib.suppress(OSError):  # the folder's own
             os.close(number)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    unbuffered = unbuffered or bool(os.environ.get("PYTHONUNBUFFERED"))
     for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
         binary = open(number, "wb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
         text = io.TextIOWrapper(binary, errors=errors, line_buffering=number == 2, write_through=unbuffered)
@@ -240,10 +241,10 @@ def _use_files(files: Mapping[int, int], *, unbuffered: bool) -> None:
         setattr(sys, f"__{name}__", text)
 
 
-def _run(arguments: Sequence[str]) -> None:
+def _run(arguments: Sequence[str], *, unbuffered: bool) -> None:
     """As the interpreter's command line."""
     assert _base is not None
-    sys.orig_argv = list(arguments)
+    sys.orig_argv = [arguments[0], *["-u"] * unbuffered, *arguments[1:]]
     program, rest = arguments[1], list(arguments[2:])
     starts_others = program == "-m" and rest[0] in LAUNCHERS
     subprocess.Popen = ForkedPopen if starts_others else _Popen  # type: ignore[misc]
@@ -266,8 +267,8 @@ def _run(arguments: Sequence[str]) -> None:
         exec(compile(rest[0], "<string>", "exec"), vars(main))
     else:
         sys.argv = [program, *rest]
-        main.__file__ = program
-        exec(compile(Path(program).read_bytes(), program, "exec"), vars(main))
+        main.__file__ = str(Path(program).absolute())
+        exec(compile(Path(program).read_bytes(), main.__file__, "exec"), vars(main))
 
 
 def _named_path() -> list[str]:
