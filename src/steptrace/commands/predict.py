@@ -245,7 +245,9 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
         lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
     if prediction["unknown"]:
         lines.append("  not judged, so there may be more:")
-        lines += [f"    {u['op']} at {_place(u)} ({u['count']:g}x): {u['reason']}" for u in prediction["unknown"]]
+        lines += [
+            f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g}x): {u['reason']}" for u in prediction["unknown"]
+        ]
     ranks = prediction.get("by_rank") or ()
     if len(set(ranks)) > 1:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
