@@ -28,7 +28,7 @@ EXIT_NOTHING_FITS: Final = 1
 _FILE: Final = "batches.json"
 #: Steps after which a size counts as one that fits: the first allocates the optimizer's state, the second stays.
 _STEPS: Final = 3
-_MOST_TRIALS: Final = 16
+_MOST_TRIALS: Final = 18
 
 
 @dataclass(frozen=True)
