@@ -25,14 +25,25 @@ def add_contents(_: object, name: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
 
 
-def add_heading_levels(app: Any, error: Exception | None) -> None:
-    """Sphinx calls captions of contents headings without a level, which screen readers need."""
+#: Sphinx calls captions of contents headings without a level, which screen readers need; and the theme lets wide tables
+#: and long lines of code scroll, which takes a place for the keyboard to stand.
+_ACCESSIBLE = {
+    'role="heading">': 'role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+}
+
+
+def make_accessible(app: Any, error: Exception | None) -> None:
+    """Mend what Sphinx and its theme leave out."""
     for page in () if error else Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        page.write_text(text.replace('role="heading">', 'role="heading" aria-level="2">'), encoding="utf-8")
+        for made, needed in _ACCESSIBLE.items():
+            text = text.replace(made, needed)
+        page.write_text(text, encoding="utf-8")
 
 
 def setup(app: Any) -> None:
     """Sphinx calls this first."""
     app.connect("source-read", add_contents)
-    app.connect("build-finished", add_heading_levels)
+    app.connect("build-finished", make_accessible)
