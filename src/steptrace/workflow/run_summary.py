@@ -42,8 +42,7 @@ def summarize_run(run_dir: Path, out: Path, *, ranks: int = 0) -> None:
         ranks: how many `analyze_rank` has analysed, so that only what compares them is left to do; 0: none.
     """
     tables = run_dir / TABLES
-    shutil.rmtree(tables, ignore_errors=True)  # of an earlier time
-    tables.mkdir()
+    _make_empty(tables)
     summary = Summary(warnings=(), traces=())
     if traces := _traces(run_dir):
         try:
@@ -51,9 +50,16 @@ def summarize_run(run_dir: Path, out: Path, *, ranks: int = 0) -> None:
             if run_dir.name == "run0":
                 summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, tables))
         except SteptraceError as error:
+            if not summary.traces:
+                _make_empty(tables)  # of the ranks that could be read
             summary = replace(summary, error=str(error))
             logging.getLogger(__name__).warning("%s: %s", run_dir, error)
     write(out, with_trace_findings(summary))
+
+
+def _make_empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
 
 
 def _traces(run_dir: Path) -> list[Path]:
