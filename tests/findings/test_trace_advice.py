@@ -1,5 +1,6 @@
 """What findings on a trace advise: what the recorded GPU can do, what fills the gaps, what is wrong with the trace."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,68 @@ def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None
         "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
         "a gap of 0.553 ms before the first GPU work, outside the GPU's runtime",
     )
+
+
+@pytest.mark.parametrize(
+    ("op", "call", "rule", "most", "advice"),
+    [
+        (2, 1, "host_bound", "outside operators", "Let less Python run"),
+        (14, 1, "host_bound", "in operators", "Call fewer operators"),
+        (14, 12, "launch_bound", "in calls into the GPU's runtime", "Launch less"),
+    ],
+)
+def test_what_the_host_does_while_the_gpu_waits_names_the_bound_and_orders_the_advice(
+    tmp_path: Path, op: int, call: int, rule: str, most: str, advice: str
+) -> None:
+    """Every 20 µs a kernel of 4 µs: of the 16 µs before it `op` in an operator, of which `call` in the launch."""
+    builder = TraceBuilder()
+    for k in range(150):
+        at = k * 20 * US
+        if k % 50 == 0:
+            builder.step(k // 50, at, MS)
+        builder.op("aten::add", at + (15 - op) * US, op * US)
+        launch = builder.call("cudaLaunchKernel", at + (15 - call) * US, call * US)
+        builder.gpu("triton_poi_fused_0", at + 15 * US, 4 * US, launch)
+    entry = entry_of(builder, tmp_path)
+    (finding,) = [row for row in find_in_trace(entry) if row.rule.endswith("_bound")]
+    assert finding.rule == rule
+    assert finding.claim.startswith(f"{rule.replace('_', '-')}: for 80 % of a step the GPU waits for the host")
+    assert re.search(rf"meanwhile spends [\d.]+ m?s {most},", finding.claim)
+    assert finding.advice.startswith(advice)
+    gaps = entry.host_gaps
+    assert gaps is not None
+    assert (gaps.call_ns, gaps.op_ns) == (150 * call * US, 150 * (op - call) * US)
+
+
+def leaves_memory_unused(**more: Any) -> TraceSummary:
+    memory = {
+        "device_type": "cuda",
+        "device": 0,
+        "peak_allocated_bytes": 1,
+        "capacity_bytes": 100,
+        "headroom_bytes": 99,
+    }
+    raw = {"gpu_busy_pct": 1.0, "device": 0, "memory": [memory], **more}
+    return fill(TraceSummary, raw)
+
+
+@pytest.mark.parametrize(("training", "trains"), [(False, False), (True, True), (None, True)])
+def test_a_forward_pass_alone_gets_no_advice_on_training(*, training: bool | None, trains: bool) -> None:
+    (finding,) = found(leaves_memory_unused(training=training), "unused_memory")
+    assert ("training" in finding.counter_check) == trains
+    assert ("find-batch" in finding.advice) == trains
+
+
+def test_what_tells_training_from_a_forward_pass(tmp_path: Path) -> None:
+    forward, labelled, graph = (TraceBuilder() for _ in range(3))
+    for builder in (forward, labelled, graph):
+        builder.op("aten::mm", US, US)
+    labelled.label("Optimizer.step#SGD.step", 3 * US, US)
+    graph.call("cudaGraphLaunch", 3 * US, US)
+    assert [entry_of(builder, tmp_path).training for builder in (forward, labelled, graph)] == [False, True, None]
+    bare = TraceBuilder()
+    bare.call("cudaLaunchKernel", US, US)
+    assert entry_of(bare, tmp_path).training is None
 
 
 def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing(tmp_path: Path) -> None:

@@ -83,9 +83,12 @@ def idles_for_events(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa
 
 def launches_little_work(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
     for k in range(49):
-        at = ts + (20 * k + 8) * US
-        builder.op("aten::add", at - 8 * US, 10 * US)
-        work(builder, at, at + (4 * US if bad else 19_900), launched=at - 5 * US if bad else ts + k * US // 2)
+        at = ts + (20 * k + 15) * US
+        builder.op("aten::add", at - 15 * US, 17 * US)
+        if bad:
+            builder.gpu(WORK, at, 4 * US, builder.call("cudaLaunchKernel", at - 13 * US, 12 * US))
+        else:
+            work(builder, at, at + 19_900, launched=ts + k * US // 2)
 
 
 def computes_on_the_host(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001

@@ -265,7 +265,10 @@ def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
 
 def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy) -> None:
     page = text_of(sections.findings(load_study(make_study("gpu")).findings).replace("<wbr>", ""))
-    assert "up to 310 µs per step …/steptrace/workloads/masked_losses.py:48 count per step: 1, blocked: 91.4 ms" in page
+    assert (
+        "saves at most 310 µs per step …/steptrace/workloads/masked_losses.py:48 count per step: 1, blocked: 91.4 ms"
+        in page
+    )
     assert "Counter-check If the wait only moves" in page
     assert page.index("The host waits") < page.index("11 % of the step")
 

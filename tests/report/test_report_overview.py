@@ -93,7 +93,7 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
     assert [found.claim for found in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
     html = first_screen(study)
     assert "advice 2" in html
-    assert "up to 9.00 ms per step" in html
+    assert "Saves at most 9.00 ms per step" in html
     assert 'href="#findings"' in html
     assert "with 2 more" in html
 
@@ -123,7 +123,7 @@ def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
     text = page[: page.index('<h2 id="', first.end())]
     assert "Profiled step, mean from start to next start" in text
     assert "Top operators" in text
-    assert "host blocked in a sync" in text
+    assert "held up by a sync" in text
 
 
 @pytest.mark.parametrize(

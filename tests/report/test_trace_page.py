@@ -152,12 +152,12 @@ def text_of(page: str) -> str:
 def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     words = text_of(page)
-    assert "GPU busy 70 % of the steps; 67 % of its idle time: host blocked in a sync; 2 syncs per step." in words
+    assert "GPU busy 70 % of the steps; 67 % of its idle time: held up by a sync; 2 syncs per step." in words
     assert "a/b.py:7 in f aten::item d2h copy loss 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
     assert "loss 1 3.00 ms not measured" in words
     assert "4 10.0 ms 6.00 ms 0 ns 1.00 ms 3.00 ms 0 ns 0 ns" in words
-    assert "host blocked in a sync aten::add loss 2 4.00 ms 3.00 ms" in words
+    assert "held up by a sync aten::add loss 2 4.00 ms 3.00 ms" in words
     assert "unknown lost launch unknown" in words
     assert "cudaGraphLaunch graph, 41 activities 40" in words
     assert "7 40 +2 without launch 1.50 1 4 9 25 % 0.0 %" in words
@@ -267,7 +267,23 @@ def test_the_headline_takes_all_its_shares_from_the_parts_of_the_steps(tmp_path:
         "host": 19 * 10**6,
     }
     words = text_of(written(tmp_path, trace(overview={**trace()["overview"], "parts_ns": parts})))
-    assert "GPU busy 1.0 % of the steps; 96 % of its idle time: waiting for a launch; 2 syncs" in words
+    assert "GPU busy 1.0 % of the steps; 96 % of its idle time: waiting for the host; 2 syncs" in words
+
+
+def test_the_first_screen_says_what_the_record_is_of(tmp_path: Path) -> None:
+    step = trace()["steps"][0]
+    box = {"name": "model.py(3): forward", "kind": "frame", "calls": 1, "ns": 5, "parent": 0}
+    root = {"name": "host time", "kind": "root", "calls": 1, "ns": 5, "parent": None}
+    stacks = {"program": {"host_flame": {"total_ns": 5, "boxes_left_out": 0, "boxes": [root, box]}}}
+    few = trace(steps=[step], training=False, **stacks)
+    words = text_of(written(tmp_path, few))
+    before = words[: words.index("What to do first")]
+    assert "1 profiled step: nothing tells whether others are like it." in before
+    assert "Python stacks were recorded, which slows the host: time unprofiled steps first." in before
+    assert "it is a forward pass alone" in before
+    many = text_of(written(tmp_path, trace(steps=[step] * 3, training=True, unprofiled_step_ns=9_000_000, **stacks)))
+    for said in ("nothing tells whether", "Python stacks were", "forward pass alone"):
+        assert said not in many
 
 
 def test_what_the_headline_says_is_not_said_twice(tmp_path: Path) -> None:
@@ -307,7 +323,7 @@ def test_several_traces_begin_with_the_severest_finding_of_any(tmp_path: Path) -
     for target in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{target}"' in page
     assert trace_page.in_words(summary_of(first, second)) == (
-        "2 traces\nFirst: Rank 1: it is severe (up to 10.0 ns per step)\n  mend severe"
+        "2 traces\nFirst: Rank 1: it is severe\n  Saves at most 10.0 ns per step.\n  mend severe"
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis
+from steptrace.analysis.common.unlabelled import is_training
 from steptrace.analysis.communication import record as communication
 from steptrace.analysis.communication import record_ranks
 from steptrace.analysis.critical_path.measure import critical_path
@@ -239,6 +240,7 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         precision=overview.precision(analysis),
         timeline=shown_timeline(trace, of),
         findings=(),
+        training=is_training(trace),
     )
 
 

@@ -9,6 +9,25 @@ from steptrace.trace.model import Trace
 _BEGINS = {"enumerate(DataLoader)": "data", "Optimizer.": "optimizer"}
 
 
+#: Labels of the training loop's own for what only training has.
+_TRAINS = ("backward", "optimizer")
+
+
+def is_training(trace: Trace) -> bool | None:
+    """Whether a trace holds a backward pass or an optimizer step; None where that cannot be told.
+
+    A graph of kernels launched at once may hold either, and a trace without operators shows none.
+    """
+    if trace.ops["backward"].any() or any(_trains(str(name)) for name in trace.annotations["name"].unique()):
+        return True
+    graphs = any("GraphLaunch" in str(name) for name in trace.launches["name"].unique())
+    return None if graphs or len(trace.ops) == 0 else False
+
+
+def _trains(label: str) -> bool:
+    return label in _TRAINS or label.startswith("Optimizer.")
+
+
 def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
     """Start, end and name of every `data`, `backward` and `optimizer` part; what is left over is no part.
 

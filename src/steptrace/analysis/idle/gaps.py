@@ -1,4 +1,4 @@
-"""Which calls into the GPU's runtime the host was in while the GPU had nothing to do for want of a launch.
+"""What the host did while the GPU had nothing to do for want of a launch, and which calls it was in.
 
 The gaps are those of `idle_gaps` with the cause `host`, and the time before the GPU's first work and after its last.
 With steps, that time counts from the first step's start to the last one's end, as in
@@ -14,6 +14,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.documents.summary import HostCall, HostGap, HostGaps
+from steptrace.intervals import Ints, Spans
 from steptrace.trace.model import Trace, on_training
 
 #: A single call of at least this length is no launching: a launch with all that leads to it takes less.
@@ -30,15 +31,18 @@ def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
     ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
     stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)
     length = np.maximum(stop - ts, 0)
-    calls = _calls(trace)
+    calls = _of_training(trace, trace.launches[["ts", "dur", "name", "thread"]])
     long = calls[(calls["dur"] >= LONG_CALL_NS).to_numpy()]
-    filled = intervals.measure_within(intervals.union(intervals.spans(long["ts"], long["end"])), ts, stop)
+    in_calls, ops = _spans(calls), _spans(_of_training(trace, trace.ops[["ts", "dur", "thread"]]))
+    in_ops = intervals.subtract(ops, in_calls)
     counted = slice(None) if len(trace.steps) else slice(len(between))
     longest = [int(k) for k in np.argsort(-length, kind="stable")[:MOST_GAPS] if length[k]]
     return HostGaps(
         gap_ns=int(length[counted].sum()),
-        long_call_ns=int(filled[counted].sum()),
+        long_call_ns=_filled(_spans(long), ts[counted], stop[counted]),
         gaps=tuple(_gap(between, k, int(ts[k]), int(stop[k]), calls) for k in longest),
+        call_ns=_filled(in_calls, ts[counted], stop[counted]),
+        op_ns=_filled(in_ops, ts[counted], stop[counted]),
     )
 
 
@@ -59,10 +63,18 @@ def _window(trace: Trace) -> tuple[int, int]:
     return int(steps["ts"].iloc[0]), int((steps["ts"] + steps["dur"]).max())
 
 
-def _calls(trace: Trace) -> pd.DataFrame:
-    """The calls of training threads."""
-    rows = trace.launches[["ts", "dur", "name", "thread"]]
+def _of_training(trace: Trace, rows: pd.DataFrame) -> pd.DataFrame:
+    """What of these events training threads did, with its `end`."""
     return rows[on_training(trace, rows)].assign(end=lambda table: table["ts"] + table["dur"])
+
+
+def _spans(rows: pd.DataFrame) -> Spans:
+    return intervals.union(intervals.spans(rows["ts"], rows["end"]))
+
+
+def _filled(spans: Spans, start: Ints, end: Ints) -> int:
+    """How much of these gaps the spans fill."""
+    return int(intervals.measure_within(spans, start, np.maximum(start, end)).sum())
 
 
 def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:

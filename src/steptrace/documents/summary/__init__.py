@@ -150,6 +150,9 @@ class TraceSummary(StepFigures, frozen=True):
     precision: Precision | None
     timeline: Timeline | None
     findings: tuple[Finding, ...] = ()
+    training: Annotated[
+        bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
+    ] = None
 
 
 class Ranks(Document, frozen=True):

@@ -89,6 +89,10 @@ class HostGaps(Document, frozen=True):
     gap_ns: Annotated[int, field("All such gaps together.", "ns")]
     long_call_ns: Annotated[int, field("Of these, in long calls into the GPU's runtime.", "ns")]
     gaps: Annotated[tuple[HostGap, ...], field("The longest.")]
+    call_ns: Annotated[
+        int | None, field("Of `gap_ns`, with a training thread in any call into the GPU's runtime.", "ns")
+    ] = None
+    op_ns: Annotated[int | None, field("Of the rest, with one in an operator.", "ns")] = None
 
 
 class Input(Document, frozen=True):

@@ -15,6 +15,7 @@ from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
 from steptrace.findings.trace.ceiling import cap_by_critical_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES
 from steptrace.findings.trace.copies import COPY_RULES
+from steptrace.findings.trace.forward_only import without_training
 from steptrace.findings.trace.input import INPUT_RULES
 from steptrace.findings.trace.memory import MEMORY_RULES
 from steptrace.findings.trace.optimizer import OPTIMIZER_RULES
@@ -53,8 +54,8 @@ def find_in_trace(entry: TraceSummary) -> list[Finding]:
     window = window_of(entry)
     found = ranked((to_finding(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
     slower = window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
-    capped = (of_slow_profile(cap_by_critical_path(finding, window), slower) for finding in found)
-    return sorted(capped, key=_severest)
+    found = [cap_by_critical_path(without_training(finding, entry), window) for finding in found]
+    return sorted((of_slow_profile(finding, slower) for finding in found), key=_severest)
 
 
 def _severest(finding: Finding) -> tuple[float, ...]:

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from steptrace.documents.summary import HostGap, HostGaps, Launches, TraceSummary
 from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
 from steptrace.findings.trace.syncs import TRACE_SYNC_RULES
-from steptrace.findings.trace.window import Window, for_traces, on_trace, profiled_step
+from steptrace.findings.trace.window import Window, for_traces, has_stacks, on_trace, profiled_step
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
 
@@ -19,68 +19,95 @@ SHORT_KERNEL_NS: Final = 10_000.0
 LAUNCH_NS: Final = 250_000.0
 #: Shares of a step in which the GPU waits for the host: moderate and high for the TensorFlow Profiler.
 HOST_MODERATE, HOST_HIGH = 0.03, 0.15
+#: From this share of the waiting in calls into the GPU's runtime on, launches are to blame, and not what leads to them.
+LAUNCHING_SHARE: Final = 0.5
+#: What the host does while the GPU waits for it.
+_PYTHON, _BETWEEN, _OPS = "in Python between operators", "outside operators", "in operators"
+_CALLS: Final = "in calls into the GPU's runtime"
 
 _GPU_IDLE: Final = next(rule for rule in STEP_TIME_RULES if rule.name == "gpu_idle")
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """GPU idle time in a step for want of a launch, the median of a launch's work, and whether launches are to blame.
+    """GPU idle time in a step for want of a launch, the median of a launch's work, and what the host did meanwhile.
 
-    The median, since a few long kernels (collectives above all) do not help the many short ones around them.
+    The median, since a few long kernels (collectives above all) do not help the many short ones around them. `parts`
+    are the idle time by what the host did, the longest first; empty where the trace's record does not say.
     """
 
     launches: Launches
     idle_ns: float
     kernel_ns: float
-    launch_bound: bool
+    many_short: bool
+    parts: tuple[tuple[str, float], ...]
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether the launches themselves are to blame: many short kernels, and half of the waiting is in calls."""
+        in_calls = dict(self.parts).get(_CALLS, 0.0)
+        return self.many_short and in_calls >= LAUNCHING_SHARE * self.idle_ns
+
+    @property
+    def in_words(self) -> str:
+        """What the host did meanwhile: "2.5 ms in Python, 1.1 ms in operators, 0.3 ms in ..."."""
+        return ", ".join(f"{duration(ns)} {name}" for name, ns in self.parts)
 
 
 def _waiting_for_host(window: Window) -> _Wait | None:
-    """How the GPU waits for launches; None where that takes less than a moderate share of the step."""
+    """How the GPU waits for the host; None where that takes less than a moderate share of the step."""
     idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
     if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < HOST_MODERATE:
         return None
     kernel_ns, each_ns = launches.device_ns.median, idle_ns / max(window.each(launches.count), 1)
-    return _Wait(launches, idle_ns, kernel_ns, launch_bound=kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS)
+    return _Wait(
+        launches,
+        idle_ns,
+        kernel_ns,
+        many_short=kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS,
+        parts=_host_parts(window),
+    )
+
+
+def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
+    gaps = window.entry.host_gaps
+    if gaps is None or gaps.call_ns is None or gaps.op_ns is None:
+        return ()
+    rest = gaps.gap_ns - gaps.call_ns - gaps.op_ns
+    parts = ((_PYTHON if has_stacks(window.entry) else _BETWEEN, rest), (_OPS, gaps.op_ns), (_CALLS, gaps.call_ns))
+    return tuple((name, window.each(ns)) for name, ns in sorted(parts, key=lambda part: -part[1]))
 
 
 def _launch_bound(window: Window) -> Iterator[Match]:
     found = _waiting_for_host(window)
-    if found is None or not found.launch_bound:
-        return
-    idle_ns, launches = found.idle_ns, found.launches
-    kernels = window.entry.kernels_per_step or window.each(launches.activities)
-    yield Match(
-        severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
-        claim=f"launch-bound: the GPU waits for launches of {number(kernels)} kernels and copies {window.per}, half "
-        f"of them of at most {duration(found.kernel_ns)}, which end before the host has launched the next",
-        evidence=(
-            f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
-            f"{launches.short_kernels} of {launches.count} launches took longer than their work took the GPU",
-            *_longest_endings(window),
-        ),
-        cost_ns_per_step=idle_ns,
-    )
+    if found is not None and found.launch_bound:
+        yield _many_launches(window, found, "launch-bound")
 
 
 def _host_bound(window: Window) -> Iterator[Match]:
     found = _waiting_for_host(window)
     if found is None or found.launch_bound:
         return
-    idle_ns, count = found.idle_ns, window.each(found.launches.count)
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
     in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
+    if found.many_short and not in_calls:
+        in_ops = bool(found.parts) and found.parts[0][0] == _OPS
+        advice = _OPERATORS_ADVICE if in_ops else _PYTHON_ADVICE
+        check = "Time unprofiled steps with the change: the profiler slows operators and Python, launches less."
+        yield replace(_many_launches(window, found, "host-bound"), advice=advice, counter_check=check)
+        return
+    idle_ns, count = found.idle_ns, window.each(found.launches.count)
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
-    elsewhere = f"the GPU waits while the host does other work than launching{_longest_gap(window, gaps.gaps)}"
+    if in_calls:
+        why = f"for single long calls into its own runtime: {_longest_call(window, gaps.gaps)}"
+    else:
+        why = f"while the host does other work than launching{_longest_gap(window, gaps.gaps)}"
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
-        claim=f"the GPU waits for single long calls into its own runtime: {_longest_call(window, gaps.gaps)}"
-        if in_calls
-        else elsewhere,
+        claim=f"host-bound: the GPU waits {why}",
         evidence=(
-            f"GPU idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched",
+            _idle_in_words(window, found),
             f"{number(count)} launches {window.per}, half of them of {duration(found.kernel_ns)} of GPU work or more",
             *(named or _longest_endings(window)),
         ),
@@ -88,6 +115,31 @@ def _host_bound(window: Window) -> Iterator[Match]:
         advice=(_LATE_ADVICE if late else _CALLS_ADVICE) if in_calls else None,
         counter_check=(_LATE_CHECK if late else _CALLS_CHECK) if in_calls else None,
     )
+
+
+def _many_launches(window: Window, found: _Wait, bound: str) -> Match:
+    """A host that cannot launch many short kernels fast enough, and what it does instead."""
+    idle_ns, launches = found.idle_ns, found.launches
+    kernels = window.entry.kernels_per_step or window.each(launches.activities)
+    share, whole = percent(window.share(idle_ns)), "a step" if window.steps else "the trace"
+    meanwhile = f", which meanwhile spends {found.in_words}" if found.parts else ""
+    return Match(
+        severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
+        claim=f"{bound}: for {share} of {whole} the GPU waits for the host{meanwhile}",
+        evidence=(
+            _idle_in_words(window, found),
+            f"{number(kernels)} kernels {window.per}",
+            f"half of all launches are of at most {duration(found.kernel_ns)} of GPU work",
+            f"{launches.short_kernels} of {launches.count} launching calls took longer than their work took the GPU",
+            *_longest_endings(window),
+        ),
+        cost_ns_per_step=idle_ns,
+    )
+
+
+def _idle_in_words(window: Window, found: _Wait) -> str:
+    says = f"GPU idle {duration(found.idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched"
+    return says + (f"; the host meanwhile: {found.in_words}" if found.parts else "")
 
 
 def _longest(window: Window, gaps: Sequence[HostGap]) -> tuple[int, str, HostGap]:
@@ -140,6 +192,14 @@ _MOSTLY, _WORTH_NAMING = 0.5, 0.1
 #: So many gaps are named.
 _NAMED: Final = 3
 
+_PYTHON_ADVICE: Final = (
+    "Let less Python run between the operators: torch.compile, or a CUDA graph of the step "
+    '(`torch.compile(mode="reduce-overhead")`), which replays its launches without Python and operators.'
+)
+_OPERATORS_ADVICE: Final = (
+    "Call fewer operators: torch.compile fuses them; a CUDA graph of the step "
+    '(`torch.compile(mode="reduce-overhead")`) replays its launches without them.'
+)
 _CALLS_ADVICE: Final = (
     "The first call of its kind loads the context, a module or a library: let some warm-up steps run before the "
     "profiler records (`torch.profiler.schedule(wait=..., warmup=...)`). cudaMalloc and cudaFree in later steps mean "
@@ -159,13 +219,13 @@ WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     for_traces(_GPU_IDLE, lambda window: gpu_idle(profiled_step(window))),
     Rule(
         name="launch_bound",
-        condition=f"the GPU is idle for want of a launch for at least {percent(HOST_MODERATE)} of the step, and half "
-        f"of its kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} µs; the idle time is less than "
-        f"{LAUNCH_NS / 1e3:.0f} µs a launch",
-        basis="the TensorFlow Profiler calls 3 % of kernel launch moderate and 15 % high; 10 and 250 µs are "
-        "ours: a launch costs the host 3-10 µs, with operator, Python and profiler some tens",
-        advice="Launch less: torch.compile, a foreach or fused optimizer, CUDA graphs; or a larger batch, which makes "
-        "each kernel longer.",
+        condition=f"as `host_bound`, where half of the kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} "
+        f"µs, the idle time is less than {LAUNCH_NS / 1e3:.0f} µs a launch, and the host is for at least "
+        f"{percent(LAUNCHING_SHARE)} of it in calls into the GPU's runtime",
+        basis="the TensorFlow Profiler calls 3 % of kernel launch moderate and 15 % high; the others are ours: a "
+        "launch costs the host 3-10 µs, with operator, Python and profiler some tens",
+        advice="Launch less: a CUDA graph launches many kernels by one call, torch.compile fuses them, and a larger "
+        "batch makes each longer.",
         counter_check="Double the batch: a launch-bound step hardly gets longer. The profiler slows each launch, so "
         "look at the unprofiled step too.",
         find=on_trace(_launch_bound),
@@ -173,10 +233,9 @@ WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
     ),
     Rule(
         name="host_bound",
-        condition=f"the GPU is idle for want of a launch for at least {percent(HOST_MODERATE)} of the step, though "
-        f"half of its kernels and copies take {SHORT_KERNEL_NS / 1e3:.0f} µs or more, or it is "
-        f"{LAUNCH_NS / 1e3:.0f} µs a launch or more",
-        basis="the TensorFlow Profiler calls 3 % of other host time moderate and 15 % high; 10 and 250 µs are ours",
+        condition=f"the GPU is idle for at least {percent(HOST_MODERATE)} of the step since the host has launched "
+        "nothing, and the launches alone are not to blame (`launch_bound`)",
+        basis="the TensorFlow Profiler calls 3 % of other host time moderate and 15 % high",
         advice="Look at the longest gaps in the trace for what the host does before it launches: a first call or "
         "compilation (leave warm-up steps out of the profile), Python code, logging, work on the CPU. Move it out of "
         "the step or to another thread.",

@@ -65,6 +65,12 @@ def window_of(entry: TraceSummary) -> Window:
     return Window(entry, 0, float(gpu.span_ns), parts | {f"idle_{name}": float(ns) for name, ns in causes.items()})
 
 
+def has_stacks(entry: TraceSummary) -> bool:
+    """Whether Python stacks were recorded, which slows the host."""
+    flame = entry.program.host_flame
+    return flame is not None and any(box.kind == "frame" for box in flame.boxes)
+
+
 def on_trace(check: Callable[[Window], Iterator[Match]]) -> Callable[[TraceSummary], Iterator[Match]]:
     """Make a check of a window a check of a trace's entry; costs are for one step, and get their share of it."""
 

@@ -40,9 +40,9 @@ KINDS = {
     "compute": "compute",
     "comm": "communication",
     "memory": "copy or set",
-    "idle_sync": "idle: host blocked in a sync",
+    "idle_sync": "idle: held up by a sync",
     "idle_loader": "idle: waiting for the loader",
-    "idle_host": "idle: waiting for a launch",
+    "idle_host": "idle: waiting for the host",
     "idle_dependency": "idle: stream or event dependency",
     "idle_unknown": "idle: unknown",
 }

@@ -89,7 +89,7 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "blocked": Definition(
         "Host blocked",
-        "Time the host spends inside the waiting call, per step.",
+        "Time of the host, which it spends inside the waiting call, per step; the GPU may be busy meanwhile.",
         Definition("Host blocked", "Time the host spends inside the waiting call."),
     ),
     "exposed": Definition(
@@ -136,10 +136,11 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "idle_cause": Definition(
         "Cause of idle",
-        "Each idle gap of a device has one: host blocked in a sync, waiting for the loader, waiting for a launch, a "
-        "stream or event dependency, or unknown; tested in this order. A gap that ends with work launched before the "
-        "sync began is not the sync's. A step is launch-bound where the GPU waits for launches although kernels are "
-        "short and each launch is quick: there are too many of them.",
+        "Time of the GPU, not of the host. Each idle gap of a device has one: held up by a sync (the host was blocked "
+        "in one when the GPU ran dry, or for half of the gap), waiting for the loader, waiting for the host to launch, "
+        "a stream or event dependency, or unknown; tested in this order. A gap that ends with work launched before the "
+        "sync began is not the sync's. A step is host-bound if the GPU waits for the host for 3 % of it or more, and "
+        "launch-bound if short kernels follow each other and at least half of that time is in the launching calls.",
     ),
     "idle_stream": Definition(
         "Idle by stream",
@@ -268,7 +269,7 @@ DEFINITIONS: dict[str, Definition] = {
         "peak from the line. The command find-batch verifies it by training with it.",
     ),
     "finding_cost": Definition(
-        "Up to",
+        "Saves at most",
         "What a perfect remedy could save of a profiled step: a ceiling, no forecast; at most what the trace's "
         "critical path would be shorter by without all work of the kind. Findings are ranked by it, those of a trace "
         "by severity first; errors lead, and predicted syncs follow right after high costs. Costs do not add up, since "

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import VariantResult
+from steptrace.documents.finding import Finding
 from steptrace.report.page.places import place, unplaced
 
 #: Templates lie beside the modules that fill them.
@@ -55,6 +56,14 @@ def anchor(variant: VariantResult) -> str:
     return f"variant-{quote(variant.name, safe='')}"
 
 
+def gain(finding: Finding) -> str:
+    """What acting on a finding saves at most; empty where that is not known."""
+    cost, share = finding.cost_ns_per_step, finding.cost_share
+    if cost is None:
+        return "" if share is None else f"saves at most {fmt.share(share)} of the trace"
+    return f"saves at most {fmt.duration_ns(cost)} per step" + ("" if share is None else f" ({fmt.share(share)})")
+
+
 class Anchors:
     """Ids of places that a link may lead to; of equal ones all but the first get a number."""
 
@@ -87,6 +96,7 @@ def _environment() -> jinja2.Environment:
         count=fmt.count,
         decimal=fmt.decimal,
         error=fmt.relative_error,
+        gain=gain,
         ms=fmt.duration_ms,
         multiple=fmt.multiple,
         ns=fmt.duration_ns,

@@ -14,11 +14,13 @@ from steptrace.documents.finding import Finding
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Ranks, Summary, TraceSummary
 from steptrace.files import replace_atomically
+from steptrace.findings.trace.quality import FEW_STEPS
+from steptrace.findings.trace.window import has_stacks
 from steptrace.report.draw import bars as draw
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.device import of_traces
 from steptrace.report.page.findings import findings, recommended, severity_rank
-from steptrace.report.page.markup import Html, page, render
+from steptrace.report.page.markup import Html, gain, page, render, sentence
 from steptrace.report.trace.model import RankTopic
 from steptrace.report.trace.time import span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
@@ -114,6 +116,27 @@ def headline(view: TraceView) -> str:
     return "; ".join(clauses) + "."
 
 
+def caution(view: TraceView) -> list[str]:
+    """What a reader must know of the record before any figure of it: its steps, its stacks, what it is a record of."""
+    trace, count = view.trace, len(view.trace.steps)
+    says = []
+    if count < FEW_STEPS:
+        steps = "No profiled step is marked: figures are of the whole trace" if not count else None
+        says.append(
+            steps
+            or f"{fmt.plural(count, 'profiled step')}: nothing tells whether others are like "
+            f"{'it' if count == 1 else 'them'}"
+        )
+    if has_stacks(trace) and trace.unprofiled_step_ns is None:
+        says.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
+    if trace.training is False:
+        says.append(
+            "Neither a backward pass nor an optimizer step is in the trace: it is a forward pass alone (inference or "
+            "evaluation), no training step"
+        )
+    return [f"{text}." for text in says]
+
+
 #: The overview's idle parts, under the names of their charts.
 _IDLE_PARTS: Final = {
     "input": "loader",
@@ -129,17 +152,17 @@ def in_words(summary: Summary) -> str:
     traces = build(summary)
     together = () if summary.ranks is None else summary.ranks.findings
     items = traces[0].trace.findings if len(traces) == 1 else first_of_all(traces, together)["items"]
-    lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
+    lines = [headline(traces[0]), *(caution(traces[0]))] if len(traces) == 1 else [f"{len(traces)} traces"]
     if not items:
         return "\n".join([*lines, "No rule found anything to advise."])
     first = items[0]
     if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps:
         profiled = fmt.duration_ms(traces[0].step_ms)
         lines.append(f"Of profiled steps ({profiled} each, unprofiled {_unprofiled(traces[0].trace)}):")
-    cost = "" if first.cost_ns_per_step is None else f" (up to {fmt.duration_ns(first.cost_ns_per_step)} per step)"
     whose = f"{first.variant}: " if first.variant else ""
-    lines.append(f"First: {whose}{first.claim}{cost}")
-    return "\n".join([*lines, f"  {first.advice}"] if first.advice else lines)
+    lines.append(f"First: {whose}{first.claim}")
+    saves = f"  {sentence(gain(first))}." if gain(first) else None
+    return "\n".join([*lines, *(text for text in (saves, f"  {first.advice}" if first.advice else None) if text)])
 
 
 def _unprofiled(trace: TraceSummary) -> str:
@@ -163,15 +186,16 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
             ("Launch coverage", fmt.share(trace.quality.launch_coverage)),
         ]
     title = first.title if len(traces) == 1 else f"{len(traces)} traces"
-    sentence = headline(first) if len(traces) == 1 else None
+    said = headline(first) if len(traces) == 1 else None
     # What the headline says need not be said twice.
-    said = [[text for text in v.trace.quality.warnings if v.has_gpu or not text.startswith(_NO_GPU)] for v in traces]
-    care = [(view.title, texts) for view, texts in zip(traces, said, strict=True) if texts]
+    warned = [[text for text in v.trace.quality.warnings if v.has_gpu or not text.startswith(_NO_GPU)] for v in traces]
+    care = [(view.title, texts) for view, texts in zip(traces, warned, strict=True) if texts]
     return render(
         "trace/_intro",
         traces=traces,
         title=title,
-        headline=sentence,
+        headline=said,
+        caution=caution(first) if len(traces) == 1 else (),
         device=of_traces([view.trace.device_name for view in traces], has_gpu=any(view.has_gpu for view in traces)),
         first=to_do,
         facts=facts,
