@@ -49,6 +49,16 @@ def test_device_time_stands_on_the_chain_of_callers() -> None:
     }
 
 
+def test_host_time_is_that_of_threads_that_train() -> None:
+    builder = _two_layers()
+    before = flame.host_flame(builder.trace(), call_tree(builder.trace()))["ns"].iloc[0]
+    builder.frame("tqdm/_monitor.py(60): run", 0, 90_000, tid=77)
+    trace = builder.trace()
+    graph = flame.host_flame(trace, call_tree(trace))
+    assert not graph["name"].str.contains("tqdm").any()
+    assert graph["ns"].iloc[0] == before
+
+
 def test_each_of_a_hundred_kernels_keeps_its_name() -> None:
     builder = TraceBuilder()
     for k in range(100):
@@ -117,9 +127,10 @@ def test_widths_add_up(events: list[Any]) -> None:
             builder.op(name, ts, dur, tid=MAIN + thread, **more)
     trace = builder.trace()
     tree = call_tree(trace)
+    training = trace.threads["training"].to_numpy(dtype=bool)
     for graph, total in (
         (flame.device_flame(trace, tree), trace.kernels["dur"].sum()),
-        (flame.host_flame(trace, tree), tree["host_self_ns"].sum()),
+        (flame.host_flame(trace, tree), tree["host_self_ns"][training[tree["thread"]]].sum()),
     ):
         assert graph["ns"].iloc[0] == total == graph["self_ns"].sum()
         inside = graph.dropna(subset=["parent"]).groupby("parent")["ns"].sum()

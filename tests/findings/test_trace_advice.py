@@ -94,7 +94,7 @@ def test_a_wait_that_returned_late_is_no_first_call(tmp_path: Path) -> None:
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
     (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
     assert finding.claim.endswith("other work than launching, longest for 0.56 ms until a launch of aten::add")
-    assert finding.evidence[2:] == (
+    assert finding.evidence[3:] == (
         "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
         "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
         "a gap of 0.553 ms before the first GPU work, outside the GPU's runtime",

@@ -301,6 +301,32 @@ def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, 
     assert "What to do first It is small mend small" in text_of(written(tmp_path, {**raw, "findings": found}))
 
 
+def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line(tmp_path: Path) -> None:
+    good = {"check": "one GPU", "found": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
+    tiny = {**trace()["copies"][1], "bytes": 1, "kind": "Memcpy DtoH (Device -> Pinned)"}
+    site = {**trace()["syncs"]["sites"][0], "ceiling_ns": 100_000}
+    raw = trace(
+        findings=[a_finding("info", "small", None)], annotations=[], copies=[tiny],
+        quality={**trace()["quality"], "checks": [good] * 10},
+        syncs={**trace()["syncs"], "sites": [site], "outside_steps": 1},
+        step_parts={"kind": "gpu", "steps": 2, "window_ns": 20_000_000,
+                    "parts_ns": {"compute": 13_000_000, "idle_sync": 4_000_000, "idle_host": 3_000_000,
+                                 "exposed_memory": 0, "exposed_comm": 0}},
+    )  # fmt: skip
+    page = written(tmp_path, raw)
+    words = html.unescape(text_of(page))
+    ids = re.findall(r'<h2 id="(\w+)"', page)
+    assert ids[:2] == ["overview", "findings"]
+    assert "annotations" not in ids
+    assert "User annotations (the trace holds no user annotation)" in words[words.index("Nothing to show:") :]
+    assert "All 10 checks found nothing wrong" in words
+    assert "1 B 50.0 µs too few bytes for a rate" in words
+    assert "Bandwidth over time" not in words
+    assert "Outside the steps, not counted 1" in words
+    assert "a/b.py:7 saves at most 50.0 µs (0.5 %)" in words
+    assert "the steps have another 1.00 ms, which wait for the host, too: in all 7.00 ms" in words
+
+
 def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
     found = [a_finding("info", "useless", 0), a_finding("info", "small", None)]
     words = text_of(written(tmp_path, trace(findings=found)))

@@ -47,6 +47,13 @@ def test_a_smallest_share_leaves_narrow_boxes_out() -> None:
     assert "narrow" not in str(flame(graph, "GPU time", smallest=0.01))
 
 
+def test_no_name_is_written_of_which_only_a_fragment_would_be_seen() -> None:
+    graph = _graph(("GPU time", "root", 1000, None), ("aten::addmm", "op", 960, 0), ("aten::relu", "op", 40, 0))
+    drawn = str(flame(graph, "GPU time"))
+    assert [name in re.findall("<text[^>]*>([^<]*)", drawn) for name in ("aten::addmm", "aten::relu")] == [True, False]
+    assert "aten::relu\n" in drawn  # what a pointer shows
+
+
 def test_names_are_escaped() -> None:
     drawn = str(flame(_graph(("x", "root", 10, None), ("<script>alert(1)</script>", "op", 10, 0)), "GPU time"))
     assert "<script" not in drawn

@@ -25,7 +25,7 @@ from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace.columns import Mask, Rows, judge_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, on_training
 
 #: Boxes below this share of the whole are left out of summary.json: they would be narrower than a pixel.
 SMALLEST_SHARE = 0.001
@@ -59,7 +59,8 @@ def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
 
 
 def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
-    """The flame graph of host time: the table `flame`."""
+    """The flame graph of host time: the table `flame`. Threads that do no training work (a loader's, a progress
+    bar's) mostly wait, and are left out."""
     shown = _shown(tree)
     parent, kind, name, names = _boxes(tree, shown)
     threads = [
@@ -70,7 +71,8 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     thread = tree["thread"].to_numpy()
     own = np.zeros(count + len(threads), dtype=np.int64)
     holder = nearest(_parents(tree), shown)
-    np.add.at(own, np.where(holder >= 0, holder, count + thread), tree["host_self_ns"].to_numpy())
+    own_ns = np.where(on_training(trace, tree), tree["host_self_ns"].to_numpy(), 0)
+    np.add.at(own, np.where(holder >= 0, holder, count + thread), own_ns)
     del holder
     parent = np.concatenate([np.where(parent < 0, count + thread, parent), np.full(len(threads), -1)], dtype=np.int32)
     kind = np.concatenate([kind, np.full(len(threads), _KINDS.index("thread"))], dtype=np.int8)

@@ -109,6 +109,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
         evidence=(
             _idle_in_words(window, found),
             f"{number(count)} launches {window.per}, half of them of {duration(found.kernel_ns)} of GPU work or more",
+            *([f"the host meanwhile spends {found.in_words}"] if found.parts else []),
             *(named or _longest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
@@ -138,8 +139,7 @@ def _many_launches(window: Window, found: _Wait, bound: str) -> Match:
 
 
 def _idle_in_words(window: Window, found: _Wait) -> str:
-    says = f"GPU idle {duration(found.idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched"
-    return says + (f"; the host meanwhile: {found.in_words}" if found.parts else "")
+    return f"GPU idle {duration(found.idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched"
 
 
 def _longest(window: Window, gaps: Sequence[HostGap]) -> tuple[int, str, HostGap]:

@@ -1,16 +1,23 @@
 """How fast copies and sets moved bytes."""
 
+from typing import Final
+
 from steptrace import format as fmt
+from steptrace.documents.rows import Copy
 from steptrace.report.draw.strips import Strip, strips
 from steptrace.report.page.definitions import Definition
 from steptrace.report.trace.model import Charts, Topic
 from steptrace.report.trace.view import TraceView
 
+#: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
+_WORTH_A_RATE: Final = 2**16
+
 _TERMS = (
     Definition(
         "Bandwidth",
         "A copy's bytes over its length; what runs at once adds up. Mean, median and highest are over the time in "
-        "which any copy of the kind ran. A copy that says no bytes has no part in it.",
+        "which any copy of the kind ran. A copy that says no bytes has no part in it; copies of less than 64 KiB on "
+        "average have no rate, since such a copy takes the time that it takes to begin.",
     ),
 )
 
@@ -20,13 +27,19 @@ def _charts(view: TraceView, _: int) -> Charts:
     if series is None:
         return {"rates": None}
     # The series is rounded to be drawn: rounded once more, its maximum would differ from the table's.
-    highest = {row.kind: row.max_bytes_per_second for row in view.trace.copies if row.device == view.trace.device}
+    own = [row for row in view.trace.copies if row.device == view.trace.device and _has_rate(row)]
+    highest = {row.kind: row.max_bytes_per_second for row in own}
     rows = [
         Strip(row.kind, f"up to {fmt.bandwidth(highest.get(row.kind, max(row.max)))}", row.mean, row.max)
         for row in series.copies
+        if row.kind in highest
     ]
     alt = "Memory bandwidth over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)
     return {"rates": strips(rows, series.edges, alt) if rows else None}
 
 
-TOPIC = Topic("copies", "Copies", _TERMS, _charts)
+def _has_rate(row: Copy) -> bool:
+    return row.bytes is None or row.bytes >= _WORTH_A_RATE * (row.count - row.unsized)
+
+
+TOPIC = Topic("copies", "Copies", _TERMS, _charts, lambda _: {"has_rate": _has_rate})

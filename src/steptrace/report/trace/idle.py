@@ -1,5 +1,8 @@
 """Why the GPU idled."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from steptrace import format as fmt
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
@@ -13,4 +16,19 @@ def _charts(view: TraceView, _: int) -> Charts:
     return {"causes": draw.stacked_bars([("idle time", causes)], "ms") if any(part.ms for part in causes) else None}
 
 
-TOPIC = Topic("idle", "Why the GPU is idle", definitions(IDLE_TERMS), _charts, lambda _: {"names": draw.PART_NAMES})
+def _data(view: TraceView) -> Mapping[str, Any]:
+    """The window of the figures, and what a step's idle time holds besides."""
+    trace = view.trace
+    parts = {} if trace.step_parts is None or trace.step_parts.kind != "gpu" else trace.step_parts.parts_ns
+    inside = sum((trace.idle.by_cause or {}).values())
+    whole = sum(ns for name, ns in parts.items() if name.startswith("idle_"))
+    beside = (
+        f" Before the first and after the last, the {'step has' if len(trace.steps) == 1 else 'steps have'} another "
+        f"{fmt.duration_ns(whole - inside)}, which wait for the host, too: in all {fmt.duration_ns(whole)}."
+        if parts and whole > inside
+        else ""
+    )
+    return {"names": draw.PART_NAMES, "caption": f"Between the GPU's first and last work.{beside}"}
+
+
+TOPIC = Topic("idle", "Why the GPU is idle", definitions(IDLE_TERMS), _charts, _data)

@@ -11,6 +11,8 @@ from steptrace.report.trace.view import TraceView
 
 #: A device with a smaller share of the largest peak than this is only named.
 _WORTH_SHOWING: Final = 0.01
+#: And with fewer bytes than this not even that.
+_WORTH_NAMING: Final = 2**20
 
 
 def _shown(view: TraceView) -> list[DeviceMemory]:
@@ -38,7 +40,11 @@ def _data(view: TraceView) -> Mapping[str, Any]:
     names = {name: word for name, (word, _) in CATEGORIES.items()}
     return {
         "devices": shown,
-        "left_out": [entry for entry in view.trace.memory or () if entry not in shown],
+        "left_out": [
+            entry
+            for entry in view.trace.memory or ()
+            if entry not in shown and entry.peak_allocated_bytes >= _WORTH_NAMING
+        ],
         "name_of": device_name,
         "categories": names,
     }

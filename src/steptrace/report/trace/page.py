@@ -42,8 +42,7 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
     if len(traces) == 1:
         view = traces[0]
         shown, body = _topics(view, 2, "")
-        toc = [*shown, *([("findings", "Findings")] if view.trace.findings else [])]
-        return page(f"{view.title} – steptrace", _intro(traces, toc, warnings, _first(traces, ())) + body, toc)
+        return page(f"{view.title} – steptrace", _intro(traces, shown, warnings, _first(traces, ())) + body, shown)
     together = [(topic, ranks) for topic in RANK_TOPICS if ranks is not None and topic.shown(ranks)]
     toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic, _ in together)]
     found = () if ranks is None else ranks.findings
@@ -98,7 +97,7 @@ def headline(view: TraceView) -> str:
     trace = view.trace
     if not view.has_gpu:
         return "No GPU activity in this trace: its GPU figures were not measured."
-    over = "the steps" if trace.steps else "the GPU's span"
+    over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
     parts = dict(trace_parts(trace.overview))
     idle = {cause: parts.get(name, 0.0) for name, cause in _IDLE_PARTS.items()}
     busy = sum(parts.values()) - sum(idle.values())
@@ -121,7 +120,7 @@ def caution(view: TraceView) -> list[str]:
     trace, count = view.trace, len(view.trace.steps)
     says = []
     if count < FEW_STEPS:
-        steps = "No profiled step is marked: figures are of the whole trace" if not count else None
+        steps = "The trace marks no steps: figures are of all of it" if not count else None
         says.append(
             steps
             or f"{fmt.plural(count, 'profiled step')}: nothing tells whether others are like "
@@ -175,13 +174,14 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
     # Without steps nothing can be said of one: such figures are left out, not "not measured".
     shown = [f for f in STEP_FIGURES if not f.needs_steps or any(view.trace.steps for view in traces)]
     facts: list[tuple[str, str | None]] = [("Device", _devices(traces)), ("Traces", str(len(traces)))]
+    profiled = "Profiled step" if len(trace.steps) == 1 else "Profiled step, median"
     if len(traces) == 1:
         facts = [
             ("Device", trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
             ("Rank", None if trace.rank is None else str(trace.rank)),
             ("Steps", str(len(trace.steps))),
             *([("Unprofiled step, median", _unprofiled(trace))] if trace.unprofiled_step_ns is not None else ()),
-            *([("Profiled step, median length", fmt.duration_ms(first.step_ms))] if trace.steps else ()),
+            (profiled, fmt.duration_ms(first.step_ms) if trace.steps else None),
             *((f.name, fmt.with_unit(getattr(trace, f.key), f.unit)) for f in shown),
             ("Launch coverage", fmt.share(trace.quality.launch_coverage)),
         ]
@@ -218,10 +218,11 @@ def _devices(traces: Sequence[TraceView]) -> str | None:
 def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, str]], Html]:
     """The topics of one trace under headings of this level, with the contents.
 
-    One that has nothing but the reason why it was not measured is named in a line at the end.
+    The findings stand behind the overview. A topic that has nothing but the reason why there is nothing to show is
+    named in a line at the end.
     """
     trace = view.trace
-    shown, body, missing = [], Html(""), dict[str, list[str]]()
+    shown, body, missing, nothing = [], Html(""), dict[str, list[str]](), list[tuple[str, Markup]]()
     for topic in TOPICS:
         charts = topic.charts(view, level)
         shared = {"t": trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
@@ -229,6 +230,9 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
         reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None
         if reason is not None:
             missing.setdefault(reason[1] or _UNKNOWN, []).append(topic.heading)
+            continue
+        if topic.id != "overview" and (empty := _EMPTY.fullmatch(text.strip())):
+            nothing.append((topic.heading, Markup(empty[1])))
             continue
         # Where no figure is shown, none is to be explained.
         figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
@@ -238,10 +242,12 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
         )
         shown.append((prefix + topic.id, topic.heading))
         body += section
-    if trace.findings:
-        found = findings(trace.findings, prefix)
-        body += render("trace/_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
-    return shown, Html(body + render("trace/_missing", **_missing(missing, has_gpu=view.has_gpu)))
+        if topic.id == "overview" and trace.findings:
+            found = findings(trace.findings, prefix)
+            body += render("trace/_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
+            shown.append((f"{prefix}findings", "Findings"))
+    left_out = _missing(missing, has_gpu=view.has_gpu)
+    return shown, Html(body + render("trace/_missing", nothing=nothing, **left_out))
 
 
 def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str, Any]:
@@ -257,6 +263,8 @@ def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str
 _NOT_MEASURED: Final = re.compile(
     r'<p class="empty">(?:Not measured|GPU time was not measured)(?:: ((?:(?!</p>).)*?))?\.?</p>', re.DOTALL
 )
+#: And one that says only why there is nothing to show.
+_EMPTY: Final = re.compile(r'<p class="(?:empty|note)">((?:(?!</p>).)*?)\.?</p>', re.DOTALL)
 _UNKNOWN: Final = "the trace holds nothing to measure it by"
 
 

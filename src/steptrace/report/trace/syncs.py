@@ -5,9 +5,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from steptrace.documents.summary import SyncSite
+from steptrace.documents.summary import SyncSite, TraceSummary
+from steptrace.findings.sync_cost import SYNC_SHARE
+from steptrace.findings.trace.window import window_of
 from steptrace.report.page.definitions import SYNC_TERMS, definitions
-from steptrace.report.page.places import rank_sites
+from steptrace.report.page.places import place, rank_sites, unplaced
 from steptrace.report.trace.model import Topic
 from steptrace.report.trace.view import TraceView
 
@@ -18,9 +20,23 @@ def _data(view: TraceView) -> Mapping[str, Any]:
     return {
         "sync_count": view.sync_count,
         "sites": rank_sites(sites),
+        "cheap": [row for row in _cheap(view.trace) if row[2] < SYNC_SHARE],
         # Said only where it is not all of the exposed idle.
         "caused": syncs.caused_idle_ns if syncs.caused_idle_ns != syncs.exposed_idle_ns else None,
     }
+
+
+def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
+    """The sites on which there is no finding, since they cost too little: place, what a step saves at most, share."""
+    window = window_of(trace)
+    found = [(item.source.file, item.source.line) for item in trace.findings if item.source is not None]
+    if not window.steps or any(item.rule == "syncs_together" for item in trace.findings):
+        return []
+    return [
+        (place(site) or unplaced(site), window.each(site.ceiling_ns), window.share(window.each(site.ceiling_ns)))
+        for site in rank_sites(trace.syncs.sites)
+        if site.ceiling_ns is not None and (site.file, site.line) not in found
+    ]
 
 
 def _in_all(site: SyncSite) -> SyncSite:

@@ -10,6 +10,18 @@ for (const graph of document.querySelectorAll(".flame-graph")) {
   const note = document.createElement("span");
   const back = Object.assign(document.createElement("button"), { type: "button", textContent: "Whole graph", hidden: true });
   bar.append(note, back, input);
+  // A name of which only a fragment would be seen is not written.
+  const name = (box, letters) => {
+    const whole = box.title.split("\n")[0];
+    let text = box.node.querySelector("text");
+    if (letters < Math.min(whole.length, 8)) { text?.remove(); return; }
+    if (text) return;
+    text = document.createElementNS(box.node.namespaceURI, "text");
+    text.setAttribute("x", "4");
+    text.setAttribute("y", "13");
+    text.textContent = whole.slice(0, 90);
+    box.node.append(text);
+  };
   const zoom = (on) => {
     const low = on.x - 1e-5, high = on.x + on.width + 1e-5;
     for (const box of boxes) {
@@ -19,16 +31,12 @@ for (const graph of document.querySelectorAll(".flame-graph")) {
       box.node.setAttribute("x", `${above ? 0 : ((box.x - on.x) * 100) / on.width}%`);
       box.node.setAttribute("width", `${above ? 100 : (box.width * 100) / on.width}%`);
       box.node.classList.toggle("faded", above && on !== boxes[0]);
-      if (inside && !box.node.querySelector("text") && box.width / on.width > 0.004) {
-        const text = document.createElementNS(box.node.namespaceURI, "text");
-        text.setAttribute("x", "4");
-        text.setAttribute("y", "13");
-        text.textContent = box.title.split("\n")[0].slice(0, 90);
-        box.node.append(text);
-      }
+      const letters = above ? 90 : ((graph.clientWidth || 1100) * box.width) / on.width / 7.3 - 1;
+      if (above || inside) name(box, letters);
     }
     back.hidden = on === boxes[0];
   };
+  zoom(boxes[0]);
   for (const box of boxes) box.node.addEventListener("click", () => zoom(box));
   back.addEventListener("click", () => zoom(boxes[0]));
   input.addEventListener("input", () => {
