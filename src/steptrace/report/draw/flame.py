@@ -16,8 +16,7 @@ from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, t
 #: Height of a box and of the gap below it, in pixels.
 BOX, GAP = 18, 1
 #: How many letters fit into the whole width of a page; a name of which fewer than these would be seen is not written.
-_LETTERS, _FEWEST = 150, 8
-_MOST_LETTERS = 90
+_LETTERS, _FEWEST = 150, 12
 
 #: What the colours of the boxes mean, in the order of the legend.
 KINDS = {
@@ -73,8 +72,8 @@ def _box(box: FlameBox, left: float, depth: int, total: int, what: str) -> str:
     share = box.ns / total
     name = f"all {what}" if box.kind == "root" else box.name
     tooltip = f"{name}\n{fmt.duration_ns(box.ns)}, {fmt.share(share)} of {what}, {fmt.plural(box.calls, 'call')}"
-    seen = share * _LETTERS - 1 >= min(len(name), _FEWEST)
-    named = text('x="4" y="13"', shorten(name, _MOST_LETTERS)) if seen else ""
+    letters = int(share * _LETTERS) - 1
+    named = text('x="4" y="13"', shorten(name, letters)) if letters >= min(len(name), _FEWEST) else ""
     place = f'x="{100 * left:.7g}%" y="{depth * (BOX + GAP)}" width="{100 * share:.7g}%" height="{BOX}"'
     drawn = f'{title(tooltip)}<rect width="100%" height="100%"/>{named}'
     return f'<svg class="{escape(box.kind)}" {place}>{drawn}</svg>'

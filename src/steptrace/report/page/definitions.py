@@ -139,8 +139,14 @@ DEFINITIONS: dict[str, Definition] = {
         "Time of the GPU, not of the host. Each idle gap of a device has one: held up by a sync (the host was blocked "
         "in one when the GPU ran dry, or for half of the gap), waiting for the loader, waiting for the host to launch, "
         "a stream or event dependency, or unknown; tested in this order. A gap that ends with work launched before the "
-        "sync began is not the sync's. A step is host-bound if the GPU waits for the host for 3 % of it or more, and "
-        "launch-bound if short kernels follow each other and at least half of that time is in the launching calls.",
+        "sync began is not the sync's.",
+    ),
+    "host_bound": Definition(
+        "Host-bound, launch-bound",
+        "Host-bound: for 3 % of the step or more the GPU waits for the host, which has launched nothing. Launch-bound: "
+        "the same with short kernels in close order, where the host spends at least half of that time in calls into "
+        "the GPU's runtime. Of such time the host is in a call, in an operator outside of calls, or in neither, which "
+        "is Python; the three add up.",
     ),
     "idle_stream": Definition(
         "Idle by stream",
@@ -299,7 +305,7 @@ LAUNCH_TERMS = (*(figure.key for figure in STEP_FIGURES if figure.needs_steps), 
 TRACE_TERMS = ("parts_gpu", "overlap", "coverage")
 TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
 FINDING_TERMS = ("finding_cost",)
-IDLE_TERMS = ("idle_cause", "idle_stream")
+IDLE_TERMS = ("idle_cause", "host_bound", "idle_stream")
 MEMORY_TERMS = ("peak_allocated", "memory_category", "headroom", "fragmentation")
 
 

@@ -17,6 +17,8 @@ ABOUT_THE_METHOD: Final = frozenset(
     {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
 )
 
+#: Rules that speak of a bound which is to be explained.
+_HOST: Final = {"host_bound", "launch_bound"}
 _SEVERITIES = ("high", "warning", "info")
 
 
@@ -31,7 +33,9 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
     return render(
         "page/findings",
         prefix=prefix,
-        terms=defs.definitions(defs.FINDING_TERMS),
+        terms=defs.definitions(
+            (*defs.FINDING_TERMS, *(["host_bound"] if _HOST & {item.rule for item in items} else []))
+        ),
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {

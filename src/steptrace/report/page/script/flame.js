@@ -14,13 +14,14 @@ for (const graph of document.querySelectorAll(".flame-graph")) {
   const name = (box, letters) => {
     const whole = box.title.split("\n")[0];
     let text = box.node.querySelector("text");
-    if (letters < Math.min(whole.length, 8)) { text?.remove(); return; }
-    if (text) return;
-    text = document.createElementNS(box.node.namespaceURI, "text");
-    text.setAttribute("x", "4");
-    text.setAttribute("y", "13");
-    text.textContent = whole.slice(0, 90);
-    box.node.append(text);
+    if (letters < Math.min(whole.length, 12)) { text?.remove(); return; }
+    if (!text) {
+      text = document.createElementNS(box.node.namespaceURI, "text");
+      text.setAttribute("x", "4");
+      text.setAttribute("y", "13");
+      box.node.append(text);
+    }
+    text.textContent = whole.length <= letters ? whole : `${whole.slice(0, letters - 1)}…`;
   };
   const zoom = (on) => {
     const low = on.x - 1e-5, high = on.x + on.width + 1e-5;
@@ -31,7 +32,7 @@ for (const graph of document.querySelectorAll(".flame-graph")) {
       box.node.setAttribute("x", `${above ? 0 : ((box.x - on.x) * 100) / on.width}%`);
       box.node.setAttribute("width", `${above ? 100 : (box.width * 100) / on.width}%`);
       box.node.classList.toggle("faded", above && on !== boxes[0]);
-      const letters = above ? 90 : ((graph.clientWidth || 1100) * box.width) / on.width / 7.3 - 1;
+      const letters = Math.floor(((graph.clientWidth || 1100) * (above ? 1 : box.width / on.width)) / 7.3) - 1;
       if (above || inside) name(box, letters);
     }
     back.hidden = on === boxes[0];
