@@ -143,7 +143,7 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "host_bound": Definition(
         "Host-bound, launch-bound",
-        "Host-bound: for 3 % of the step or more the GPU waits for the host, which has launched nothing. Launch-bound: "
+        "Host-bound: for 3 % of the time or more the GPU waits for the host, which has launched nothing. Launch-bound: "
         "the same with short kernels in close order, where the host spends at least half of that time in calls into "
         "the GPU's runtime. Of such time the host is in a call, in an operator outside of calls, or in neither, which "
         "is Python; the three add up.",

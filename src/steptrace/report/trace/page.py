@@ -147,21 +147,22 @@ _IDLE_PARTS: Final = {
 
 
 def in_words(summary: Summary) -> str:
-    """The page in a few lines of plain text: the headline of one trace, and the first finding of one or all."""
+    """The page in a few lines of plain text: the headline of one trace, the first finding of one or all, cautions."""
     traces = build(summary)
     together = () if summary.ranks is None else summary.ranks.findings
     items = traces[0].trace.findings if len(traces) == 1 else first_of_all(traces, together)["items"]
-    lines = [headline(traces[0]), *(caution(traces[0]))] if len(traces) == 1 else [f"{len(traces)} traces"]
+    lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
+    cautions = caution(traces[0]) if len(traces) == 1 else []
     if not items:
-        return "\n".join([*lines, "No rule found anything to advise."])
+        return "\n".join([*lines, "No rule found anything to advise.", *cautions])
     first = items[0]
     if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps:
         profiled = fmt.duration_ms(traces[0].step_ms)
         lines.append(f"Of profiled steps ({profiled} each, unprofiled {_unprofiled(traces[0].trace)}):")
     whose = f"{first.variant}: " if first.variant else ""
     lines.append(f"First: {whose}{first.claim}")
-    saves = f"  {sentence(gain(first))}." if gain(first) else None
-    return "\n".join([*lines, *(text for text in (saves, f"  {first.advice}" if first.advice else None) if text)])
+    saves = f"{sentence(gain(first))}." if gain(first) else ""
+    return "\n".join([*lines, *(f"  {text}" for text in (saves, first.advice) if text), *cautions])
 
 
 def _unprofiled(trace: TraceSummary) -> str:
