@@ -11,6 +11,8 @@ from documents import fill
 from steptrace.analysis import summarize
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace
+from steptrace.findings.model import Match, Rule, to_finding
+from steptrace.findings.trace.forward_only import without_training
 
 US, MS = 1_000, 1_000_000
 SGEMM = "volta_sgemm_128x64_nn"
@@ -151,6 +153,20 @@ def test_a_forward_pass_alone_gets_no_advice_on_training(*, training: bool | Non
     assert ("find-batch" in finding.advice) == trains
 
 
+#: Rules that only a backward pass or an optimizer sets off.
+TRAINING_ONLY = {
+    "single_tensor_optimizer", "gradients_zeroed", "missing_overlap", "small_buckets", "redundant_all_reduce",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [rule for rule in TRACE_RULES if rule.name not in TRAINING_ONLY])
+def test_no_rule_advises_a_forward_pass_alone_on_training(rule: Rule[Any]) -> None:
+    finding = to_finding(rule, Match(severity="info", claim="c", evidence=()))
+    said = without_training(finding, fill(TraceSummary, {"training": False}))
+    assert not re.search(r"\b[Tt]rain|gradient|optimizer", f"{said.advice} {said.counter_check}")
+    assert without_training(finding, fill(TraceSummary, {"training": None})) == finding
+
+
 def test_what_tells_training_from_a_forward_pass(tmp_path: Path) -> None:
     forward, labelled, graph = (TraceBuilder() for _ in range(3))
     for builder in (forward, labelled, graph):
@@ -204,7 +220,7 @@ def test_empty_last_step_is_named_in_the_claim(tmp_path: Path) -> None:
     (finding,) = found(entry_of(builder, tmp_path), "poor_trace")
     assert finding.claim.startswith("1 of 4 steps launched no GPU work: figures a step are means with step 3 (40 µs)")
     assert "contradicts" not in finding.claim
-    assert "Stop the profiler with the last training step" in finding.advice
+    assert "Stop the profiler with the last step" in finding.advice
 
 
 def test_places_that_cost_together_are_named_with_one_figure() -> None:

@@ -11,13 +11,21 @@ from steptrace.documents.summary import TraceSummary
 _HALF: Final = "Run it in 16 bits: the model in bfloat16 (float16 on NVIDIA's GPUs before Ampere), or under autocast."
 _SAME: Final = "The outputs must stay good enough for what they are used for."
 
-#: By rule its advice and its counter-check; None leaves the rule's own.
-_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
+#: By rule its advice and its counter-check; None leaves the finding's own.
+_ADVICE: Final[Mapping[str, tuple[str | None, str | None]]] = {
+    "input_bound": (
+        None,
+        "Run some steps on a few batches kept in memory: such a step is what a perfect loader would give.",
+    ),
+    "exposed_communication": (
+        "Send less (16 bits), or more at once (a larger batch); on several nodes look at the network first.",
+        "Run on one rank: its step is what communication for free would give. Look whether a rank waits for another.",
+    ),
     "unused_memory": (
         "Try a larger batch, if several inputs may be computed at once: kernels get longer, calls fewer.",
         "Samples per second must grow; each input may have to wait longer for its result.",
     ),
-    "low_headroom": ("Run without gradients (`torch.inference_mode()`), in 16 bits, or with a smaller batch.", None),
+    "low_headroom": ("Run under `torch.inference_mode()`, in 16 bits, or with a smaller batch.", None),
     "fp32_where_bf16_fits": (_HALF, _SAME),
     "tensor_cores_unused": (
         f"{_HALF} Sizes that go into products should be multiples of 8.",
@@ -39,4 +47,4 @@ def without_training(finding: Finding, entry: TraceSummary) -> Finding:
     advice = _ADVICE.get(finding.rule)
     if entry.training is not False or advice is None:
         return finding
-    return replace(finding, advice=advice[0], counter_check=advice[1] or finding.counter_check)
+    return replace(finding, advice=advice[0] or finding.advice, counter_check=advice[1] or finding.counter_check)

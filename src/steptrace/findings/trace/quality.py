@@ -39,7 +39,7 @@ def _poor_trace(window: Window) -> Iterator[Match]:
             severity="warning",
             claim=f"{failed[_EMPTY]}: figures a step are means with {_empty_steps(window)}",
             evidence=(failed[_EMPTY],),
-            advice="Stop the profiler with the last training step: its step() ends one step and begins the next, "
+            advice="Stop the profiler with the last step: its step() ends one step and begins the next, "
             "which stays empty if nothing follows (a schedule with active=N stops by itself).",
             counter_check="Multiply figures a step by all steps and divide by those with work.",
         )

@@ -61,7 +61,7 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
             "trace/_block",
             title=view.title,
             id=f"trace-{i}",
-            sentence=headline(view),
+            sentence=" ".join([headline(view), *caution(view)]),
             body=_topics(view, 3, f"trace-{i}-")[1],
         )
         for i, view in enumerate(traces)
