@@ -134,6 +134,20 @@ def test_what_the_host_does_while_the_gpu_waits_names_the_bound_and_orders_the_a
     assert (gaps.call_ns, gaps.op_ns) == (150 * call * US, 150 * (op - call) * US)
 
 
+def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for k in range(150):
+        at = k * 12 * US
+        if k % 50 == 0:
+            builder.step(k // 50, at, 600 * US)
+        if not 50 <= k < 90:
+            builder.gpu("triton_poi_fused_0", at + 2 * US, 9 * US, builder.call("cudaLaunchKernel", at, US))
+    builder.call("cudaMalloc", 600 * US, 475 * US)
+    (finding,) = [row for row in find_in_trace(entry_of(builder, tmp_path)) if row.rule.endswith("_bound")]
+    assert finding.rule == "host_bound"
+    assert "single long calls into its own runtime: 0.475 ms in cudaMalloc" in finding.claim
+
+
 def leaves_memory_unused(**more: Any) -> TraceSummary:
     memory = {
         "device_type": "cuda",

@@ -34,19 +34,15 @@ class _Wait:
 
     The median, since a few long kernels (collectives above all) do not help the many short ones around them. `parts`
     are the idle time by what the host did, the longest first; empty where the trace's record does not say.
+    `launch_bound` if launches are to blame: many short kernels, and for half of the time the host is in quick calls.
     """
 
     launches: Launches
     idle_ns: float
     kernel_ns: float
     many_short: bool
+    launch_bound: bool
     parts: tuple[tuple[str, float], ...]
-
-    @property
-    def launch_bound(self) -> bool:
-        """Whether the launches themselves are to blame: many short kernels, and half of the waiting is in calls."""
-        in_calls = dict(self.parts).get(_CALLS, 0.0)
-        return self.many_short and in_calls >= LAUNCHING_SHARE * self.idle_ns
 
     @property
     def in_words(self) -> str:
@@ -60,13 +56,10 @@ def _waiting_for_host(window: Window) -> _Wait | None:
     if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < HOST_MODERATE:
         return None
     kernel_ns, each_ns = launches.device_ns.median, idle_ns / max(window.each(launches.count), 1)
-    return _Wait(
-        launches,
-        idle_ns,
-        kernel_ns,
-        many_short=kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS,
-        parts=_host_parts(window),
-    )
+    many_short, gaps = kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS, window.entry.host_gaps
+    quick_ns = 0 if gaps is None or gaps.call_ns is None else gaps.call_ns - gaps.long_call_ns
+    launching = gaps is not None and quick_ns >= LAUNCHING_SHARE * gaps.gap_ns
+    return _Wait(launches, idle_ns, kernel_ns, many_short, many_short and launching, _host_parts(window))
 
 
 def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
@@ -221,7 +214,7 @@ WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         name="launch_bound",
         condition=f"as `host_bound`, where half of the kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} "
         f"µs, the idle time is less than {LAUNCH_NS / 1e3:.0f} µs a launch, and the host is for at least "
-        f"{percent(LAUNCHING_SHARE)} of it in calls into the GPU's runtime",
+        f"{percent(LAUNCHING_SHARE)} of it in calls into the GPU's runtime, each shorter than that",
         basis="the TensorFlow Profiler calls 3 % of kernel launch moderate and 15 % high; the others are ours: a "
         "launch costs the host 3-10 µs, with operator, Python and profiler some tens",
         advice="Launch less: a CUDA graph launches many kernels by one call, torch.compile fuses them, and a larger "

@@ -1,7 +1,7 @@
 """Where the host waits for the GPU."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -13,14 +13,19 @@ from steptrace.report.page.places import place, rank_sites, unplaced
 from steptrace.report.trace.model import Topic
 from steptrace.report.trace.view import TraceView
 
+#: So many sites without a finding are named.
+_MOST_CHEAP: Final = 5
+
 
 def _data(view: TraceView) -> Mapping[str, Any]:
     syncs = view.trace.syncs
     sites = syncs.sites if syncs.per_step is not None else [_in_all(site) for site in syncs.sites]
+    cheap = [row for row in _cheap(view.trace) if row[2] < SYNC_SHARE]
     return {
         "sync_count": view.sync_count,
         "sites": rank_sites(sites),
-        "cheap": [row for row in _cheap(view.trace) if row[2] < SYNC_SHARE],
+        "cheap": cheap[:_MOST_CHEAP],
+        "cheaper": len(cheap[_MOST_CHEAP:]),
         # Said only where it is not all of the exposed idle.
         "caused": syncs.caused_idle_ns if syncs.caused_idle_ns != syncs.exposed_idle_ns else None,
     }
