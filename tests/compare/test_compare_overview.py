@@ -71,3 +71,12 @@ def test_without_matrix_work_there_is_no_share_of_it(folder: Any, trace_of: Call
     trace = _trace(trace_of)
     trace["traces"][0]["precision"] |= {"tensor_core_eligible_ns": 0, "tensor_core_ns": 0}
     assert _variant(folder, [trace])["precision"]["tensor_core_share"] is None
+
+
+def test_operators_are_those_of_one_step(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    row = {"name": "aten::mm", "calls": 6, "host_self_ns": 400, "device_self_ns": None, "share": 0.5}
+    plain = _trace(trace_of)
+    plain["traces"][0]["overview"]["operators"] = [row, row | {"name": "once", "calls": 1}]
+    first, once = _variant(folder, [plain])["overview"]["operators"]
+    assert (first["calls"], first["host_self_ns"], first["device_self_ns"]) == (3, 200, None)
+    assert once["calls"] is None

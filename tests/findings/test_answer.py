@@ -22,7 +22,7 @@ def variant(name: str, ratio: float, verdict: str, **changes: Any) -> dict[str, 
         "overrides": [f"loss={name}"],
         "step_ms": {"median": 20.0 / ratio, "p95": 21.0, "low": None, "high": None, "runs": 3, "steps": 60},
         "ratio": {"value": ratio, "low": ratio - 0.1, "high": ratio + 0.1, "verdict": verdict},
-        "syncs": {"measured_per_step": 1},
+        "syncs": {"measured_per_step": 1, "predicted_per_step": 1},
         "equivalence": {"status": "same"},
     } | changes
 
@@ -85,7 +85,8 @@ def test_variants_not_told_apart_from_the_best_are_named() -> None:
         variant("fast", 1.5, "faster"), variant("alike", 1.5, "faster"), variant("slow", 0.9, "slower"),
         other_baselines=[against],
     )  # fmt: skip
-    assert "It is not told apart from `alike`: take" in found.advice
+    assert found.claim.startswith("use this variant or `alike`, which these runs cannot tell apart: 1.50× faster")
+    assert "take the simplest of them (the study's first is `alike`), or more runs" in found.advice
 
 
 def test_times_of_a_cpu_are_said_to_be_that() -> None:
@@ -108,9 +109,11 @@ def test_without_a_verdict_none_can_be_chosen() -> None:
 
 
 def test_on_a_simulated_gpu_syncs_are_all_there_is_to_choose_by() -> None:
-    found = answer(variant("fast", 9.0, "faster", syncs={"measured_per_step": 0}), gpu=STAND_IN)
+    found = answer(
+        variant("fast", 9.0, "faster", syncs={"measured_per_step": 9, "predicted_per_step": 0}), gpu=STAND_IN
+    )
     assert found.variant is None
-    assert "no variant can be chosen by its time; by its syncs `fast` is expected to gain" in found.claim
+    assert "no variant can be chosen by its time; by its predicted syncs `fast` is expected to gain" in found.claim
     assert "scale=gpu" in found.advice
     few, many = variant("few", 9.0, "faster", kernels_per_step=8), variant("many", 1.0, "same", kernels_per_step=95)
     found = answer(few, many, gpu=STAND_IN)
@@ -120,8 +123,9 @@ def test_on_a_simulated_gpu_syncs_are_all_there_is_to_choose_by() -> None:
 def test_on_a_simulated_gpu_what_rests_on_times_is_not_said() -> None:
     idle = {"gpu_busy_pct": 10.0, "breakdown_ms": {"compute": 2, "exposed_comm": 0, "exposed_memory": 0, "idle": 18}}
     waits = {"file": "loss.py", "line": 3, "exposed_idle_ns_per_step": 9_000_000, "blocked_ns_per_step": 9_000_000}
-    for gpu, rules in ((GPU, {ANSWER, "sync_bound", "gpu_idle"}), (STAND_IN, {ANSWER, "sync_bound"})):
-        slow, waiting = variant("a", 1.0, "same", **idle), variant("b", 1.0, "same", sync_sites=[waits])
+    sites = {"sync_sites": [waits], "predicted_sites": [{"file": "loss.py", "line": 3, "count_per_step": 1}]}
+    for gpu, rules in ((GPU, {ANSWER, "sync_bound", "gpu_idle"}), (STAND_IN, {ANSWER, "predicted_syncs"})):
+        slow, waiting = variant("a", 1.0, "same", **idle), variant("b", 1.0, "same", **sites)
         found = find(study(slow, waiting, gpu=gpu))
         assert {item.rule for item in found} == rules
         assert all(item.cost_ns_per_step is None for item in found) == (gpu is STAND_IN)

@@ -139,7 +139,7 @@ def test_on_a_simulated_gpu_nothing_on_the_screen_claims_speed(study_builder: An
     study = on_a_machine(study_builder, "NVIDIA H100 (stand-in)")
     screen = str(first_screen(study))
     assert "1.50×" not in str(variants(study))
-    assert "its times say nothing about speed" in screen
+    assert "neither its times nor its values can be trusted" in screen
     assert "than <code>" not in screen  # faster than
     assert "1.50×" not in screen
 
@@ -168,3 +168,22 @@ def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_stept
     assert re.findall(r"<span>(measured code at commit \w+|steptrace [\d.]+)", screen) == [
         "steptrace 0.1.0", "measured code at commit 73b4e1e0c4",
     ]  # fmt: skip
+
+
+def test_what_is_not_told_apart_from_the_fastest_is_said_beside_it(study_builder: Any) -> None:
+    study_builder.add("base", [30.0, 31.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    for name, value in (("best", 1.5), ("tied", 1.45), ("behind", 1.2)):
+        study_builder.add(name, [20.0], ratio=ratio(value, value - 0.1, value + 0.1, "faster"), baseline="base")
+    verdicts = {"base": "slower", "tied": "undecided", "behind": "slower"}
+    against = {"baseline": "best", "variants": list(verdicts), "verdicts": list(verdicts.values())}
+    study_builder.comparison["other_baselines"] = [against | {key: [0.9] * 3 for key in ("ratios", "lows", "highs")}]
+    screen = str(first_screen(load_study(study_builder.write())))
+    assert "so is <code>tied</code>, which these runs cannot tell from it; also faster: <code>behind</code>" in screen
+
+
+def test_variants_that_were_measured_differently_are_named_with_their_steps(study_builder: Any) -> None:
+    study_builder.add("base", [30.0], overrides=["loss=a", "profile=light", "scale.timed_steps=8"], steps=8)
+    study_builder.add("fast", [20.0], overrides=["loss=b"])
+    page = str(variants(load_study(study_builder.write())))
+    assert "Measured differently from the others: <code>base</code>, by <code>profile=light</code> and" in page
+    assert "(8 timed steps in all)" in page

@@ -261,7 +261,10 @@ def test_the_syncs_are_told_as_measured_or_as_predicted(make_study: MakeStudy):
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"loss": -3.0, "forward": -1.0, "data": -0.5, "residual": 0.1}, "loss 3.00 ms, forward 1.00 ms."),
+        (
+            {"loss": -3.0, "forward": -1.0, "data": -0.5, "residual": 0.1},
+            "loss 3.00 ms, forward 1.00 ms, data 500 µs, and 500 µs lost elsewhere.",
+        ),
         ({"idle_sync": -4.0, "compute": 0.2}, "idle time (held up by a sync) 4.00 ms."),
         ({"loss": -4.0, "residual": -4.4}, None),
         ({"loss": 1.0}, None),

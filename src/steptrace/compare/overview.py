@@ -9,10 +9,12 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Variant
 from steptrace.documents.comparison import OverviewOfVariant, PlacementOfVariant, PrecisionOfVariant
+from steptrace.documents.rows import TopOperator
 from steptrace.documents.summary import Overview, Placement, Precision, TraceSummary
 
 _NS_PER_MS = 1e6
@@ -41,7 +43,17 @@ def _overview(found: list[Overview]) -> OverviewOfVariant:
             for name in names
         },
         device_compute_share=median_of(alike, lambda item: item.device_compute_share),
-        operators=alike[0].operators,
+        operators=tuple(_per_step(row, alike[0].steps) for row in alike[0].operators),
+    )
+
+
+def _per_step(row: TopOperator, steps: int) -> TopOperator:
+    """An operator's calls and times of one step: windows differ in their number of steps. Calls: if in every step."""
+    times = {name: getattr(row, name) for name in ("host_self_ns", "device_self_ns")}
+    return replace(
+        row,
+        calls=None if row.calls is None or row.calls < steps else round(row.calls / steps),
+        **{name: None if ns is None else round(ns / steps) for name, ns in times.items()},
     )
 
 

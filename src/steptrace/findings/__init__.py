@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER, Finding
 from steptrace.findings.answer import ANSWER_RULES
-from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding, without_cost
+from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
 from steptrace.findings.step_time import STEP_TIME_RULES
 from steptrace.findings.sync_cost import SYNC_RULES
 from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
@@ -26,8 +26,6 @@ from steptrace.findings.trust import TRUST_RULES
 #: On a comparison.
 RULES: Final[tuple[Rule[Comparison], ...]] = (*ANSWER_RULES, *SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
-#: The rules that a simulated GPU can set off: how often the host waits is counted, how long anything takes is not.
-_COUNTED: Final = tuple(rule.name for rule in SYNC_RULES)
 #: The rules whose costs are of unprofiled steps.
 _UNPROFILED: Final = (ANSWER, "input_bound")
 _OWN: Final = frozenset(rule.name for rule in RULES)
@@ -40,13 +38,21 @@ def with_findings(comparison: Comparison) -> Comparison:
 
 def find(comparison: Comparison) -> list[Finding]:
     """All findings of a comparison: errors first, then the most expensive (see `findings.model.ranked`)."""
+    if comparison.on_simulated_gpu:
+        return ranked((to_finding(r, m) for r in RULES if r.priority for m in r.find(_untimed(comparison))), RULES)
     own = [to_finding(rule, match) for rule in RULES for match in rule.find(comparison)]
     rules: tuple[Rule[Any], ...] = (*RULES, *TRACE_RULES, *RANK_RULES)
     variants = {variant.name: variant for variant in comparison.variants}
-    found = (_priced(item, variants.get(item.variant or "")) for item in (*own, *_of_traces(comparison)))
-    if comparison.on_simulated_gpu:
-        found = (without_cost(item) for item in found if item.cost_ns_per_step is None or item.rule in _COUNTED)
-    return ranked(found, rules)
+    return ranked((_priced(item, variants.get(item.variant or "")) for item in (*own, *_of_traces(comparison))), rules)
+
+
+def _untimed(comparison: Comparison) -> Comparison:
+    """What a simulated GPU leaves to rest a finding on: predictions. A branch on a value may go either way.
+
+    Of the rules only those with a priority are asked: the answer, what went wrong, and predicted syncs.
+    """
+    counts = ((v, replace(v.syncs, measured_per_step=None)) for v in comparison.variants)
+    return replace(comparison, variants=tuple(replace(v, syncs=syncs) for v, syncs in counts))
 
 
 def _priced(item: Finding, variant: VariantResult | None) -> Finding:

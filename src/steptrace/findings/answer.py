@@ -56,22 +56,29 @@ def _of_cell(study: Comparison, cell: Sequence[VariantResult]) -> Match | None:
     faster = [(v, ratio) for v, ratio in judged if ratio.verdict == "faster"]
     usable = [(v, ratio) for v, ratio in faster if v.equivalence.status in _SAME_ANSWER]
     if usable:
-        return _use(study, baseline, max(usable, key=lambda pair: pair[1].value)[0])
+        return _use(study, baseline, [v for v, _ in usable])
     return _stay(baseline, [v for v, _ in faster], [v for v, ratio in judged if ratio.verdict == "undecided"])
 
 
-def _use(study: Comparison, baseline: VariantResult, variant: VariantResult) -> Match:
+def _use(study: Comparison, baseline: VariantResult, usable: Sequence[VariantResult]) -> Match:
+    variant = max(usable, key=lambda v: v.ratio.value if v.ratio is not None else 0.0)
     ratio, before, after = variant.ratio, baseline.step_ms, variant.step_ms
     assert ratio is not None  # there is a verdict, so both were measured
     assert before is not None
     assert after is not None
     by = fmt.ratio(ratio.value, ratio.low, ratio.high)
+    alike = [v for v in usable if v.name in study.not_told_apart(variant.name)]
+    use = (
+        f"use this variant or {_names(alike, 'or')}, which these runs cannot tell apart"
+        if alike
+        else "use this variant"
+    )
     return Match(
         severity="info",
-        claim=f"use this variant: {by} faster than `{baseline.name}`{_interval(study, ratio)}, "
+        claim=f"{use}: {by} faster than `{baseline.name}`{_interval(study, ratio)}, "
         f"{fmt.duration_ms(before.median - after.median)} less a step; " + _SAME_ANSWER[variant.equivalence.status],
         evidence=(f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",),
-        advice=f"{_changes(baseline, variant)}{_not_told_apart(study, variant)}{_without_gpu(study)}",
+        advice=f"{_changes(baseline, variant)}{_first_of(alike)}{_without_gpu(study)}",
         variant=variant.name,
     )
 
@@ -115,14 +122,14 @@ def _stay(baseline: VariantResult, differing: Sequence[VariantResult], undecided
 
 def _by_counts(study: Comparison) -> Match:
     """What a simulated device leaves to say: PyTorch's real code syncs and launches, and no time means anything."""
-    syncs = _extremes({v.name: v.syncs.measured_per_step for v in study.variants})
+    syncs = _extremes({v.name: v.syncs.predicted_per_step for v in study.variants})
     kernels = _extremes({v.name: v.kernels_per_step for v in study.variants})
     if syncs is not None:
-        said = f"by its syncs {syncs[0]} is expected to gain ({syncs[1]})"
+        said = f"by its predicted syncs {syncs[0]} is expected to gain ({syncs[1]})"
     elif kernels is not None:
         said = f"where a step is launch-bound {kernels[0]} is expected to gain by its kernels ({kernels[1]})"
     else:
-        said = "its variants have the same number of syncs"
+        said = "its variants differ neither in predicted syncs nor in kernels"
     return Match(
         severity="info",
         claim=f"the GPU is simulated, so no variant can be chosen by its time; {said}",
@@ -146,21 +153,16 @@ def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
     return f" ({fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(ratio.low, ratio.high)})"
 
 
-def _not_told_apart(study: Comparison, variant: VariantResult) -> str:
-    """The variants that are neither faster nor slower than this one, as far as that was computed."""
-    found = next((other for other in study.other_baselines if other.baseline == variant.name), None)
-    if found is None:
-        return ""
-    verdicts = dict(zip(found.variants, found.verdicts, strict=True))
-    alike = [v for v in study.variants if verdicts.get(v.name) in ("same", "undecided")]
+def _first_of(alike: Sequence[VariantResult]) -> str:
     if not alike:
         return ""
-    return f" It is not told apart from {_names(alike)}: take what is simplest to you, or more runs to decide."
+    first = f"the study's first is `{alike[0].name}`"
+    return f" By its median it is the fastest; take the simplest of them ({first}), or more runs."
 
 
-def _names(variants: Sequence[VariantResult]) -> str:
+def _names(variants: Sequence[VariantResult], word: str = "and") -> str:
     named, more = [f"`{variant.name}`" for variant in variants[:_MOST_NAMED]], len(variants) - _MOST_NAMED
-    return fmt.enumeration([*named, f"{more} more"] if more > 0 else named)
+    return fmt.enumeration([*named, f"{more} more"] if more > 0 else named).replace(" and ", f" {word} ")
 
 
 def _without_gpu(study: Comparison) -> str:

@@ -90,12 +90,8 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
     if slower is None or slower < SLOW_PROFILE or item.cost_ns_per_step is None:
         return item
     reason = f"in a profile that takes {slower:.3g} times as long as the step itself, so no cost is given"
-    return without_cost(replace(item, claim=f"{item.claim} ({reason})", severity="info"))
-
-
-def without_cost(item: Finding) -> Finding:
-    """A finding whose times mean nothing."""
-    return replace(item, cost_ns_per_step=None, cost_share=None)
+    claim = f"{item.claim} ({reason})"
+    return replace(item, claim=claim, cost_ns_per_step=None, cost_share=None, severity="info")
 
 
 def ranked(found: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:

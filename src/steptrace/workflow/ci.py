@@ -14,7 +14,7 @@ from steptrace.judging.verdict import explain
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import recommended
 from steptrace.report.study.headline import summary as sentences
-from steptrace.report.study.model import is_baseline, title
+from steptrace.report.study.model import has_traced_syncs, is_baseline, title
 
 #: Rows of a study's table; a comment on GitHub holds 65,536 characters.
 MOST_ROWS: Final = 25
@@ -39,7 +39,7 @@ def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
 
 
 def _study(study: Comparison) -> Iterator[str]:
-    traced = any(v.syncs.measured_per_step is not None for v in study.variants)
+    traced = has_traced_syncs(study)
     source = "measured" if traced else "predicted"
     timed = not study.on_simulated_gpu
     yield from (f"### {clean(title(study))}", "", sentences(study), "")

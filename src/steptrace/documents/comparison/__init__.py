@@ -169,6 +169,14 @@ class Comparison(File, frozen=True, kw_only=True):
     gates: tuple[GateOutcome, ...] = ()
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None
 
+    def not_told_apart(self, name: str) -> tuple[str, ...]:
+        """The variants that are neither faster nor slower than this one, as far as `other_baselines` knows."""
+        found = next((other for other in self.other_baselines if other.baseline == name), None)
+        if found is None:
+            return ()
+        verdicts = zip(found.variants, found.verdicts, strict=True)
+        return tuple(other for other, verdict in verdicts if verdict in ("same", "undecided"))
+
     @property
     def on_simulated_gpu(self) -> bool:
         """Whether it ran on the stand-in for a GPU (tests/standin), whose times and values are no results."""

@@ -48,7 +48,7 @@ class OverviewOfVariant(Document, frozen=True):
     step_ms: Annotated[float, field("Mean profiled step.", "ms")]
     parts_ms: Annotated[dict[str, float], field("Its parts; they add up to it.", "ms")]
     device_compute_share: Annotated[float | None, field("Share in which the GPU computed.")]
-    operators: Annotated[tuple[TopOperator, ...], field("The operators with the most time of their own.")]
+    operators: Annotated[tuple[TopOperator, ...], field("The operators with the most time of their own, of one step.")]
 
 
 class PlacementOfVariant(Document, frozen=True):

@@ -15,6 +15,7 @@ from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import headline
 from steptrace.report.study.model import (
+    has_traced_syncs,
     is_baseline,
     measured,
     runs_ok,
@@ -47,7 +48,7 @@ def first_screen(study: Comparison) -> Html:
     items = recommended(study.findings)
     longest = max((sum(part.ms for part in found) for found in parts.values()), default=0.0)
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
-    traced = any(variant.syncs.measured_per_step is not None for variant in study.variants)
+    traced = has_traced_syncs(study)
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
     return render(
         "study/first_screen",

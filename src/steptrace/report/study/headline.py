@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult, WaterfallPart
-from steptrace.report.study.model import is_baseline, measured, runs_ok
+from steptrace.report.study.model import has_traced_syncs, is_baseline, measured, runs_ok
 from steptrace.report.study.waterfall import CATEGORY_NAMES
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
@@ -17,7 +17,7 @@ _MOST_LETTERS = 70
 #: How many variants a list of figures holds before it gives the ends alone.
 _MOST_LISTED = 8
 #: How many parts of a step are named as the reason.
-_MOST_PARTS = 2
+_MOST_PARTS = 4
 
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
@@ -33,7 +33,10 @@ def headline(study: Comparison) -> str:
     if not measured(study):
         return _nothing_measured(study)
     if study.on_simulated_gpu:
-        said = "The GPU is simulated: its times say nothing about speed, and nothing is computed on it"
+        said = (
+            "The GPU is simulated: neither its times nor its values can be trusted, and a branch on a computed value "
+            "may go either way"
+        )
         return "; ".join([said, *_missing(study.variants)]) + "."
     candidates = [variant for variant in study.variants if not is_baseline(variant)]
     if not any(_verdict(variant) for variant in candidates):
@@ -42,7 +45,7 @@ def headline(study: Comparison) -> str:
     slower = sorted(_with_verdict(candidates, "slower"), key=_ratio_value)
     clauses = []
     if faster:
-        clauses += [_effect(faster[0], study, "faster"), *_others(faster[1:], "also faster")]
+        clauses += [_effect(faster[0], study, "faster"), *_also_faster(study, faster)]
         clauses += _others(slower, "slower")
     elif slower:
         clauses.append(f"No variant is shown to be faster than {_baseline(study)}")
@@ -56,10 +59,25 @@ def headline(study: Comparison) -> str:
     return "; ".join([*clauses, *_missing(study.variants)]) + "."
 
 
-def why(study: Comparison) -> str:
-    """The parts of a step by which the fastest variant is faster, two at most; empty where the profile does not say.
+def _also_faster(study: Comparison, faster: Sequence[VariantResult]) -> list[str]:
+    """The others that are faster than the baseline, and whether these runs tell them from the fastest."""
+    alike = study.not_told_apart(faster[0].name)
+    tied = [variant for variant in faster[1:] if variant.name in alike]
+    behind = [variant for variant in faster[1:] if variant.name not in alike]
+    said = (
+        [f"so {'is' if len(tied) == 1 else 'are'} {_some(tied)}, which these runs cannot tell from it"] if tied else []
+    )
+    return [*said, *_others(behind, "also faster")]
 
-    A part counts if it makes a fifth of the difference or more, and its interval, if there is one, excludes 0. Nothing
+
+def _some(variants: Sequence[VariantResult]) -> str:
+    return f"{len(variants)} more" if _too_many(variants) else fmt.enumeration([_code(v.name) for v in variants])
+
+
+def why(study: Comparison) -> str:
+    """The parts of a step by which the fastest variant is faster, and the rest; empty where the profile does not say.
+
+    A part counts if it makes a tenth of the difference or more, and its interval, if there is one, excludes 0. Nothing
     is said where what the profiler changed is as large as the difference itself.
     """
     faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
@@ -70,11 +88,14 @@ def why(study: Comparison) -> str:
         return ""
     saved = sorted((part for part in parts if _is_saved(part, total)), key=lambda part: part.delta_ms)
     words = [f"{_part(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved[:_MOST_PARTS]]
+    rest = total - sum(part.delta_ms for part in saved[:_MOST_PARTS])
+    if words and abs(rest) >= -total / 20:
+        words.append(f"and {fmt.duration_ms(abs(rest))} {'lost' if rest > 0 else 'saved'} elsewhere")
     return f"Saved, by profiled steps: {', '.join(words)}." if words else ""
 
 
 def _is_saved(part: WaterfallPart, total: float) -> bool:
-    large = part.category != "residual" and part.delta_ms <= total / 5
+    large = part.category != "residual" and part.delta_ms <= total / 10
     return large and (part.high is None or part.high < 0)
 
 
@@ -94,7 +115,7 @@ def syncs(study: Comparison) -> str:
 
     A CPU's step times cannot show what a sync costs, so this is what a laptop's page has to say on the question.
     """
-    traced = any(variant.syncs.measured_per_step is not None for variant in study.variants)
+    traced = has_traced_syncs(study)
     counts = {
         variant.name: variant.syncs.measured_per_step if traced else variant.syncs.predicted_per_step
         for variant in study.variants
@@ -112,9 +133,7 @@ def syncs(study: Comparison) -> str:
     elif len(known) > _MOST_LISTED:
         least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
         listed = f"from {known[least]:g} ({_code(least)}) to {known[most]:g} ({_code(most)}), of {len(known)} variants"
-    return (
-        f"Syncs per step, {_counted(study)}: {listed}." if traced else f"Syncs per step on a GPU, predicted: {listed}."
-    )
+    return f"Syncs per step, measured: {listed}." if traced else f"Syncs per step on a GPU, predicted: {listed}."
 
 
 def _no_syncs(study: Comparison, known: Sequence[str], *, traced: bool) -> str:
@@ -123,12 +142,7 @@ def _no_syncs(study: Comparison, known: Sequence[str], *, traced: bool) -> str:
     )
     open_ = [] if traced else [variant for variant in study.variants if variant.predicted_unknown]
     judged = f"; parts of {_names(open_)} were not judged" if open_ else ""
-    return f"No syncs {where} ({_counted(study) if traced else 'predicted'}{judged})."
-
-
-def _counted(study: Comparison) -> str:
-    """How traced syncs were counted: a simulated device runs PyTorch's real code, but values are not computed."""
-    return "counted on the simulated GPU" if study.on_simulated_gpu else "measured"
+    return f"No syncs {where} ({'measured' if traced else 'predicted'}{judged})."
 
 
 def answer(study: Comparison) -> str:

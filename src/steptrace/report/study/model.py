@@ -88,6 +88,11 @@ def traced_parts(variant: VariantResult, kind: str | None) -> tuple[Part, ...]:
     return tuple(Part(name, sections[name]) for name in STEP_SECTIONS if name in sections)
 
 
+def has_traced_syncs(study: Comparison) -> bool:
+    """Whether syncs were measured; a simulated GPU's count is none, for branches on values go any way there."""
+    return not study.on_simulated_gpu and any(v.syncs.measured_per_step is not None for v in study.variants)
+
+
 def runs_ok(variant: VariantResult) -> int:
     """Runs that ended well."""
     return sum(run.status == "ok" for run in variant.runs)

@@ -17,7 +17,10 @@ def sync_changes(study: Comparison) -> Html:
     kept = [variant for variant in shown if variant.sync_diff is not None and not changed(variant.sync_diff)]
     return render(
         "study/sync_changes",
-        priced=[variant for variant in study.variants if variant.sync_prices is not None and variant.sync_sites],
+        study=study,
+        priced=[]
+        if study.on_simulated_gpu
+        else [variant for variant in study.variants if variant.sync_prices is not None and variant.sync_sites],
         shown=[variant for variant in shown if variant not in kept],
         kept=kept,
         left_out=len(known) - len(shown),

@@ -100,10 +100,32 @@ def warnings(study: Comparison) -> list[str]:
             f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: "
             "ratio and verdict compare steps; samples per second stand below each step time."
         )
+    found += _measured_differently(study)
     if study.environments_differ:
         names = [environment_name(key) for key in study.environments_differ]
         found.append(f"The runs did not all take place in the same environment; they differ in: {', '.join(names)}.")
     return found
+
+
+def _measured_differently(study: Comparison) -> list[str]:
+    """How variants were profiled and timed, where a study does not measure all alike."""
+    ways: dict[tuple[str, ...], list[VariantResult]] = {}
+    for variant in study.variants:
+        own = tuple(text for text in variant.overrides if text.lstrip("+").startswith(("profile", "scale.")))
+        ways.setdefault(own, []).append(variant)
+    if len(ways) < 2:
+        return []
+    return [
+        f"Measured differently from the others: {_who([v.name for v in found], study)}, by "
+        f"{fmt.enumeration([f'`{text}`' for text in settings])}{_timed_steps(found)}."
+        for settings, found in ways.items()
+        if settings
+    ]
+
+
+def _timed_steps(variants: Sequence[VariantResult]) -> str:
+    steps = sorted({variant.step_ms.steps for variant in variants if variant.step_ms is not None})
+    return f" ({fmt.enumeration([fmt.count(n) for n in steps])} timed steps in all)" if steps else ""
 
 
 def _who(names: Sequence[str], study: Comparison) -> str:

@@ -39,7 +39,8 @@ def waterfall(study: Comparison) -> Html:
     kind = "gpu" if any(part.category == "compute" for v, _ in shown for part in v.waterfall) else "host"
     return render(
         "study/waterfall",
-        blocks=[_block(variant, total) for variant, total in shown],
+        blocks=[] if study.on_simulated_gpu else [_block(variant, total) for variant, total in shown],
+        simulated=study.on_simulated_gpu,
         kind=kind,
         many=len(shown) > _MANY,
         left_out=known - len(shown),
