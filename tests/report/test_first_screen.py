@@ -187,3 +187,11 @@ def test_variants_that_were_measured_differently_are_named_with_their_steps(stud
     page = str(variants(load_study(study_builder.write())))
     assert "Measured differently from the others: <code>base</code>, by <code>profile=light</code> and" in page
     assert "(8 timed steps in all)" in page
+
+
+def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_builder: Any) -> None:
+    for name, compute, slower in (("slow", 480.0, 24.2), ("long", 20.0, 1.1), ("half", 10.0, 1.1)):
+        parts = {"compute": compute, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 0.0}
+        study_builder.add(name, [20.0], breakdown_ms=parts, profiled_over_unprofiled=slower)
+    screen = str(first_screen(load_study(study_builder.write())))
+    assert re.findall(r'<rect x="0%" width="([\d.]+)%"', screen) == ["100", "100", "50"]

@@ -46,7 +46,9 @@ def first_screen(study: Comparison) -> Html:
     medians = {v.name: v.step_ms.median for v in study.variants if v.step_ms is not None}
     scale = _scale(shown, medians)
     items = recommended(study.findings)
-    longest = max((sum(part.ms for part in found) for found in parts.values()), default=0.0)
+    lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
+    # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
+    longest = max((lengths[v.name] for v in shown if not _slow(v)), default=max(lengths.values(), default=0.0))
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
     traced = has_traced_syncs(study)
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
@@ -117,16 +119,21 @@ def _row(
         alt = f"{variant.name}: {fmt.duration_ms(times.median)}, {said}"
         ends = against_baseline(variant, medians)
         drawn = interval_cell(scale, times.median, ends, medians.get(variant.baseline), look, alt)
-    bar = parts_cell(parts, longest) if total else None
-    slower = variant.profiled_over_unprofiled
+    bar = parts_cell(parts, max(longest, total)) if total else None
     return Row(
         variant,
         fmt.duration_ms(None if times is None else times.median),
         drawn,
         bar,
         fmt.duration_ms(total if parts else None),
-        f"{slower:.2g}" if slower is not None and slower >= SLOW_PROFILE else None,
+        f"{variant.profiled_over_unprofiled:.2g}" if _slow(variant) else None,
     )
+
+
+def _slow(variant: VariantResult) -> bool:
+    """Whether its profiled step is mostly the profiler's."""
+    slower = variant.profiled_over_unprofiled
+    return slower is not None and slower >= SLOW_PROFILE
 
 
 def _facts(study: Comparison) -> list[str]:
