@@ -33,7 +33,8 @@ def _input_bound(variant: VariantResult) -> Iterator[Match]:
         return
     share, part = found.share, found.idle_part
     wait_ns, step_ns = found.wait_ms * NS_PER_MS, found.step_ms * NS_PER_MS
-    evidence = [f"{duration(wait_ns)} of the {duration(step_ns)} of a mean step are spent in the loader's __next__"]
+    spent = f"{duration(wait_ns)} of the {duration(step_ns)} of a mean step are spent in the loader's __next__"
+    evidence = [f"{spent}; these, and the share, are medians of the runs"]
     if part is not None:
         evidence.append(f"the GPU is idle for {percent(part)} of that time")
     yield Match(

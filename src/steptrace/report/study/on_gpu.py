@@ -128,11 +128,5 @@ def _of_syncs(syncs: int, fewer: int | None) -> str:
 
 def _of_operators(share: float) -> str:
     if share * _FEWER <= 1:
-        return (
-            f"{fmt.decimal(1 / share)} times fewer operators to launch: expected to be faster where the step is "
-            "launch-bound."
-        )
-    if share >= _FEWER:
-        more = f"{fmt.decimal(share)} times more operators to launch"
-        return f"{more}: expected to be slower where the step is launch-bound."
-    return ""
+        return f"{fmt.decimal(1 / share)} times fewer operators to launch."
+    return f"{fmt.decimal(share)} times more operators to launch." if share >= _FEWER else ""
