@@ -15,7 +15,7 @@ from steptrace.documents.comparison import Comparison, SyncCounts, UnknownPlace
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
-from steptrace.report.study.headline import answer, headline, summary, syncs, tone, why
+from steptrace.report.study.headline import answer, headline, operators, summary, syncs, tone, why
 from steptrace.report.study.load import load_steps, load_study, loss_sections
 from steptrace.report.study.model import parts_kind, traced_parts
 
@@ -263,7 +263,7 @@ def test_the_syncs_are_told_as_measured_or_as_predicted(make_study: MakeStudy):
     [
         (
             {"loss": -3.0, "forward": -1.0, "data": -0.5, "residual": 0.1},
-            "loss 3.00 ms, forward 1.00 ms, data 500 µs, and 500 µs lost elsewhere.",
+            "loss 3.00 ms, forward 1.00 ms, data 500 µs; other parts take 500 µs more.",
         ),
         ({"idle_sync": -4.0, "compute": 0.2}, "idle time (held up by a sync) 4.00 ms."),
         ({"loss": -4.0, "residual": -4.4}, None),
@@ -281,6 +281,14 @@ def test_the_parts_by_which_the_fastest_is_faster_are_named(
     study_builder.add("boolean_mask", [14.0, 14.1])
     study_builder.add("fast", [10.0, 10.1], ratio=faster, waterfall=waterfall, step_difference=part(-4.0))
     assert why(load_study(study_builder.write())) == ("" if said is None else f"Saved, by profiled steps: {said}")
+
+
+@pytest.mark.parametrize(("calls", "said"), [(100, "Operators per step: 4,301 before, 100 in `fast`."), (4000, "")])
+def test_many_times_fewer_operators_are_named_as_a_reason(study_builder: Any, calls: int, said: str) -> None:
+    faster = {"value": 1.4, "low": 1.3, "high": 1.5, "verdict": "faster"}
+    study_builder.add("boolean_mask", [14.0, 14.1], operators_per_step=4301)
+    study_builder.add("fast", [10.0, 10.1], ratio=faster, operators_per_step=calls)
+    assert operators(load_study(study_builder.write())) == said
 
 
 def test_undecided_variants_of_uneven_runs_are_explained(study_builder: Any) -> None:

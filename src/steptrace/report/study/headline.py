@@ -18,6 +18,8 @@ _MOST_LETTERS = 70
 _MOST_LISTED = 8
 #: How many parts of a step are named as the reason.
 _MOST_PARTS = 4
+#: So many times fewer operators are named as a reason.
+_FEWER = 2
 
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
@@ -25,7 +27,9 @@ _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed"
 
 def summary(study: Comparison) -> str:
     """What a reader wants to know first: what is fastest and why, where syncs stand, whether all compute the same."""
-    return " ".join(filter(None, [headline(study), why(study), syncs(study), answer(study), gates(study)]))
+    return " ".join(
+        filter(None, [headline(study), why(study), operators(study), syncs(study), answer(study), gates(study)])
+    )
 
 
 def headline(study: Comparison) -> str:
@@ -89,9 +93,22 @@ def why(study: Comparison) -> str:
     saved = sorted((part for part in parts if _is_saved(part, total)), key=lambda part: part.delta_ms)
     words = [f"{_part(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved[:_MOST_PARTS]]
     rest = total - sum(part.delta_ms for part in saved[:_MOST_PARTS])
-    if words and abs(rest) >= -total / 20:
-        words.append(f"and {fmt.duration_ms(abs(rest))} {'lost' if rest > 0 else 'saved'} elsewhere")
-    return f"Saved, by profiled steps: {', '.join(words)}." if words else ""
+    others = f"; other parts take {fmt.duration_ms(abs(rest))} {'more' if rest > 0 else 'less'}"
+    said = f"{', '.join(words)}{others if abs(rest) >= -total / 20 else ''}"
+    return f"Saved, by profiled steps: {said}." if words else ""
+
+
+def operators(study: Comparison) -> str:
+    """How many operators a step of the fastest variant calls and one of its baseline; empty where that is no reason."""
+    faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
+    fastest = faster[-1] if faster and not study.on_simulated_gpu else None
+    before = next((v.operators_per_step for v in study.variants if fastest and v.name == fastest.baseline), None)
+    if fastest is None or not before or not fastest.operators_per_step:
+        return ""
+    if before < _FEWER * fastest.operators_per_step:
+        return ""
+    now = fmt.count(fastest.operators_per_step)
+    return f"Operators per step: {fmt.count(before)} before, {now} in {_code(fastest.name)}."
 
 
 def _is_saved(part: WaterfallPart, total: float) -> bool:
