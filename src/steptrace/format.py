@@ -268,6 +268,6 @@ def clipped(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
 
 
-def enumeration(names: list[str]) -> str:
+def enumeration(names: list[str], word: str = "and") -> str:
     """Names as a sentence holds them: "a", "a and b", "a, b and c"."""
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1] if names else ""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}" if names else ""

@@ -35,6 +35,15 @@ def test_a_file_s_tensors_lie_where_they_are_asked_for(location: Any, device: st
         assert torch.equal(found[0].cpu(), model.weight.detach().cpu())
 
 
+def test_a_file_that_holds_itself_comes_back() -> None:
+    with predict_syncs():
+        state: dict[str, Any] = {"weight": torch.ones(2, device="cuda"), "all": []}
+        state["all"].append(state)
+        found = again(state)
+        assert found["all"] == [found]
+        assert found["weight"].device.type == "cuda"
+
+
 def test_what_lay_on_the_cpu_stays_there_unless_it_is_moved() -> None:
     with predict_syncs():
         assert again(torch.ones(3)).device.type == "cpu"

@@ -162,7 +162,7 @@ def _first_of(alike: Sequence[VariantResult]) -> str:
 
 def _names(variants: Sequence[VariantResult], word: str = "and") -> str:
     named, more = [f"`{variant.name}`" for variant in variants[:_MOST_NAMED]], len(variants) - _MOST_NAMED
-    return fmt.enumeration([*named, f"{more} more"] if more > 0 else named).replace(" and ", f" {word} ")
+    return fmt.enumeration([*named, f"{more} more"] if more > 0 else named, word)
 
 
 def _without_gpu(study: Comparison) -> str:

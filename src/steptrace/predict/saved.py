@@ -45,7 +45,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
 
     def loading(*args: Any, **kwargs: Any) -> Any:
         try:
-            return _moved(load(*args, **kwargs), restored)
+            return _moved(load(*args, **kwargs), restored, set())
         finally:
             restored.clear()
 
@@ -59,8 +59,15 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     }
 
 
-def _moved(value: Any, restored: dict[int, Any]) -> Any:
-    """What a file holds, with the tensors on the virtual device that belong there; containers and modules as well."""
+def _moved(value: Any, restored: dict[int, Any], seen: set[int]) -> Any:
+    """What a file holds, with the tensors on the virtual device that belong there; containers and modules as well.
+
+    `seen` are the lists and mappings that have had their turn: a file can hold one that holds itself.
+    """
+    if isinstance(value, (dict, list)):
+        if id(value) in seen:
+            return value
+        seen.add(id(value))
     if isinstance(value, Tensor):
         if not _is_restored(value, restored):
             return value
@@ -71,11 +78,11 @@ def _moved(value: Any, restored: dict[int, Any]) -> Any:
             value.to(backend.device())
     elif isinstance(value, dict):
         for key in value:
-            value[key] = _moved(value[key], restored)
+            value[key] = _moved(value[key], restored, seen)
     elif isinstance(value, list):
-        value[:] = [_moved(item, restored) for item in value]
+        value[:] = [_moved(item, restored, seen) for item in value]
     elif type(value) is tuple:
-        return tuple(_moved(item, restored) for item in value)
+        return tuple(_moved(item, restored, seen) for item in value)
     return value
 
 

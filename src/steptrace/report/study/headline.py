@@ -18,8 +18,8 @@ _MOST_LETTERS = 70
 _MOST_LISTED = 8
 #: How many parts of a step are named as the reason.
 _MOST_PARTS = 4
-#: So many times fewer operators are named as a reason.
-_FEWER = 2
+#: From so many times fewer operators on they are named as a reason.
+_MANY_TIMES = 2
 
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
@@ -84,10 +84,10 @@ def why(study: Comparison) -> str:
     A part counts if it makes a tenth of the difference or more, and its interval, if there is one, excludes 0. Nothing
     is said where what the profiler changed is as large as the difference itself.
     """
-    faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
-    if not faster or faster[-1].step_difference is None or study.on_simulated_gpu:
+    fastest = _fastest(study)
+    if fastest is None or fastest.step_difference is None:
         return ""
-    total, parts = faster[-1].step_difference.delta_ms, faster[-1].waterfall
+    total, parts = fastest.step_difference.delta_ms, fastest.waterfall
     if total >= 0 or any(part.category == "residual" and abs(part.delta_ms) >= -total for part in parts):
         return ""
     saved = sorted((part for part in parts if _is_saved(part, total)), key=lambda part: part.delta_ms)
@@ -100,15 +100,20 @@ def why(study: Comparison) -> str:
 
 def operators(study: Comparison) -> str:
     """How many operators a step of the fastest variant calls and one of its baseline; empty where that is no reason."""
-    faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
-    fastest = faster[-1] if faster and not study.on_simulated_gpu else None
+    fastest = _fastest(study)
     before = next((v.operators_per_step for v in study.variants if fastest and v.name == fastest.baseline), None)
     if fastest is None or not before or not fastest.operators_per_step:
         return ""
-    if before < _FEWER * fastest.operators_per_step:
+    if before < _MANY_TIMES * fastest.operators_per_step:
         return ""
     now = fmt.count(fastest.operators_per_step)
     return f"Operators per step: {fmt.count(before)} before, {now} in {_code(fastest.name)}."
+
+
+def _fastest(study: Comparison) -> VariantResult | None:
+    """The variant that is faster than its baseline by most; None without one, and where times mean nothing."""
+    faster = _with_verdict(study.variants, "faster")
+    return None if study.on_simulated_gpu else max(faster, key=_ratio_value, default=None)
 
 
 def _is_saved(part: WaterfallPart, total: float) -> bool:
@@ -218,10 +223,10 @@ def tone(study: Comparison) -> str:
         return "bad"
     if broken_gates(study) or study.on_simulated_gpu:
         return "care"
-    faster = sorted(_with_verdict(study.variants, "faster"), key=_ratio_value)
-    if not faster:
+    fastest = _fastest(study)
+    if fastest is None:
         return "neutral"
-    return "care" if faster[-1].equivalence.status == "differs" else "good"
+    return "care" if fastest.equivalence.status == "differs" else "good"
 
 
 def _verdict(variant: VariantResult) -> str | None:
