@@ -148,11 +148,6 @@ DEFINITIONS: dict[str, Definition] = {
         "the GPU's runtime. Of such time the host is in a call, in an operator outside of calls, or in neither, which "
         "is Python; the three add up.",
     ),
-    "idle_stream": Definition(
-        "Idle by stream",
-        "The gap before an activity is host wait if it was launched after the previous one ended, kernel wait if the "
-        "gap is under 30 µs, else other.",
-    ),
     "window": Definition(
         "Parts of the step",
         "All profiled steps as one window, from the first one's start to the end of the last one's work, over their "
@@ -205,11 +200,6 @@ DEFINITIONS: dict[str, Definition] = {
         "views and allocations, which touch no element, are left out. A program calls other numbers of operators than "
         "these. By time: GPU time of what operators launched, and host time of those that stay on the host.",
     ),
-    "operator_time": Definition(
-        "GPU work of operators / Host time without GPU work",
-        "GPU time of all that operators launched; host time of those operators alone that launch nothing. Copies that "
-        "no operator launched are in neither.",
-    ),
     "own_host_time": Definition(
         "Own host time",
         "Time that the host spends in the operator itself, launching included, without the operators that it calls. "
@@ -226,7 +216,6 @@ DEFINITIONS: dict[str, Definition] = {
         "Of the kernel time of matrix products, convolutions and attention, the share of kernels that by their name "
         "run on tensor (or matrix) cores.",
     ),
-    "overlap": Definition("Overlap", "Share of communication time during which compute kernels run too."),
     "step_picture": Definition(
         "Picture of a step",
         "The profiled step of median time. All that ran in its time is drawn, whichever step launched it. The profiler "
@@ -282,7 +271,6 @@ DEFINITIONS: dict[str, Definition] = {
         "one instant can have several causes, and removing one may bring the next to light. A share is of the step, or "
         "of the whole trace where it marks no steps.",
     ),
-    "coverage": Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
 }
 
 TABLE_TERMS = (
@@ -302,10 +290,8 @@ WATERFALL_TERMS = {"gpu": ("window", "idle_cause", "residual", "difference"), "h
 PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")
 INPUT_TERMS = ("input_wait", "input_bound", "input_parts")
 LAUNCH_TERMS = (*(figure.key for figure in STEP_FIGURES if figure.needs_steps), "batch_bytes")
-TRACE_TERMS = ("parts_gpu", "overlap", "coverage")
 TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
 FINDING_TERMS = ("finding_cost",)
-IDLE_TERMS = ("idle_cause", "host_bound", "idle_stream")
 MEMORY_TERMS = ("peak_allocated", "memory_category", "headroom", "fragmentation")
 
 

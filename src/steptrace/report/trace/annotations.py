@@ -1,7 +1,7 @@
 """The program's own labels over the whole trace."""
 
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, unless
 
 _TERMS = (
     Definition(
@@ -15,4 +15,10 @@ _TERMS = (
 #: How many labels the page lists; summary.json has more, and the table all.
 MOST = 30
 
-TOPIC = Topic("annotations", "User annotations", _TERMS, data=lambda _: {"most": MOST})
+TOPIC = Topic(
+    "annotations",
+    "User annotations",
+    _TERMS,
+    data=lambda _: {"most": MOST},
+    nothing=unless(lambda t: t.annotations, "the trace holds no user annotation"),
+)

@@ -1,7 +1,7 @@
 """What a rank communicated, and what of it computation did not hide."""
 
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, unless
 
 _TERMS = (
     Definition(
@@ -26,4 +26,10 @@ _TERMS = (
     ),
 )
 
-TOPIC = Topic("collectives", "Communication", _TERMS)
+TOPIC = Topic(
+    "collectives",
+    "Communication",
+    _TERMS,
+    unmeasured=unless(lambda t: t.collectives, "the trace holds neither GPU activity nor a collective of the host"),
+    nothing=unless(lambda t: t.collectives and t.collectives.count, "the trace holds no collective"),
+)

@@ -6,7 +6,7 @@ from steptrace import format as fmt
 from steptrace.documents.rows import Copy
 from steptrace.report.draw.strips import Strip, strips
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.trace.model import Charts, Topic, unless, without_gpu
 from steptrace.report.trace.view import TraceView
 
 #: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
@@ -42,4 +42,12 @@ def _has_rate(row: Copy) -> bool:
     return row.bytes is None or row.bytes >= _WORTH_A_RATE * (row.count - row.unsized)
 
 
-TOPIC = Topic("copies", "Copies", _TERMS, _charts, lambda _: {"has_rate": _has_rate})
+TOPIC = Topic(
+    "copies",
+    "Copies",
+    _TERMS,
+    _charts,
+    lambda _: {"has_rate": _has_rate},
+    unmeasured=without_gpu,
+    nothing=unless(lambda t: t.copies, "the trace holds no copy and no memory set"),
+)

@@ -4,7 +4,7 @@ from steptrace import format as fmt
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.trace.model import Charts, Topic, unless
 from steptrace.report.trace.view import TraceView
 
 _TERMS = (
@@ -65,4 +65,11 @@ def _charts(view: TraceView, _: int) -> Charts:
     return {"shares": draw.stacked_bars([(title, parts)], unit)}
 
 
-TOPIC = Topic("critical_path", "Critical path", _TERMS, _charts, lambda _: {"names": NAMES})
+TOPIC = Topic(
+    "critical_path",
+    "Critical path",
+    _TERMS,
+    _charts,
+    lambda _: {"names": NAMES},
+    unmeasured=unless(lambda t: t.critical_path, "the trace holds no host event"),
+)

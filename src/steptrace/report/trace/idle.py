@@ -4,11 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from steptrace import format as fmt
+from steptrace.documents.summary import TraceSummary
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
-from steptrace.report.page.definitions import IDLE_TERMS, definitions
-from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.page.definitions import Definition, definitions
+from steptrace.report.trace.model import Charts, Topic, without_gpu
 from steptrace.report.trace.view import TraceView
+
+_TERMS = (
+    *definitions(("idle_cause", "host_bound")),
+    Definition(
+        "Idle by stream",
+        "The gap before an activity is host wait if it was launched after the previous one ended, kernel wait if the "
+        "gap is under 30 µs, else other.",
+    ),
+)
 
 
 def _charts(view: TraceView, _: int) -> Charts:
@@ -31,4 +41,9 @@ def _data(view: TraceView) -> Mapping[str, Any]:
     return {"names": draw.PART_NAMES, "caption": f"Between the GPU's first and last work.{beside}"}
 
 
-TOPIC = Topic("idle", "Why the GPU is idle", definitions(IDLE_TERMS), _charts, _data)
+def _unmeasured(trace: TraceSummary) -> str | None:
+    alone = trace.gpu.activities == 1
+    return "idle time lies between activities, and the trace holds one" if alone else without_gpu(trace)
+
+
+TOPIC = Topic("idle", "Why the GPU is idle", _TERMS, _charts, _data, _unmeasured)

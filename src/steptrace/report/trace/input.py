@@ -1,7 +1,7 @@
 """How long the steps waited for their data."""
 
 from steptrace.report.page import definitions as defs
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, unless
 
 #: More steps than this are not listed.
 MOST_STEPS = 20
@@ -11,4 +11,5 @@ TOPIC = Topic(
     "Waiting for data",
     defs.definitions(defs.INPUT_TERMS[:2]),
     data=lambda _: {"most_steps": MOST_STEPS},
+    unmeasured=unless(lambda t: t.input.wait_ns is not None, "the trace holds no label of a data loader"),
 )

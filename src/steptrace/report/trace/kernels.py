@@ -1,7 +1,7 @@
 """Which kernels the GPU's time went to."""
 
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, without_gpu
 
 #: How many kernels the page lists; summary.json has all.
 MOST_KERNELS = 25
@@ -19,4 +19,4 @@ _TERMS = (
     ),
 )
 
-TOPIC = Topic("kernels", "Kernels", _TERMS, data=lambda _: {"most_kernels": MOST_KERNELS})
+TOPIC = Topic("kernels", "Kernels", _TERMS, data=lambda _: {"most_kernels": MOST_KERNELS}, unmeasured=without_gpu)

@@ -1,7 +1,8 @@
 """How GPU work was launched, and what delayed its start."""
 
+from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, without_gpu
 
 _TERMS = (
     Definition(
@@ -22,4 +23,10 @@ _TERMS = (
 #: How many calls and operators the page lists.
 MOST = 12
 
-TOPIC = Topic("launches", "Launches", _TERMS, data=lambda _: {"most": MOST})
+
+def _unmeasured(trace: TraceSummary) -> str | None:
+    lost = trace.launches is not None and not trace.launches.count
+    return "no GPU activity has its launch in the trace" if lost else without_gpu(trace)
+
+
+TOPIC = Topic("launches", "Launches", _TERMS, data=lambda _: {"most": MOST}, unmeasured=_unmeasured)

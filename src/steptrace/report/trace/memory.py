@@ -6,7 +6,7 @@ from typing import Any, Final
 from steptrace.documents.summary import DeviceMemory
 from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
 from steptrace.report.page.definitions import MEMORY_TERMS, definitions
-from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.trace.model import Charts, Topic, unless
 from steptrace.report.trace.view import TraceView
 
 #: A device with a smaller share of the largest peak than this is only named.
@@ -50,4 +50,14 @@ def _data(view: TraceView) -> Mapping[str, Any]:
     }
 
 
-TOPIC = Topic("memory", "Memory", definitions(MEMORY_TERMS), _charts, _data)
+TOPIC = Topic(
+    "memory",
+    "Memory",
+    definitions(MEMORY_TERMS),
+    _charts,
+    _data,
+    unless(
+        lambda t: t.memory,
+        "the trace holds no allocations. The profiler records them with <code>profile_memory=True</code>",
+    ),
+)

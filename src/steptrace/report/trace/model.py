@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from steptrace.documents.summary import Ranks
+from steptrace.documents.summary import Ranks, TraceSummary
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.definitions import Definition
 from steptrace.report.trace.view import TraceView
@@ -12,8 +12,16 @@ from steptrace.report.trace.view import TraceView
 Charts = Mapping[str, InlineSvg | None]
 
 
-def _nothing(_: Any) -> Mapping[str, Any]:
-    return {}
+#: Says of a trace why something is not to be shown, as HTML without a full stop; None where it is.
+Reason = Callable[[TraceSummary], str | None]
+
+
+def unless(present: Callable[[TraceSummary], object], reason: str) -> Reason:
+    """The reason for every trace that `present` is false of."""
+    return lambda trace: None if present(trace) else reason
+
+
+without_gpu = unless(lambda t: t.gpu.activities, "the trace holds no GPU activity")
 
 
 @dataclass(frozen=True)
@@ -29,13 +37,17 @@ class Topic:
         terms: the definitions of its figures.
         charts: draws its figures, for a heading of that level: 2 where the page shows this trace alone.
         data: what else the template takes.
+        unmeasured: why a trace cannot tell; it is not shown then.
+        nothing: why there is nothing to show of a trace that can.
     """
 
     id: str
     heading: str
     terms: tuple[Definition, ...]
     charts: Callable[[TraceView, int], Charts] = field(default=lambda _, __: {})
-    data: Callable[[TraceView], Mapping[str, Any]] = _nothing
+    data: Callable[[TraceView], Mapping[str, Any]] = field(default=lambda _: {})
+    unmeasured: Reason = field(default=lambda _: None)
+    nothing: Reason = field(default=lambda _: None)
 
 
 @dataclass(frozen=True)

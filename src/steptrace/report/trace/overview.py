@@ -5,7 +5,7 @@ from typing import Any
 
 from steptrace import format as fmt
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.page.definitions import definitions
+from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
 from steptrace.report.trace.model import Charts, Topic
@@ -56,16 +56,14 @@ def _data(view: TraceView) -> Mapping[str, Any]:
 TOPIC = Topic(
     "overview",
     "Overview",
-    definitions(
-        (
-            "step_window_gpu",
-            "device_compute",
-            "placement",
-            "operator_time",
-            "own_host_time",
-            "number_format",
-            "tensor_core",
-        )
+    (
+        *definitions(("step_window_gpu", "device_compute", "placement")),
+        Definition(
+            "GPU work of operators / Host time without GPU work",
+            "GPU time of all that operators launched; host time of those operators alone that launch nothing. Copies "
+            "that no operator launched are in neither.",
+        ),
+        *definitions(("own_host_time", "number_format", "tensor_core")),
     ),
     _charts,
     _data,

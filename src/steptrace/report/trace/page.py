@@ -1,6 +1,5 @@
 """The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from steptrace.report.page.device import of_traces
 from steptrace.report.page.findings import findings, recommended, severity_rank
 from steptrace.report.page.markup import Html, gain, page, render, sentence
 from steptrace.report.trace.model import RankTopic
-from steptrace.report.trace.time import span_chart
+from steptrace.report.trace.time import TERMS, span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
 from steptrace.report.trace.view import TraceView, build, trace_parts
 
@@ -49,9 +48,7 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
     toc += [("findings", "Findings on all ranks")] if found else []
     toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
     chart = span_chart(traces)
-    overview = render(
-        "trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=chart, terms=defs.definitions(defs.TRACE_TERMS)
-    )
+    overview = render("trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=chart, terms=TERMS)
     overview += Markup("").join(_rank_topic(topic, of) for topic, of in together)
     if found:
         heading = "Findings on all ranks together"
@@ -225,16 +222,15 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
     trace = view.trace
     shown, body, missing, nothing = [], Html(""), dict[str, list[str]](), list[tuple[str, Markup]]()
     for topic in TOPICS:
+        if (reason := topic.unmeasured(trace)) is not None:
+            missing.setdefault(reason, []).append(topic.heading)
+            continue
+        if (reason := topic.nothing(trace)) is not None:
+            nothing.append((topic.heading, Markup(reason)))
+            continue
         charts = topic.charts(view, level)
         shared = {"t": trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
         text = render(f"trace/{topic.id}", charts=charts, **shared, **topic.data(view))
-        reason = _NOT_MEASURED.fullmatch(text.strip()) if topic.id != "overview" else None
-        if reason is not None:
-            missing.setdefault(reason[1] or _UNKNOWN, []).append(topic.heading)
-            continue
-        if topic.id != "overview" and (empty := _EMPTY.fullmatch(text.strip())):
-            nothing.append((topic.heading, Markup(empty[1])))
-            continue
         # Where no figure is shown, none is to be explained.
         figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
         terms = tuple(term.of(steps=bool(trace.steps)) for term in topic.terms) if figures else ()
@@ -258,15 +254,6 @@ def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str
         "without_gpu": [name for reason in of_gpu for name in reasons[reason]],
         "others": [(Markup(reason), names) for reason, names in reasons.items() if reason not in of_gpu],
     }
-
-
-#: A topic's body that says only why it was not measured.
-_NOT_MEASURED: Final = re.compile(
-    r'<p class="empty">(?:Not measured|GPU time was not measured)(?:: ((?:(?!</p>).)*?))?\.?</p>', re.DOTALL
-)
-#: And one that says only why there is nothing to show.
-_EMPTY: Final = re.compile(r'<p class="(?:empty|note)">((?:(?!</p>).)*?)\.?</p>', re.DOTALL)
-_UNKNOWN: Final = "the trace holds nothing to measure it by"
 
 
 def _rank_topic(topic: RankTopic, ranks: Ranks) -> Html:

@@ -1,8 +1,9 @@
 """Where in the program GPU and host time go."""
 
+from steptrace.documents.summary import TraceSummary
 from steptrace.report.draw.flame import flame
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.trace.model import Charts, Topic, without_gpu
 from steptrace.report.trace.view import TraceView
 
 _TERMS = (
@@ -36,4 +37,9 @@ def _charts(view: TraceView, level: int) -> Charts:
     }
 
 
-TOPIC = Topic("program", "Where in the program", _TERMS, _charts, lambda _: {"most": MOST})
+def _unmeasured(trace: TraceSummary) -> str | None:
+    """Without a GPU host time is left to show, if there is any."""
+    return None if trace.program.host_flame else without_gpu(trace)
+
+
+TOPIC = Topic("program", "Where in the program", _TERMS, _charts, lambda _: {"most": MOST}, _unmeasured)

@@ -3,7 +3,7 @@
 from steptrace import format as fmt
 from steptrace.report.draw.strips import Strip, strips
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.trace.model import Charts, Topic, unless
 from steptrace.report.trace.view import TraceView
 
 _TERMS = (
@@ -34,4 +34,10 @@ def _charts(view: TraceView, _: int) -> Charts:
     return {"lengths": strips(rows, series.edges, alt) if rows else None}
 
 
-TOPIC = Topic("queues", "Queues", _TERMS, _charts)
+TOPIC = Topic(
+    "queues",
+    "Queues",
+    _TERMS,
+    _charts,
+    unmeasured=unless(lambda t: t.queues, "the trace holds no GPU activity with its launch"),
+)

@@ -1,7 +1,7 @@
 """The program's own labels, per step."""
 
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, unless
 
 _TERMS = (
     Definition(
@@ -12,4 +12,9 @@ _TERMS = (
     ),
 )
 
-TOPIC = Topic("sections", "Labelled sections", _TERMS)
+TOPIC = Topic(
+    "sections",
+    "Labelled sections",
+    _TERMS,
+    unmeasured=unless(lambda t: t.sections, "no step holds a labelled section"),
+)

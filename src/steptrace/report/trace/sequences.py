@@ -1,7 +1,7 @@
 """Sequences of GPU work that return."""
 
 from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, unless, without_gpu
 
 _TERMS = (
     Definition(
@@ -19,4 +19,11 @@ _TERMS = (
 #: How many sequences the page lists; summary.json has more, the table has all.
 MOST = 12
 
-TOPIC = Topic("sequences", "Sequences of kernels", _TERMS, data=lambda _: {"most": MOST})
+TOPIC = Topic(
+    "sequences",
+    "Sequences of kernels",
+    _TERMS,
+    data=lambda _: {"most": MOST},
+    unmeasured=without_gpu,
+    nothing=unless(lambda t: t.sequences, "no operator or label launched the same two or more activities twice"),
+)

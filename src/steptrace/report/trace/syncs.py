@@ -10,7 +10,7 @@ from steptrace.findings.sync_cost import SYNC_SHARE
 from steptrace.findings.trace.window import window_of
 from steptrace.report.page.definitions import SYNC_TERMS, definitions
 from steptrace.report.page.places import place, rank_sites, unplaced
-from steptrace.report.trace.model import Topic
+from steptrace.report.trace.model import Topic, unless
 from steptrace.report.trace.view import TraceView
 
 #: So many sites without a finding are named.
@@ -54,4 +54,10 @@ def _in_all(site: SyncSite) -> SyncSite:
     )
 
 
-TOPIC = Topic("syncs", "Where the host waits", definitions(SYNC_TERMS), data=_data)
+TOPIC = Topic(
+    "syncs",
+    "Where the host waits",
+    definitions(SYNC_TERMS),
+    data=_data,
+    unmeasured=unless(lambda t: t.gpu.activities or t.syncs.count, "the trace holds no call into a GPU's runtime"),
+)

@@ -8,10 +8,15 @@ from steptrace.documents.summary import StepTime
 from steptrace.report.draw.bars import PART_COLOURS, PART_NAMES, legend_of, stacked_bars, words
 from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import TRACE_TERMS, definitions
-from steptrace.report.trace.model import Charts, Topic
+from steptrace.report.page.definitions import Definition, definitions
+from steptrace.report.trace.model import Charts, Topic, without_gpu
 from steptrace.report.trace.view import TraceView, gpu_parts
 
+TERMS = (
+    *definitions(("parts_gpu",)),
+    Definition("Overlap", "Share of communication time during which compute kernels run too."),
+    Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
+)
 #: How many rows of steps the page lists.
 MOST_STEPS = 60
 #: More profiled steps than this are not drawn.
@@ -67,4 +72,4 @@ def _data(view: TraceView) -> dict[str, object]:
     return {"parts": gpu_parts(view.trace.gpu), "names": PART_NAMES, "most_steps": MOST_STEPS}
 
 
-TOPIC = Topic("time", "GPU time", definitions(TRACE_TERMS), _charts, _data)
+TOPIC = Topic("time", "GPU time", TERMS, _charts, _data, without_gpu)
