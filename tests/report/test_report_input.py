@@ -80,6 +80,8 @@ def trace(**found):
     step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000, "gpu_idle_wait_ns": None}
     fields = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 4_000_000, "gpu_idle_wait_ns": None, "share": 0.2}
     made = fill(TraceSummary, {"input": fields | {"verdict": "high", "by_step": 2 * [step]} | found})
+    if (reason := TOPIC.unmeasured(made)) is not None:
+        return reason
     return render("trace/input", t=made, level=2, charts={}, **TOPIC.data(TraceView("t", made)))
 
 
@@ -92,4 +94,5 @@ def test_the_topic_of_a_trace():
     assert "no steps" not in page
     assert "its whole length counts" in trace(steps=None, by_step=[])
     assert "without <code>copy data</code>" in trace(source="section")
-    assert "Not measured" in trace(source=None, waits=None, wait_ns=None, share=None, verdict=None)
+    absent = trace(source=None, waits=None, wait_ns=None, share=None, verdict=None)
+    assert absent == "the trace holds no label of a data loader"

@@ -2,7 +2,7 @@
 
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.idle.gaps import host_gaps
-from steptrace.analysis.idle.measure import CAUSES, gap_endings
+from steptrace.analysis.idle.measure import gap_endings, idle_by_cause
 from steptrace.documents.rows import IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.summary import HostGaps, Idle
 
@@ -18,7 +18,7 @@ def idle(analysis: Analysis) -> Idle:
     gaps = analysis.tables["idle_gaps"]
     return Idle(
         by_stream=by_stream,
-        by_cause={cause: int(gaps.loc[gaps["cause"] == cause, "dur"].sum()) for cause in CAUSES},
+        by_cause=idle_by_cause(analysis.trace, analysis.device),
         # One activity has nothing between it and another: no gap was there to be found.
         gaps=len(gaps) if (analysis.trace.kernels["device"] == analysis.device).sum() > 1 else None,
         ended_by=rows(gap_endings(gaps).head(MOST), IdleEnding),

@@ -9,12 +9,10 @@ from typing import Final
 
 import pandas as pd
 
-from steptrace import intervals, schema
-from steptrace.analysis.common.busy import activity
+from steptrace import schema
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.common.tables_gpu import TOP_OPERATORS
-from steptrace.analysis.idle.measure import CAUSES, idle_by_cause
-from steptrace.analysis.overview.parts import step_parts
+from steptrace.analysis.overview.parts import parts_of_window
 from steptrace.documents.summary import Overview
 from steptrace.trace.model import Trace
 
@@ -33,36 +31,19 @@ PART_NAMES: Final = {
 
 def overview(trace: Trace, device: int | None) -> Overview | None:
     """Where the time of a trace's steps went; None for a trace with neither steps nor GPU work."""
-    divided = step_parts(trace, device)
+    divided = parts_of_window(trace, device)
     if divided is None:
-        return None if device is None else _whole_trace(trace, device)
-    parts = divided.parts_ns
+        return None
+    parts, window = divided.parts_ns, divided.window_ns
     if divided.kind == "gpu":
         parts = {new: parts[old] for old, new in PART_NAMES.items()}
-    window = divided.window_ns
     return Overview(
         kind=divided.kind,
         steps=divided.steps,
         window_ns=window,
-        step_ns=window / divided.steps,
+        step_ns=window / divided.steps if divided.steps else None,
         parts_ns=parts,
         device_compute_share=parts["compute"] / window if divided.kind == "gpu" and window else None,
-    )
-
-
-def _whole_trace(trace: Trace, device: int) -> Overview:
-    gpu = activity(trace, device)
-    causes, span_ns = idle_by_cause(trace, device), gpu.span[1] - gpu.span[0]
-    spans = {"compute": gpu.compute, "exposed_memory": gpu.exposed_memory, "exposed_comm": gpu.exposed_comm}
-    parts = {name: intervals.measure(of) for name, of in spans.items()}
-    parts |= {f"idle_{cause}": causes[cause] for cause in CAUSES}
-    return Overview(
-        kind="gpu",
-        steps=0,
-        window_ns=span_ns,
-        step_ns=None,
-        parts_ns={new: parts[old] for old, new in PART_NAMES.items()},
-        device_compute_share=parts["compute"] / span_ns if span_ns else None,
     )
 
 

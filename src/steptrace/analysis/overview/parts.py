@@ -27,19 +27,25 @@ HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
 GPU_PARTS: Final = ("compute", "exposed_memory", "exposed_comm", *(f"idle_{cause}" for cause in CAUSES))
 
 
-@once
 def step_parts(trace: Trace, device: int | None) -> StepParts | None:
     """The parts of a trace's steps; None without steps."""
-    if len(trace.steps) == 0:
-        return None
-    return _host_parts(trace) if device is None else _gpu_parts(trace, device)
+    return parts_of_window(trace, device) if len(trace.steps) else None
+
+
+@once
+def parts_of_window(trace: Trace, device: int | None) -> StepParts | None:
+    """The same, of a trace without steps those of its GPU's span (0 steps); None without steps and GPU."""
+    if device is None:
+        return _host_parts(trace) if len(trace.steps) else None
+    return _gpu_parts(trace, device)
 
 
 def _gpu_parts(trace: Trace, device: int) -> StepParts:
-    steps = trace.steps
-    end = int((steps["ts"] + steps["dur"]).max())
-    start = min(max(int(steps["ts"].iloc[0]), _left_over(trace, device)), end)
-    gpu = activity(trace, device)
+    steps, gpu = trace.steps, activity(trace, device)
+    start, end = gpu.span
+    if len(steps):
+        end = int((steps["ts"] + steps["dur"]).max())
+        start = min(max(int(steps["ts"].iloc[0]), _left_over(trace, device)), end)
     parts = {
         name: intervals.measure(intervals.clip(spans, start, end))
         for name, spans in (
