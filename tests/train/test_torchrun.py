@@ -2,7 +2,7 @@
 
 import pytest
 
-from steptrace.train.endings import classify
+from steptrace.train.endings import classify, last_lines
 from steptrace.train.torchrun import first_failure, launcher
 
 OWN = "E1121 10:07:19.816000 21575 site-packages/torch/distributed/elastic/multiprocessing/api.py:1002] failed"
@@ -41,6 +41,10 @@ TRACEBACK = (
     "  ValueError: rank went wrong",
     "  ",
 )
+LOST = (
+    "  traceback : Traceback (most recent call last):",
+    "  RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:60642. Check the logs.",
+)
 NONE = ("  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html",)
 
 
@@ -64,6 +68,24 @@ def test_a_killed_rank_is_told_from_one_that_lost_its_connection():
     lines = ["[rank0]: RuntimeError: Connection closed", *summary(-9, "  traceback : Signal 9 (SIGKILL) received")]
     ending = classify(1, lines)
     assert (ending.status, ending.signal, ending.error) == ("killed", 9, "rank 1: ended by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "told", "error"),
+    [
+        (1, TRACEBACK, "rank 1: ValueError: rank went wrong"),
+        (-9, ("  traceback : Signal 9 (SIGKILL) received",), "rank 1: ended by SIGKILL"),
+        (-15, ("  traceback : Signal 15 (SIGTERM) received",), "rank 0: RuntimeError: ["),
+    ],
+)
+def test_a_root_cause_that_lost_its_connection_gives_way_to_a_failure_of_the_same_second(exit_code, told, error):
+    whole = summary(1, *LOST, rank=0)
+    at = whole.index("[1]:")
+    other = ["[1]:", "  rank      : 1 (local_rank: 1)", f"  exitcode  : {exit_code} (pid: 21580)", *told]
+    lines = [*whole[:at], *other, *whole[at + 5 :]]
+    assert classify(1, lines).error.startswith(error)
+    if told == TRACEBACK:
+        assert last_lines(lines)[-1] == "ValueError: rank went wrong"
 
 
 def test_a_rank_killed_by_the_kernel_is_out_of_memory():

@@ -13,6 +13,7 @@ from steptrace.train.torchrun import first_failure
 #: The last line of a Python traceback: an exception's dotted name, with or without a message.
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning|Timeout|Stop\w*)\b(: .*)?\Z")
 _LONGEST = 500
+_TAIL_LINES = 20
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,13 @@ def classify(
     if error is None and failure is None and lines:
         error = lines[-1].strip()
     return Ending("failed", code, None, f"{who}{error or f'exit code {code}'}"[:_LONGEST])
+
+
+def last_lines(lines: Sequence[str]) -> list[str]:
+    """The few lines that a status carries: the end of a log, or of what the rank says that `torchrun` ended for."""
+    failure = first_failure(lines)
+    told = failure.lines if failure is not None and failure.lines else lines
+    return [line[:_LONGEST] for line in told[-_TAIL_LINES:]]
 
 
 def kernel_oom_kills(root: Path = Path("/")) -> int:

@@ -32,7 +32,7 @@ from steptrace.progress import BRIEF
 from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status, write_status
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
-from steptrace.train.endings import Ending, classify, kernel_oom_kills
+from steptrace.train.endings import Ending, classify, kernel_oom_kills, last_lines
 from steptrace.train.fork_server import ask
 from steptrace.train.process_tree import Guarded, die_with
 
@@ -58,7 +58,6 @@ _STALE = (
 )
 #: Locked as long as an attempt, or anything it started, is at work in the folder.
 LOCK_FILE = ".lock"
-_TAIL_LINES = 20
 _POLL_S = 0.2
 #: Until then a run is not said to have come anywhere, where others say how it ends.
 _SOON_S = 10.0
@@ -147,7 +146,7 @@ def supervise(order: Order, *, parent: int) -> Ending:
     wall_s = time.monotonic() - start
     missing = [name for name in order.expect if not (order.out / name).exists()]
     ending = classify(exit_code, log.lines, problem=problem, missing=missing, kernel_killed=kernel_oom_kills() > kills)
-    _record(order, ending, log.tail, started_at, wall_s)
+    _record(order, ending, last_lines(log.lines), started_at, wall_s)
     if not log.brief:
         log.say(f"{ending.status} after {wall_s:.1f} s{f': {ending.error}' if ending.error else ''}")
     if order.show_log and ending.status != "ok":
@@ -294,11 +293,6 @@ class _Log:
     def lines(self) -> list[str]:
         """The last lines, without line ends."""
         return list(self._lines)
-
-    @property
-    def tail(self) -> list[str]:
-        """The few last lines that a status carries."""
-        return [line[:500] for line in self.lines[-_TAIL_LINES:]]
 
     def write(self, content: bytes) -> None:
         self._file.write(content)

@@ -1,19 +1,30 @@
 """Starting the ranks of a training with `torchrun`, and what its output says of the rank that failed.
 
 When a rank ends badly, `torchrun` ends the others and closes with a summary of all failures. The others often fail
-too, because their connection is gone: the summary's root cause is the rank to look at.
+too, because their connection is gone. The summary's root cause is the earliest failure to the second, so it may be
+one of those: a rank that lost its connection is not the one to look at while another has a reason of its own.
 """
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
+_FAILURES: Final = "Failures:"
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
+_NEXT_FAILURE: Final = re.compile(r"^\[\d+\]:$")
+#: What a rank says that fails because another is gone, by gloo, NCCL and the store.
+_LOST_CONNECTION: Final = re.compile(
+    r"Connection (closed|reset) by|Broken pipe|ncclRemoteError|remote process exited|DistNetworkError"
+)
 #: The first line that is torchrun's own: `E1121 10:07:18.000000 2157 .../elastic/multiprocessing/api.py:1002] ...`.
 _OWN_LINE: Final = re.compile(r"^[WEI]\d{4} .*\belastic\b")
+_LINES_OF_MESSAGE: Final = 4
 _FIELD: Final = re.compile(r"^\s*(rank|exitcode)\s*: (-?\d+)")
 _PREFIX: Final = re.compile(r"^\[rank(\d+)\]: ?")
+_RULES: Final = ("===", "---")
 _NO_TRACEBACK: Final = ("Signal ", "To enable traceback")
 
 
@@ -37,16 +48,36 @@ def launcher(world_size: int) -> str:
 
 
 def first_failure(lines: Sequence[str]) -> RankFailure | None:
-    """The failure that `torchrun` names as the root cause; None if `lines` hold no such summary."""
-    starts = [number for number, line in enumerate(lines) if line.strip() == _ROOT_CAUSE]
-    if not starts:
+    """The failure that ended the others, as `torchrun`'s summary tells; None if `lines` hold no such summary."""
+    at = _last(lines, _ROOT_CAUSE)
+    cause = _failures(lines, at, len(lines)) if at is not None else []
+    if at is None or not cause:
         return None
-    summary = lines[starts[-1] :]
-    fields = {match[1]: int(match[2]) for line in summary if (match := _FIELD.match(line))}
-    if not {"rank", "exitcode"} <= set(fields):
-        return None
-    told = _traceback(summary)
-    return RankFailure(fields["rank"], fields["exitcode"], tuple(told or _own_output(lines, fields["rank"])))
+    others = _failures(lines, _last(lines, _FAILURES) or at, at)
+    return next((failure for failure in (*cause, *others) if not _followed(failure)), cause[0])
+
+
+def _last(lines: Sequence[str], text: str) -> int | None:
+    return next((number for number in reversed(range(len(lines))) if lines[number].strip() == text), None)
+
+
+def _failures(lines: Sequence[str], start: int, end: int) -> list[RankFailure]:
+    """The failures that the summary lists between two of its lines."""
+    starts = [number for number in range(start, end) if _NEXT_FAILURE.match(lines[number].strip())]
+    failures = []
+    for first, last in pairwise([*starts, end]):
+        told = lines[first:last]
+        fields = {match[1]: int(match[2]) for line in told if (match := _FIELD.match(line))}
+        if {"rank", "exitcode"} <= set(fields):
+            rank = fields["rank"]
+            failures.append(RankFailure(rank, fields["exitcode"], tuple(_traceback(told) or _own_output(lines, rank))))
+    return failures
+
+
+def _followed(failure: RankFailure) -> bool:
+    """Whether a rank failed because another had: `torchrun` ended it, or its connection was gone."""
+    end = "\n".join(failure.lines[-_LINES_OF_MESSAGE:])
+    return failure.exit_code == -signal.SIGTERM or _LOST_CONNECTION.search(end) is not None
 
 
 def _traceback(summary: Sequence[str]) -> list[str]:
@@ -54,7 +85,7 @@ def _traceback(summary: Sequence[str]) -> list[str]:
     at = next((number for number, line in enumerate(summary) if line.lstrip().startswith("traceback :")), None)
     if at is None or summary[at].split(": ", 1)[-1].startswith(_NO_TRACEBACK):
         return []
-    rest = [line.removeprefix("  ") for line in summary[at + 1 :] if line.strip() and not line.startswith("===")]
+    rest = [line.removeprefix("  ") for line in summary[at + 1 :] if line.strip() and not line.startswith(_RULES)]
     return ["Traceback (most recent call last):", *rest]
 
 
