@@ -48,12 +48,21 @@ def test_the_fastest_variant_that_computes_the_same_is_named_with_its_interval_a
         "2.00× faster than `base` (95 % interval 1.90 to 2.10), 10.0 ms less a step; it computes the same"
         in found.claim
     )
-    assert found.advice == "To get it from `base`: `loss=fastest`, without `data.form=list`."
+    assert found.advice == "Use `fastest`. To get it from `base`: `loss=fastest`, without `data.form=list`."
+
+
+def test_the_lines_at_which_the_host_no_longer_waits_are_named() -> None:
+    sites = [
+        {"file": "loss.py", "line": line, "baseline_count_per_step": 1, "variant_count_per_step": left}
+        for line, left in ((5, 0), (7, 1), (9, None))
+    ]
+    found = answer(variant("fast", 1.5, "faster", sync_diff={"basis": "predicted", "sites": sites}))
+    assert "The host then no longer waits at `loss.py:5`, `:9`." in found.advice
 
 
 def test_how_variants_were_measured_is_no_change_to_make() -> None:
     found = answer(variant("fast", 1.5, "faster", overrides=["loss=base", "data.form=list", "profile.active=9"]))
-    assert found.advice == "Nothing in the configuration tells it from `base`."
+    assert found.advice == "Use `fast`. Nothing in the configuration tells it from `base`."
 
 
 def test_a_faster_variant_that_computes_something_else_is_not_advised() -> None:
@@ -85,8 +94,8 @@ def test_variants_not_told_apart_from_the_best_are_named() -> None:
         variant("fast", 1.5, "faster"), variant("alike", 1.5, "faster"), variant("slow", 0.9, "slower"),
         other_baselines=[against],
     )  # fmt: skip
-    assert found.claim.startswith("use this variant or `alike`, which these runs cannot tell apart: 1.50× faster")
-    assert "take the simplest of them (the study's first is `alike`), or more runs" in found.advice
+    assert found.claim.startswith("1.50× faster")
+    assert found.advice.startswith("Use `fast`, or the simplest of `alike`, which these runs cannot tell from it.")
 
 
 def test_times_of_a_cpu_are_said_to_be_that() -> None:

@@ -298,7 +298,7 @@ def test_what_the_headline_says_is_not_said_twice(tmp_path: Path) -> None:
 def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, raw: Json) -> None:
     assert "What to do first No rule found anything to advise." in text_of(written(tmp_path, raw))
     found = [a_finding("info", "small", None)]
-    assert "What to do first It is small mend small" in text_of(written(tmp_path, {**raw, "findings": found}))
+    assert "What to do first mend small It is small" in text_of(written(tmp_path, {**raw, "findings": found}))
 
 
 def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
 def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
     found = [a_finding("info", "useless", 0), a_finding("info", "small", None)]
     words = text_of(written(tmp_path, trace(findings=found)))
-    assert "What to do first It is small" in words
+    assert "What to do first mend small It is small" in words
     assert "it is useless" in words[words.index("Evidence and counter-checks") :].lower()
 
 

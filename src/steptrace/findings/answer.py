@@ -68,17 +68,13 @@ def _use(study: Comparison, baseline: VariantResult, usable: Sequence[VariantRes
     assert after is not None
     by = fmt.ratio(ratio.value, ratio.low, ratio.high)
     alike = [v for v in usable if v.name in study.not_told_apart(variant.name)]
-    use = (
-        f"use this variant or {_names(alike, 'or')}, which these runs cannot tell apart"
-        if alike
-        else "use this variant"
-    )
     return Match(
         severity="info",
-        claim=f"{use}: {by} faster than `{baseline.name}`{_interval(study, ratio)}, "
+        claim=f"{by} faster than `{baseline.name}`{_interval(study, ratio)}, "
         f"{fmt.duration_ms(before.median - after.median)} less a step; " + _SAME_ANSWER[variant.equivalence.status],
         evidence=(f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",),
-        advice=f"{_changes(baseline, variant)}{_first_of(alike)}{_without_gpu(study)}",
+        advice=f"Use `{variant.name}`{_simplest_of(alike)}. {_changes(baseline, variant)}{_waits_gone(variant)}"
+        + _without_gpu(study),
         variant=variant.name,
     )
 
@@ -92,6 +88,17 @@ def _changes(baseline: VariantResult, variant: VariantResult) -> str:
         return f"Nothing in the configuration tells it from `{baseline.name}`."
     said = [_codes(new)] * bool(new) + [f"without {_codes(old)}"] * bool(old)
     return f"To get it from `{baseline.name}`: {', '.join(said)}."
+
+
+def _waits_gone(variant: VariantResult) -> str:
+    """The lines at which the host waits in the baseline's step and not in the variant's."""
+    sites = () if variant.sync_diff is None else variant.sync_diff.sites
+    lines: dict[str, list[str]] = {}
+    for site in sites:
+        if site.file is not None and site.line is not None and not site.variant_count_per_step:
+            lines.setdefault(site.file, []).append(f"{site.line}")
+    gone = [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
+    return f" The host then no longer waits at {fmt.enumeration(gone)}." if gone else ""
 
 
 def _codes(texts: Sequence[str]) -> str:
@@ -111,11 +118,13 @@ def _stay(baseline: VariantResult, differing: Sequence[VariantResult], undecided
     more = [f"undecided: {_names(undecided)}"] if undecided else []
     return Match(
         severity="info",
-        claim="; ".join(["keep it: no variant is shown to be faster", *others, *more]),
+        claim="; ".join(["no variant is shown to be faster", *others, *more]),
         evidence=(),
-        advice="Take more runs (`--config repeats=...`): an interval half as wide takes four times as many."
+        advice=f"Keep `{baseline.name}`, or take more runs (`--config repeats=...`): four times as many for "
+        "an interval half as wide."
         if undecided
-        else "Nothing in this study is worth a change; what is left is to be found in the baseline's own step.",
+        else f"Keep `{baseline.name}`: nothing in this study is worth a change. What is left is to be found in its own "
+        "step.",
         variant=baseline.name,
     )
 
@@ -153,16 +162,18 @@ def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
     return f" ({fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(ratio.low, ratio.high)})"
 
 
-def _first_of(alike: Sequence[VariantResult]) -> str:
-    if not alike:
-        return ""
-    first = f"the study's first is `{alike[0].name}`"
-    return f" By its median it is the fastest; take the simplest of them ({first}), or more runs."
+def _simplest_of(alike: Sequence[VariantResult]) -> str:
+    return f", or the simplest of {_names(alike)}, which these runs cannot tell from it" if alike else ""
 
 
-def _names(variants: Sequence[VariantResult], word: str = "and") -> str:
-    named, more = [f"`{variant.name}`" for variant in variants[:_MOST_NAMED]], len(variants) - _MOST_NAMED
-    return fmt.enumeration([*named, f"{more} more"] if more > 0 else named, word)
+def _names(variants: Sequence[VariantResult]) -> str:
+    return _named([variant.name for variant in variants])
+
+
+def _named(texts: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    more = len(texts) - _MOST_NAMED
+    return fmt.enumeration([*(f"`{text}`" for text in texts[:_MOST_NAMED]), *([f"{more} more"] if more > 0 else [])])
 
 
 def _without_gpu(study: Comparison) -> str:

@@ -9,21 +9,21 @@ from steptrace.documents.comparison import PredictedSite
 
 #: By the operator's name.
 REPLACEMENTS: Final[Mapping[str, str]] = {
-    "aten::nonzero": "Keep the mask as a tensor: torch.where(mask, a, b), or multiply by it, needs no count of its "
-    "true elements.",
-    "aten::index": "A boolean index makes a result whose size only the GPU knows. Keep the full shape: an "
-    "ignore_index, torch.where, or a multiplication by the mask.",
-    "aten::index_put_": "Assignment through a boolean mask looks for its true elements first: torch.where or "
-    "masked_fill_ writes the same without asking for their number.",
-    "aten::masked_select": "The result's size is known only to the GPU. Keep the full shape and multiply by the mask.",
+    "aten::nonzero": "Keep the mask as a tensor: torch.where(mask, a, b) with all three arguments, or multiply by "
+    "it. torch.where(mask) alone waits just as nonzero does.",
+    "aten::index": "Keep the full shape: an ignore_index, torch.where(mask, a, b), or a multiplication by the mask. "
+    "A boolean index makes a result whose size only the GPU knows.",
+    "aten::index_put_": "Write by torch.where(mask, a, b) or masked_fill_. Assignment through a boolean mask looks "
+    "for its true elements first.",
+    "aten::masked_select": "Keep the full shape and multiply by the mask. The result's size is known only to the GPU.",
     "aten::item": "Keep the value on the device; read it after the step, or once in many steps.",
     "aten::_local_scalar_dense": "Keep the value on the device (an `if`, float() or .item() reads it); use torch.where "
     "instead of a branch, and read values for a log once in many steps.",
-    "aten::is_nonzero": "A branch on a tensor's value: let torch.where choose on the device.",
+    "aten::is_nonzero": "Let torch.where(condition, a, b) choose on the device, instead of a branch on its value.",
     "aten::equal": "Compare with torch.eq and keep the result on the device.",
-    "aten::_unique2": "The number of distinct values is known only to the GPU: sort and count the changes instead.",
-    "aten::unique_consecutive": "The number of distinct values is known only to the GPU: count the changes instead.",
-    "aten::unique_dim": "The number of distinct rows is known only to the GPU: sort and count the changes instead.",
+    "aten::_unique2": "Sort and count the changes instead. The number of distinct values is known only to the GPU.",
+    "aten::unique_consecutive": "Count the changes instead. The number of distinct values is known only to the GPU.",
+    "aten::unique_dim": "Sort and count the changes instead. The number of distinct rows is known only to the GPU.",
     "aten::repeat_interleave": "Pass output_size, so that the result's size need not be read back.",
     "aten::bincount": "Pass the result's size by another way: torch.zeros(n).index_add_ or scatter_add_.",
     "aten::one_hot": "Pass num_classes, so that the largest class need not be read back.",
@@ -48,10 +48,10 @@ BY_KIND: Final[Mapping[str, str]] = {
     "and go on.",
 }
 
-#: Where the loop is the pipeline's own, nothing but its configuration can be changed.
+#: The loop may be the pipeline's own: then its configuration is what can be changed.
 OF_BATCH_COPY: Final = (
-    "Pin the batches and do not wait for the copy: data.pin_memory=true with data.non_blocking=true. In a loop of your "
-    "own: DataLoader(pin_memory=True) and to(device, non_blocking=True)."
+    "Pin the batches and do not wait for the copy: DataLoader(pin_memory=True) and to(device, non_blocking=True). In a "
+    "study's configuration: data.pin_memory=true with data.non_blocking=true."
 )
 
 #: DistributedDataParallel reads its own timing events at the begin of these steps, whatever the program does.

@@ -21,6 +21,11 @@ MODERATE_SHARE: Final = waiting.MODERATE_SHARE
 HIGH_SHARE: Final = waiting.HIGH_SHARE
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0
+#: What to do about a loader that is waited for.
+MORE_WORKERS: Final = (
+    "Give the loader more workers (`DataLoader(num_workers=..., persistent_workers=True)`), or take work off them: "
+    "decode beforehand, make a sample cheaper, or decode on the GPU."
+)
 #: The rules that say why a GPU is idle.
 IDLE_CAUSES: Final = ("sync_bound", "syncs_together", "input_bound", "launch_bound", "host_bound")
 
@@ -78,8 +83,8 @@ STEP_TIME_RULES: Final[tuple[Rule[Comparison], ...]] = (
         condition=f"waiting for the loader takes at least {percent(MODERATE_SHARE)} of the step; where there is a GPU, "
         "only the time in which it is idle counts",
         basis="the TensorFlow Profiler calls 5 % moderate and 20 % high",
-        advice="Give the loader more workers (data.num_workers) and keep them over epochs, or take work off them: "
-        "decode beforehand, make a sample cheaper, or decode on the GPU. scale.input_steps says which part takes long.",
+        advice=f"{MORE_WORKERS} In a study's configuration: data.num_workers; scale.input_steps says which part takes "
+        "long.",
         counter_check="Run a variant on batches kept in memory (data.pool=4): its step is what a perfect loader would "
         "give. Workers gain nothing where there are no processors for them.",
         find=per_variant(_input_bound),

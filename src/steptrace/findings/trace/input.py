@@ -6,7 +6,7 @@ from typing import Final
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule
-from steptrace.findings.step_time import STEP_TIME_RULES
+from steptrace.findings.step_time import MORE_WORKERS, STEP_TIME_RULES
 from steptrace.findings.trace.window import Window, for_traces
 from steptrace.format import duration
 from steptrace.format import whole_percent as percent
@@ -36,8 +36,7 @@ INPUT_RULES: Final[tuple[Rule[TraceSummary], ...]] = tuple(
     for_traces(
         rule,
         _input_bound,
-        advice="Give the loader more workers (`DataLoader(num_workers=..., persistent_workers=True)`), or take work "
-        "off them: decode beforehand, make a sample cheaper, or decode on the GPU.",
+        advice=MORE_WORKERS,
         counter_check="Train for some steps on a few batches kept in memory: such a step is what a perfect loader "
         "would give. Workers gain nothing where there are no processors for them.",
     )

@@ -52,15 +52,14 @@ def interval_cell(
     scale: Scale, value: float, ends: tuple[float, float] | None, baseline: float | None, look: str, alt: str
 ) -> InlineSvg:
     """A value with its interval, and the baseline's value as a line; `look` names the class of the mark."""
-    middle = f"{_ROW / 2:g}"
     drawn = ""
     if baseline is not None:
         at = scale.place(baseline)
-        drawn += f'<line class="baseline" x1="{at}%" x2="{at}%" y1="0" y2="{_ROW}"/>'
+        drawn += f'<line class="baseline" x1="{at}%" x2="{at}%" y1="0" y2="100%"/>'
     if ends is not None:
         left, right = map(scale.place, ends)
-        drawn += f'<line class="interval" x1="{left}%" x2="{right}%" y1="{middle}" y2="{middle}"/>'
-    drawn += f'<circle class="mark" cx="{scale.place(value)}%" cy="{middle}" r="5.5"/>'
+        drawn += f'<line class="interval" x1="{left}%" x2="{right}%" y1="50%" y2="50%"/>'
+    drawn += f'<circle class="mark" cx="{scale.place(value)}%" cy="50%" r="5"/>'
     return InlineSvg(_svg(f"on-scale {look}", _ROW, drawn, alt))
 
 

@@ -26,6 +26,7 @@ _INDENT = re.compile(r">\n\s+<")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _BACKTICKS = re.compile(r"`([^`]+)`")
 _FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
 _BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
 
 
@@ -54,6 +55,12 @@ def breakable(name: str) -> Markup:
 def anchor(variant: VariantResult) -> str:
     """The id of a variant's row in the table of all variants: another one for every name."""
     return f"variant-{quote(variant.name, safe='')}"
+
+
+def first_sentence(text: str) -> tuple[str, str]:
+    """A text's first sentence and the rest of it, which may be empty."""
+    first, _, rest = _SENTENCE_END.sub("\n", text, count=1).partition("\n")
+    return first, rest
 
 
 def gain(finding: Finding) -> str:
@@ -96,6 +103,7 @@ def _environment() -> jinja2.Environment:
         count=fmt.count,
         decimal=fmt.decimal,
         error=fmt.relative_error,
+        first_sentence=first_sentence,
         gain=gain,
         ms=fmt.duration_ms,
         multiple=fmt.multiple,

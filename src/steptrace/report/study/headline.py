@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult, WaterfallPart
-from steptrace.report.study.model import has_traced_syncs, is_baseline, measured, runs_ok
+from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, measured, runs_ok
 from steptrace.report.study.waterfall import CATEGORY_NAMES
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
@@ -18,18 +18,19 @@ _MOST_LETTERS = 70
 _MOST_LISTED = 8
 #: How many parts of a step are named as the reason.
 _MOST_PARTS = 4
-#: From so many times fewer operators on they are named as a reason.
-_MANY_TIMES = 2
 
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
 
 
 def summary(study: Comparison) -> str:
-    """What a reader wants to know first: what is fastest and why, where syncs stand, whether all compute the same."""
-    return " ".join(
-        filter(None, [headline(study), why(study), operators(study), syncs(study), answer(study), gates(study)])
-    )
+    """What a reader wants to know first: the headline and what is behind it."""
+    return " ".join(filter(None, [headline(study), reasons(study)]))
+
+
+def reasons(study: Comparison) -> str:
+    """What is behind the headline: why the fastest is, where syncs stand, whether all compute the same."""
+    return " ".join(filter(None, [why(study), operators(study), syncs(study), answer(study), gates(study)]))
 
 
 def headline(study: Comparison) -> str:
@@ -84,10 +85,10 @@ def why(study: Comparison) -> str:
     A part counts if it makes a tenth of the difference or more, and its interval, if there is one, excludes 0. Nothing
     is said where what the profiler changed is as large as the difference itself.
     """
-    fastest = _fastest(study)
-    if fastest is None or fastest.step_difference is None:
+    best = fastest(study)
+    if best is None or best.step_difference is None:
         return ""
-    total, parts = fastest.step_difference.delta_ms, fastest.waterfall
+    total, parts = best.step_difference.delta_ms, best.waterfall
     if total >= 0 or any(part.category == "residual" and abs(part.delta_ms) >= -total for part in parts):
         return ""
     saved = sorted((part for part in parts if _is_saved(part, total)), key=lambda part: part.delta_ms)
@@ -100,17 +101,17 @@ def why(study: Comparison) -> str:
 
 def operators(study: Comparison) -> str:
     """How many operators a step of the fastest variant calls and one of its baseline; empty where that is no reason."""
-    fastest = _fastest(study)
-    before = next((v.operators_per_step for v in study.variants if fastest and v.name == fastest.baseline), None)
-    if fastest is None or not before or not fastest.operators_per_step:
+    best = fastest(study)
+    before = next((v.operators_per_step for v in study.variants if best and v.name == best.baseline), None)
+    if best is None or not before or not best.operators_per_step:
         return ""
-    if before < _MANY_TIMES * fastest.operators_per_step:
+    if before < SAME_OPERATORS * best.operators_per_step:
         return ""
-    now = fmt.count(fastest.operators_per_step)
-    return f"Operators per step: {fmt.count(before)} before, {now} in {_code(fastest.name)}."
+    now = fmt.count(best.operators_per_step)
+    return f"Operators per step: {fmt.count(before)} before, {now} in {_code(best.name)}."
 
 
-def _fastest(study: Comparison) -> VariantResult | None:
+def fastest(study: Comparison) -> VariantResult | None:
     """The variant that is faster than its baseline by most; None without one, and where times mean nothing."""
     faster = _with_verdict(study.variants, "faster")
     return None if study.on_simulated_gpu else max(faster, key=_ratio_value, default=None)
@@ -223,10 +224,10 @@ def tone(study: Comparison) -> str:
         return "bad"
     if broken_gates(study) or study.on_simulated_gpu:
         return "care"
-    fastest = _fastest(study)
-    if fastest is None:
+    best = fastest(study)
+    if best is None:
         return "neutral"
-    return "care" if fastest.equivalence.status == "differs" else "good"
+    return "care" if best.equivalence.status == "differs" else "good"
 
 
 def _verdict(variant: VariantResult) -> str | None:

@@ -18,7 +18,9 @@ from steptrace.report.page.overview import labelled
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
 STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
-MOST_ROWS = 12
+MOST_ROWS = 15
+#: Operators per step that differ by less than this factor are about the same.
+SAME_OPERATORS = 1.5
 #: More variants than this are rows of a table, never its columns, and their blocks start folded.
 MANY = 6
 

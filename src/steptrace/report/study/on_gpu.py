@@ -11,10 +11,8 @@ from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.load import load_study
-from steptrace.report.study.model import is_baseline
+from steptrace.report.study.model import SAME_OPERATORS, is_baseline
 
-#: Operators per step that differ by less than this factor are about the same.
-_FEWER: Final = 1.5
 _COLLECTED: Final = re.compile(r"Collected on (\d{4}-\d{2}-\d{2})")
 
 
@@ -127,6 +125,6 @@ def _of_syncs(syncs: int, fewer: int | None) -> str:
 
 
 def _of_operators(share: float) -> str:
-    if share * _FEWER <= 1:
+    if share * SAME_OPERATORS <= 1:
         return f"{fmt.decimal(1 / share)} times fewer operators to launch."
-    return f"{fmt.decimal(share)} times more operators to launch." if share >= _FEWER else ""
+    return f"{fmt.decimal(share)} times more operators to launch." if share >= SAME_OPERATORS else ""

@@ -66,8 +66,8 @@ const redraw = (row, from, found) => {
     for (const [key, value] of Object.entries({ class: kind, x1, x2, y1, y2 })) made.setAttribute(key, value);
     picture.prepend(made);
   };
-  if (found && found[2]) line("interval", place(time / found[3]), place(time / found[2]), 20, 20);
-  line("baseline", place(time), place(time), 0, 40);
+  if (found && found[2]) line("interval", place(time / found[3]), place(time / found[2]), "50%", "50%");
+  line("baseline", place(time), place(time), 0, "100%");
 };
 
 const rewrite = (row, from) => {
@@ -79,7 +79,8 @@ const rewrite = (row, from) => {
   const word = found ? (found[4] ?? (computed ? "no verdict" : "not computed")) : "baseline";
   const cell = row.querySelector("td.ratio");
   cell?.replaceChildren(element("b", { textContent: ratio }), ...(interval ? [note(interval)] : []));
-  const short = !cell && found ? [note(interval ? `${ratio} (${interval})` : ratio)] : [];
+  const short = !cell && found ? [note(ratio)] : [];
+  if (interval) short[0]?.append(element("span", { className: "ends", textContent: ` (${interval})` }));
   row.querySelector("td.verdict").replaceChildren(badge(word), ...(differs ? [" ", differs] : []), ...short);
   redraw(row, from, found);
 };

@@ -1,0 +1,119 @@
+"""What a reader sees of a study's page before scrolling, in a real browser: on a phone and on a laptop."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report.conftest import StudyBuilder, host_sections
+from steptrace.report.notebook import render_study
+
+pytestmark = pytest.mark.browser
+
+PHONE, LAPTOP = (390, 844), (1440, 900)
+ADVICE = [
+    {"rule": f"rule_{n}", "severity": "warning", "claim": "on a GPU the host would wait 6 times a step, by prediction; "
+     "first at lab/steptrace/workloads/masked_losses.py:57", "cost_ns_per_step": 1_000_000,
+     "source": {"file": "lab/steptrace/workloads/masked_losses.py", "line": 57},
+     "advice": f"Keep mask {n} as a tensor, by torch.where(mask, a, b) or by a multiplication. It is shorter. So is b."}
+    for n in range(3)
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """The page of a study with so many variants, the last of which is the fastest; each is made once."""
+    made: dict[int, Path] = {}
+
+    def page(count: int) -> Path:
+        if count not in made:
+            folder = tmp_path_factory.mktemp("first")
+            builder = StudyBuilder(folder / "results", baseline="baseline_as_published")
+            for n in range(count):
+                ratio = {"value": 1.0, "verdict": "baseline"}
+                if n:
+                    ratio = {"value": 1 + n / 9, "low": 0.97 + n / 9, "high": 1.03 + n / 9, "verdict": "faster"}
+                builder.add(
+                    f"variant_{n}_of_them" if n else "baseline_as_published", [30 / (1 + n / 9)] * 3, ratio=ratio,
+                    syncs={"predicted_per_step": 6}, sections_ms=host_sections(30 / (1 + n / 9)),
+                )  # fmt: skip
+            builder.comparison["findings"] = ADVICE
+            made[count] = folder / "page.html"
+            render_study(builder.write(), made[count])
+        return made[count]
+
+    return page
+
+
+def opened(visit: Any, page: Path, size: tuple[int, int]) -> Any:
+    tab, said, _ = visit(page, size[0])
+    tab.set_viewport_size({"width": size[0], "height": size[1]})
+    assert said == []
+    return tab
+
+
+def foot(tab: Any, selector: str, at: int = 0) -> float:
+    """How far down an element ends, px; -1 is the last of those."""
+    found = tab.locator(selector).nth(at)
+    assert found.is_visible()
+    box = found.bounding_box()
+    return float(box["y"] + box["height"])
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "advice"), [(PHONE, 5, 3), (PHONE, 7, 0), (LAPTOP, 5, 3), (LAPTOP, 11, 3), (LAPTOP, 15, 1)]
+)
+def test_verdict_axis_every_variant_and_advice_are_seen_without_scrolling(
+    visit: Any, study_of: Callable[[int], Path], size: tuple[int, int], count: int, advice: int
+) -> None:
+    tab = opened(visit, study_of(count), size)
+    assert tab.locator(".result > tbody > tr").count() == count
+    height = size[1]
+    assert foot(tab, ".headline") < foot(tab, ".result svg.axis") < height
+    assert foot(tab, ".result > tbody > tr .verdict", -1) < height
+    for row in (0, -1):
+        for cell in (".time", ".drawn svg", ".syncs", ".goes svg"):
+            assert foot(tab, f".result > tbody {cell}", row) < height
+    for n in range(advice):
+        assert foot(tab, ".first summary", n) < height
+    assert foot(tab, ".result > tbody .goes", -1) < foot(tab, ".first summary")
+
+
+def test_of_many_variants_a_phone_shows_the_baseline_and_the_fastest_first(
+    visit: Any, study_of: Callable[[int], Path]
+) -> None:
+    tab = opened(visit, study_of(11), PHONE)
+    tops = tab.locator(".result > tbody > tr").evaluate_all("rows => rows.map((row) => row.getBoundingClientRect().y)")
+    assert sorted(range(11), key=lambda row: tops[row])[:3] == [0, 10, 1]
+    assert foot(tab, ".result > tbody > tr.best .goes") < PHONE[1]
+
+
+@pytest.mark.parametrize(("size", "count"), [(PHONE, 5), (LAPTOP, 5), (LAPTOP, 11)])
+def test_all_rows_are_drawn_on_the_scale_of_the_axis_and_nothing_runs_over(
+    visit: Any, study_of: Callable[[int], Path], size: tuple[int, int], count: int
+) -> None:
+    tab = opened(visit, study_of(count), size)
+    spans = tab.locator(".result .drawn svg").evaluate_all(
+        "all => all.map((svg) => svg.getBoundingClientRect()).map((at) => [at.left, at.right].map(Math.round))"
+    )
+    assert len(spans) == count + 1
+    assert len({tuple(span) for span in spans}) == 1
+    over = tab.locator(".result tbody > tr > *, .first li").evaluate_all(
+        "all => all.filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.className)"
+    )
+    assert over == []
+    assert tab.evaluate("document.documentElement.scrollWidth") == size[0]
+
+
+def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit: Any, study_of: Callable[[int], Path]) -> None:
+    tab = opened(visit, study_of(5), PHONE)
+    first = tab.locator(".first details").first
+    summary, claim = first.locator("summary"), first.locator("p").first
+    assert summary.bounding_box()["height"] < 30
+    assert not claim.is_visible()
+    summary.click()
+    assert claim.is_visible()
+    assert summary.bounding_box()["height"] > 30
+    wide = opened(visit, study_of(5), LAPTOP)
+    assert wide.locator(".first details p").first.is_visible()
