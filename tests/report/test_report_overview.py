@@ -10,12 +10,13 @@ from markupsafe import Markup
 
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
+from steptrace.compare.overview import precision_shares
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.findings import recommended
 from steptrace.report.study import first_screen, overview
 from steptrace.report.study.load import load_study
 from steptrace.report.trace import page as trace_page
-from steptrace.report.trace.view import build, precision_shares
+from steptrace.report.trace.view import build
 
 MakeStudy = Callable[[str], Path]
 

@@ -34,10 +34,11 @@ from steptrace.compiled import give_back
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
 from steptrace.documents.summary import Section, StepTime, Summary, TraceSummary, WhatIf
 from steptrace.recording import unprofiled_before
+from steptrace.schema import TABLES
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import TABLES, Trace, emptied
+from steptrace.trace.model import Trace, emptied
 from steptrace.trace.parallel import read_each
 from steptrace.trace.source import SourceLines, load_source_lines
 

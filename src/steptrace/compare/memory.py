@@ -6,6 +6,7 @@ allocator events with what the run counted of its lasting tensors.
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,8 @@ from steptrace.memory_record import read_memory
 _MOST: Final = 15
 #: What may differ between variants that one line is drawn through.
 _LABELS: Final = ("study", "variant", "digest")
+#: Of a trace's entry.
+_MEDIANS: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "before_bytes", "headroom_bytes", "fragmentation")
 
 Curve = tuple[tuple[int, int, int | None], ...]
 
@@ -42,12 +45,8 @@ def memory_of(variant: Variant) -> MemoryOfVariant | None:
     return MemoryOfVariant(
         device_type=first.device_type if first else (known.device if known else None),
         batch_size=_batch_size(variant, known),
-        peak_allocated_bytes=median_of(entries, lambda entry: entry.peak_allocated_bytes),
-        peak_reserved_bytes=median_of(entries, lambda entry: entry.peak_reserved_bytes),
-        before_bytes=median_of(entries, lambda entry: entry.before_bytes),
+        **{name: median_of(entries, attrgetter(name)) for name in _MEDIANS},
         capacity_bytes=known.capacity_bytes if capacity is None and known is not None else capacity,
-        headroom_bytes=median_of(entries, lambda entry: entry.headroom_bytes),
-        fragmentation=median_of(entries, lambda entry: entry.fragmentation),
         capacity_source=(first.capacity_source if first else None) or (known.capacity_source if known else None),
         complete=all(entry.complete for entry in entries) if entries else None,
         gradient_bytes=median_of(list(records.values()), lambda record: record.gradient_bytes),

@@ -24,7 +24,7 @@ def overview_figures(variant: Variant) -> dict[str, Any]:
     """`overview`, `placement` and `precision` of comparison.json, each None if no run's trace has it."""
     traces = [run.trace for run in variant.measured if run.trace is not None]
     overviews = [trace.overview for trace in traces if trace.overview is not None and trace.overview.steps]
-    formats = [trace.precision for trace in traces if trace.precision is not None and _kernel_ns(trace.precision)]
+    formats = [shares for trace in traces if (shares := precision_shares(trace.precision)) is not None]
     return {
         "overview": _overview(overviews) if overviews else None,
         "placement": _placement(traces),
@@ -69,22 +69,25 @@ def _placement(traces: list[TraceSummary]) -> PlacementOfVariant | None:
     return PlacementOfVariant(**{name: per_step(attrgetter(name)) for name in PlacementOfVariant.__struct_fields__})
 
 
-def _precision(found: list[Precision]) -> PrecisionOfVariant:
+def precision_shares(precision: Precision | None) -> PrecisionOfVariant | None:
+    """A trace's number formats as shares of its kernel time; None without any."""
+    total = sum(precision.kernel_ns.values()) if precision is not None else 0
+    if precision is None or not total:
+        return None
+    eligible = precision.tensor_core_eligible_ns
     return PrecisionOfVariant(
-        kernel_share={
-            name: float(np.median([item.kernel_ns[name] / _kernel_ns(item) for item in found]))
-            for name in found[0].kernel_ns
-        },
-        tf32_share=median_of(found, lambda item: item.tf32_ns / _kernel_ns(item)),
-        eligible_share=median_of(found, lambda item: item.tensor_core_eligible_ns / _kernel_ns(item)),
-        tensor_core_share=median_of(found, lambda item: _of_eligible(item, item.tensor_core_ns)),
-        tensor_core_unknown_share=median_of(found, lambda item: _of_eligible(item, item.tensor_core_unknown_ns)),
+        kernel_share={name: ns / total for name, ns in precision.kernel_ns.items()},
+        tf32_share=precision.tf32_ns / total,
+        eligible_share=eligible / total,
+        tensor_core_share=precision.tensor_core_ns / eligible if eligible else None,
+        tensor_core_unknown_share=precision.tensor_core_unknown_ns / eligible if eligible else None,
     )
 
 
-def _kernel_ns(precision: Precision) -> int:
-    return sum(precision.kernel_ns.values())
-
-
-def _of_eligible(item: Precision, ns: int) -> float | None:
-    return ns / item.tensor_core_eligible_ns if item.tensor_core_eligible_ns else None
+def _precision(found: list[PrecisionOfVariant]) -> PrecisionOfVariant:
+    by_format = found[0].kernel_share
+    shares = [name for name in PrecisionOfVariant.__struct_fields__ if name != "kernel_share"]
+    return PrecisionOfVariant(
+        kernel_share={name: float(np.median([item.kernel_share[name] for item in found])) for name in by_format},
+        **{name: median_of(found, attrgetter(name)) for name in shares},
+    )

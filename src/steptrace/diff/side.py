@@ -13,7 +13,7 @@ from steptrace.analysis.overview.step_figures import Values, in_each_step, over_
 from steptrace.analysis.syncs import measure as syncs
 from steptrace.documents.diff import SyncTotal
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.trace.columns import Ints, row_numbers
+from steptrace.trace.columns import Ints, pick, row_numbers, start_end, take, texts
 from steptrace.trace.find import find_traces
 from steptrace.trace.frames import parse_frame, site_frames
 from steptrace.trace.link import read_trace
@@ -153,14 +153,12 @@ def _device_names(traces: Iterable[Trace]) -> tuple[str, ...]:
 
 
 def _overlap(trace: Trace) -> bool:
-    start, end = _spans(trace)
-    return bool(((start + trace.steps["dur"].to_numpy()) > end).any())
+    return bool((start_end(trace.steps)[1] > _spans(trace)[1]).any())
 
 
 def _spans(trace: Trace) -> tuple[Ints, Ints]:
     """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
-    start = trace.steps["ts"].to_numpy()
-    end = start + trace.steps["dur"].to_numpy()
+    start, end = start_end(trace.steps)
     return start, np.minimum(end, np.append(start[1:], end[-1:]))
 
 
@@ -200,22 +198,17 @@ def _units(step: "pd.Series[Any]", *, whole: bool) -> Ints:
 
 def _operator_of_kernels(trace: Trace) -> Ints:
     """Row of the innermost operator that each GPU activity was launched under, -1 for none."""
-    launch = row_numbers(trace.kernels["launch"])
-    op = row_numbers(trace.launches["op"])
-    return np.where(launch >= 0, op[np.maximum(launch, 0)], -1) if len(op) else np.full(len(launch), -1)
+    return take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))
 
 
 def _kernel_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
     kernels = trace.kernels
-    names = trace.ops["name"].to_numpy(dtype=object)
-    operator = np.full(len(owner), None, dtype=object)
-    operator[owner >= 0] = names[owner[owner >= 0]]
     file, function = _lines_of(trace, owner)
     return pd.DataFrame(
         {
             "class": kernels["kind"].to_numpy(dtype=object),
             "name": kernels["name"].to_numpy(dtype=object),
-            "operator": operator,
+            "operator": texts(trace.ops["name"], owner),
             "file": file,
             "function": function,
             "unit": _units(kernels["step"], whole=whole),
@@ -227,21 +220,13 @@ def _kernel_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
 
 def _lines_of(trace: Trace, owner: Ints) -> tuple[Any, Any]:
     """File and function of the program's line behind each activity: of the forward operator, for backward ones."""
-    nothing = np.full(len(owner), None, dtype=object)
-    if len(trace.ops) == 0 or len(trace.frames) == 0:
-        return nothing, nothing.copy()
-    forward = row_numbers(trace.ops["forward"])
-    op = np.where(owner >= 0, np.where(forward[owner] >= 0, forward[owner], owner), -1)
-    frame = site_frames(trace, np.where(op >= 0, row_numbers(trace.ops["frame"])[op], -1))
-    codes = trace.frames["name"].cat.codes.to_numpy()
+    forward = take(row_numbers(trace.ops["forward"]), owner)
+    frame = site_frames(trace, take(row_numbers(trace.ops["frame"]), np.where(forward >= 0, forward, owner)))
+    code = take(trace.frames["name"].cat.codes.to_numpy().astype(np.int64), frame)
     parsed = [parse_frame(str(name)) for name in trace.frames["name"].cat.categories]
     files = np.array([None if p is None else p.file for p in parsed], dtype=object)
     functions = np.array([None if p is None else p.function for p in parsed], dtype=object)
-    known = frame >= 0
-    nothing[known] = files[codes[frame[known]]]
-    function = np.full(len(owner), None, dtype=object)
-    function[known] = functions[codes[frame[known]]]
-    return nothing, function
+    return pick(files, code), pick(functions, code)
 
 
 def _operator_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
@@ -268,17 +253,14 @@ def _operator_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
 def _totals(trace: Trace, device: int | None, tables: dict[str, pd.DataFrame], *, whole: bool) -> pd.DataFrame:
     """One row per unit: `TOTALS`."""
     if whole:
-        start, end = (0, trace.window[1]) if device is None else busy.activity(trace, device).span
-        table = pd.DataFrame({"step_ns": [end - start]})
-        if device is not None:
-            within = busy.time_within(busy.activity(trace, device), np.array([start]), np.array([end]))
-            table = pd.concat([table, within.drop(columns="dur")], axis=1)
+        span = (0, trace.window[1]) if device is None else busy.activity(trace, device).span
+        start, end = np.array([span[0]]), np.array([span[1]])
     else:
-        starts, ends = _spans(trace)
-        table = pd.DataFrame({"step_ns": ends - starts})
-        if device is not None:
-            within = busy.time_within(busy.activity(trace, device), starts, ends)
-            table = pd.concat([table, within.drop(columns="dur")], axis=1)
+        start, end = _spans(trace)
+    table = pd.DataFrame({"dur": end - start})
+    if device is not None:
+        table = busy.time_within(busy.activity(trace, device), start, end)
+    table = table.rename(columns={"dur": "step_ns"})
     for topic, name, measure in (
         ("operators", "operators", "count"),
         ("kernels", "kernels", "count"),

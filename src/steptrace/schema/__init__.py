@@ -16,15 +16,4 @@ from steptrace.schema.table import (
     with_version,
     write_table,
 )
-from steptrace.schema.trace import (
-    ANNOTATIONS,
-    COLLECTIVES,
-    FRAMES,
-    KERNELS,
-    LAUNCHES,
-    MEMORY,
-    OPS,
-    STEPS,
-    SYNCS,
-    THREADS,
-)
+from steptrace.schema.trace import TABLES

@@ -3,6 +3,8 @@
 Times are ns since the first event of the trace. A column that names another table holds a row number of it.
 """
 
+from typing import Final
+
 from steptrace.schema.table import Column, Table
 
 _TS = Column("ts", "int64", "Start.", "ns")
@@ -166,3 +168,9 @@ MEMORY = Table(
         Column("reserved", "int64", "Bytes reserved from the device after it.", "B", nullable=True),
     ),
 )
+
+#: The tables of a trace by name.
+TABLES: Final = {
+    table.name: table
+    for table in (THREADS, STEPS, OPS, LAUNCHES, KERNELS, COLLECTIVES, SYNCS, FRAMES, ANNOTATIONS, MEMORY)
+}

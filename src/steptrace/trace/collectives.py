@@ -7,7 +7,7 @@ launch. Where neither does, operator and kernel name still tell an all-reduce fr
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
+from steptrace.schema import TABLES
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Columns, Ints, Mask, by_name, nearest, row_numbers
 from steptrace.trace.events import CollectiveArgs
@@ -47,7 +47,7 @@ def collectives_table(
     ]
     table.insert(0, "kernel", rows.astype(np.int64))
     numbers = dict.fromkeys(("group_size", "sequence", "in_elements", "out_elements"), "Int64")
-    return table.astype(numbers)[schema.COLLECTIVES.names]
+    return table.astype(numbers)[TABLES["collectives"].names]
 
 
 def _name(*texts: str | None) -> str | None:

@@ -81,6 +81,23 @@ def judge_names(names: "pd.Series[Any]", judge: Any, dtype: Any = bool) -> NDArr
     return by_name(names.cat.codes.to_numpy(), names.cat.categories, judge, dtype)
 
 
+def start_end(rows: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Start and end of each event of a table."""
+    start = rows["ts"].to_numpy()
+    return start, start + rows["dur"].to_numpy()
+
+
+def spans_of(rows: pd.DataFrame) -> intervals.Spans:
+    """The events of a table as spans, in their order."""
+    return intervals.spans(*start_end(rows))
+
+
+def innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
+    """Row of the innermost event of `table` around the start of each of `events`, on its thread; -1 for none."""
+    thread, time = events["thread"].to_numpy(), events["ts"].to_numpy()
+    return intervals.enclosing(table["thread"].to_numpy(), *start_end(table), thread, time)
+
+
 def marks_steps(rows: pd.DataFrame) -> Mask:
     """Which rows of a table of events are named like the profiler's marks of steps."""
     return judge_names(rows["name"], lambda name: step_index(name) is not None)

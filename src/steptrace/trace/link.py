@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
 from steptrace.trace import names as naming
 from steptrace.trace.collectives import collectives_table
 from steptrace.trace.columns import (
@@ -105,9 +104,9 @@ def link(raw: RawTrace) -> Trace:
             raw.collectives, kernels, gpu["collective"], {**ops, "parent": op_parent}, (call_op, names)
         ),
         syncs=find_syncs(launches, calls["kind"], kernels, steps, threads),
-        frames=host_table(schema.FRAMES, frames, names, parent=references(parents(frames))),
+        frames=host_table("frames", frames, names, parent=references(parents(frames))),
         annotations=host_table(
-            schema.ANNOTATIONS,
+            "annotations",
             labels,
             names,
             parent=references(parents(labels)),

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import schema
+from steptrace.schema import TABLES
 
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
@@ -122,24 +123,6 @@ def emptied(trace: Trace, *names: str) -> Trace:
     lean = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in names})
     lean.derived.update(trace.derived)
     return lean
-
-
-#: The declaration of each table of a `Trace`, by its attribute.
-TABLES: dict[str, schema.Table] = {
-    table.name: table
-    for table in (
-        schema.THREADS,
-        schema.STEPS,
-        schema.OPS,
-        schema.LAUNCHES,
-        schema.KERNELS,
-        schema.COLLECTIVES,
-        schema.SYNCS,
-        schema.FRAMES,
-        schema.ANNOTATIONS,
-        schema.MEMORY,
-    )
-}
 
 
 def read_tables(folder: Path, *, without: Collection[str] = ()) -> Trace:

@@ -18,11 +18,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import intervals, schema
+from steptrace import schema
 from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints
 from steptrace.record import SOURCES_FILE, read_sources
-from steptrace.trace.columns import counted, has_ancestor, marks_steps, nearest, pick, row_numbers, take, texts
+from steptrace.trace.columns import (
+    counted,
+    has_ancestor,
+    innermost,
+    marks_steps,
+    nearest,
+    pick,
+    row_numbers,
+    take,
+    texts,
+)
 from steptrace.trace.frames import Frame, parse_frame, site_frames
 from steptrace.trace.model import Trace
 
@@ -141,7 +151,7 @@ def _shown(file: str) -> str:
 
 def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints]:
     """For each event the row of its site's frame, and of the forward operator it belongs to; -1 for none."""
-    from_event = site_frames(trace, _innermost(trace.frames, events))
+    from_event = site_frames(trace, innermost(trace.frames, events))
     none = np.full(len(op), -1, dtype=np.int64)
     if len(trace.ops) == 0:
         return from_event, none
@@ -160,17 +170,6 @@ def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints
     return np.where(of_forward, from_forward, from_event), np.where(within, -1, forward)
 
 
-def _innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
-    """Row of the innermost event of `table` around the start of each of `events`, on its thread."""
-    return intervals.enclosing(
-        table["thread"].to_numpy(),
-        table["ts"].to_numpy(),
-        (table["ts"] + table["dur"]).to_numpy(),
-        events["thread"].to_numpy(),
-        events["ts"].to_numpy(),
-    )
-
-
 def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
     """Row of the innermost label around each event (`thread`, `ts`), the profiler's step marks aside; -1 for none.
 
@@ -181,12 +180,11 @@ def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
     if len(labels) == 0:
         return np.full(len(events), -1, dtype=np.int64)
     proper = nearest(row_numbers(labels["parent"]), ~marks_steps(labels))
-    own = _innermost(labels, events)
-    own = np.where(own >= 0, proper[own], -1)
+    own = take(proper, innermost(labels, events))
     if len(trace.steps) == 0:
         return own
     on_step_thread = events[["ts"]].assign(thread=int(trace.steps["thread"].iloc[0]))
-    other = _innermost(labels, on_step_thread)
+    other = innermost(labels, on_step_thread)
     other = np.where((other >= 0) & trace.threads["training"].to_numpy()[events["thread"]], proper[other], -1)
     return np.where(own >= 0, own, other)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
+from steptrace.schema import TABLES
 from steptrace.trace import names as naming
 from steptrace.trace.bounds import LATEST_NS, MOST, plain_text, plain_values, within
 from steptrace.trace.columns import Columns, Ints, Mask, by_name, optional, references, text
@@ -33,17 +33,17 @@ def threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) ->
     )
 
 
-def host_table(table: schema.Table, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
+def host_table(table: str, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
     """A table of a kind of host event: its own columns under the declared names, plus the links."""
     columns = {"ts": rows["ts"], "dur": rows["dur"], "thread": rows["thread"], "name": text(rows["name"], names)}
     # Not copied: two of all columns at once is what takes the most memory.
-    return pd.DataFrame({**columns, **links}, copy=False)[table.names]
+    return pd.DataFrame({**columns, **links}, copy=False)[TABLES[table].names]
 
 
 def ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
     """The operators with their links."""
     ids = {"external_id": optional(ops["external_id"]), "sequence": optional(ops["sequence"])}
-    return host_table(schema.OPS, ops, names, **ids, dtypes=text(ops["dtypes"], names), **links)
+    return host_table("ops", ops, names, **ids, dtypes=text(ops["dtypes"], names), **links)
 
 
 def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.
     plain = pd.Index(list(dict.fromkeys(naming.call_name(name) for name in names)), dtype=object)
     codes = plain.get_indexer(pd.Index([naming.call_name(name) for name in names], dtype=object))
     return host_table(
-        schema.LAUNCHES,
+        "launches",
         {**calls, "name": codes[calls["name"]] if len(codes) else calls["name"]},
         plain,
         correlation=optional(calls["correlation"]),

@@ -14,7 +14,7 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.tables_launch import ANNOTATION_TIMES
 from steptrace.intervals import Ints
-from steptrace.trace.columns import marks_steps, nearest, row_numbers, take
+from steptrace.trace.columns import marks_steps, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace, once
 
 
@@ -36,8 +36,7 @@ def _around_launches(trace: Trace) -> list[Ints]:
     launch = row_numbers(trace.kernels["launch"])
     time = take(trace.launches["ts"].to_numpy(), launch)
     thread = take(trace.launches["thread"].to_numpy(), launch)
-    start = labels["ts"].to_numpy()
-    nesting = (labels["thread"].to_numpy(), start, start + labels["dur"].to_numpy())
+    nesting = (labels["thread"].to_numpy(), *start_end(labels))
     around = [intervals.enclosing(*nesting, thread, time)]
     training = take(trace.threads["training"].to_numpy(dtype=np.int64), thread) == 1
     for marking in pd.unique(trace.steps["thread"]):
@@ -77,9 +76,7 @@ def _own(trace: Trace) -> Ints:
 
 def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, Ints]:
     labels = trace.annotations
-    ts, thread = labels["ts"].to_numpy(), labels["thread"].to_numpy()
-    end = ts + labels["dur"].to_numpy()
-    threads = len(trace.threads)
+    (ts, end), thread, threads = start_end(labels), labels["thread"].to_numpy(), len(trace.threads)
     by_thread = intervals.measure_by_group(label[rows] * threads + thread[rows], ts[rows], end[rows], count * threads)
     # What annotations within take is taken from the one right around them.
     holder = _own(trace)[row_numbers(labels["parent"])][rows]
@@ -100,8 +97,7 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
     holder = annotation_of_kernels(trace)
     kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
     holder = holder[kernel]
-    start = trace.kernels["ts"].to_numpy()
-    end = start + trace.kernels["dur"].to_numpy()
+    start, end = start_end(trace.kernels)
     own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
     pairs = [np.empty((0, 2), dtype=np.int64)]
     above = _own(trace)[np.append(row_numbers(trace.annotations["parent"]), -1)]

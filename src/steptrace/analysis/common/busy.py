@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from steptrace import intervals
 from steptrace.documents.summary import GpuTime
 from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import spans_of
 from steptrace.trace.model import Trace, once
 
 
@@ -40,8 +41,7 @@ class Activity:
 def activity(trace: Trace, device: int) -> Activity:
     """The busy spans of GPU `device` by class."""
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
-    start = kernels["ts"].to_numpy()
-    every = intervals.spans(start, start + kernels["dur"].to_numpy())
+    every = spans_of(kernels)
     kind = kernels["kind"].to_numpy(dtype=object)
     compute, comm, memory = (intervals.union(every[kind == name]) for name in ("compute", "comm", "memory"))
     hiding = intervals.union(compute, comm)

@@ -4,10 +4,13 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals, schema
-from steptrace.analysis.common.busy import Activity, activity, time_within
-from steptrace.analysis.common.tables_gpu import TEMPORAL
+from steptrace.analysis.common.busy import activity, time_within
+from steptrace.documents.rows import TemporalRow, table_of
 from steptrace.intervals import Ints
+from steptrace.trace.columns import start_end
 from steptrace.trace.model import Trace
+
+TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
 
 
 def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
@@ -18,19 +21,11 @@ def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
     last four add up to `dur_ns`) hold what ran in that time, whichever step launched it; null without a GPU.
     """
     steps = trace.steps
-    table = pd.DataFrame(
-        {
-            "index": steps["index"],
-            "start_ns": steps["ts"],
-            "dur_ns": steps["dur"],
-            "host_dur_ns": steps["host_dur"],
-        }
-    )
+    table = steps[["index", "ts", "dur", "host_dur"]].set_axis(["index", "start_ns", "dur_ns", "host_dur_ns"], axis=1)
     columns = ["busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"]
     if device is None:
         return table.assign(**{name: pd.array([pd.NA] * len(table), dtype="Int64") for name in columns})
-    start = steps["ts"].to_numpy()
-    within = time_within(activity(trace, device), start, start + steps["dur"].to_numpy())
+    within = time_within(activity(trace, device), *start_end(steps))
     return table.assign(**{name: within[name] for name in columns})
 
 
@@ -61,20 +56,12 @@ def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
             "index": pd.arrays.IntegerArray(index, whole.copy()),
             "start_ns": start,
             "span_ns": within["dur"],
-            **{name: within[name] for name in ("busy_ns", "compute_ns")},
-            **_hidden_or_not(gpu, start, end),
-            **{name: within[name] for name in ("exposed_comm_ns", "exposed_memory_ns")},
+            **within.drop(columns="dur"),
+            "comm_ns": intervals.measure_within(gpu.comm, start, end),
+            "memory_ns": intervals.measure_within(gpu.memory, start, end),
             "comm_compute_overlap_ns": intervals.measure_within(gpu.overlap, start, end),
-            "idle_ns": within["idle_ns"],
         }
     )
-
-
-def _hidden_or_not(gpu: Activity, start: Ints, end: Ints) -> dict[str, Ints]:
-    return {
-        "comm_ns": intervals.measure_within(gpu.comm, start, end),
-        "memory_ns": intervals.measure_within(gpu.memory, start, end),
-    }
 
 
 def is_own_operator(name: str) -> bool:

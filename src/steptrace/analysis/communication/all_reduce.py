@@ -35,7 +35,7 @@ def all_reduce(trace: Trace, device: int | None) -> AllReduce | None:
 
 
 def _summed(source: Literal["gpu", "host"], found: pd.DataFrame, compute: Spans | None, trace: Trace) -> AllReduce:
-    figures: dict[str, Any] = {"count": len(found), **_figures(found, compute)}
+    figures: dict[str, Any] = {"count": len(found), **figures_of(found, compute)}
     measured, exposed, steps = figures["measured_ns"], figures["exposed_ns"], len(trace.steps)
     per_step: dict[str, Any] = {
         f"{name}_per_step": None if value is None or not steps else value / steps for name, value in figures.items()
@@ -62,12 +62,13 @@ def _sources(trace: Trace, device: int | None) -> Iterator[tuple[Literal["gpu", 
 def _by_step(found: pd.DataFrame, compute: Spans | None, trace: Trace) -> tuple[AllReduceOfStep, ...]:
     step = row_numbers(found["step"])
     return tuple(
-        AllReduceOfStep(index=int(index), count=int((step == k).sum()), **_figures(found[step == k], compute))
+        AllReduceOfStep(index=int(index), count=int((step == k).sum()), **figures_of(found[step == k], compute))
         for k, index in enumerate(trace.steps["index"])
     )
 
 
-def _figures(found: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
+def figures_of(found: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
+    """Bytes (None unless known of all), and the time in which any is under way, hidden or not."""
     start = found["ts"].to_numpy(dtype=np.int64)
     spans = intervals.union(intervals.spans(start, start + found["dur_ns"].to_numpy(dtype=np.int64)))
     return {

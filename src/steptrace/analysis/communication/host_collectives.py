@@ -10,7 +10,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.intervals import Spans
-from steptrace.trace.columns import judge_names
+from steptrace.trace.columns import judge_names, spans_of
 from steptrace.trace.model import Trace, on_training
 from steptrace.trace.names import host_collective, is_collective_op
 
@@ -50,5 +50,4 @@ def host_compute(trace: Trace) -> Spans | None:
     if not recorded.any():
         return None
     rows = training & ~judge_names(ops["name"], is_collective_op)
-    start = ops["ts"].to_numpy()[rows]
-    return intervals.union(intervals.spans(start, start + ops["dur"].to_numpy()[rows]))
+    return intervals.union(spans_of(ops.loc[rows, ["ts", "dur"]]))

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals
-from steptrace.analysis.communication.all_reduce import ALL_REDUCE
+from steptrace.analysis.communication.all_reduce import ALL_REDUCE, figures_of
 from steptrace.analysis.communication.collectives import collective_times
 from steptrace.analysis.communication.host_collectives import host_collectives
 from steptrace.documents.summary import ReducePasses, Redundant
@@ -36,15 +35,10 @@ def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
         _of_step(reduces[(reduces["step"] == k).to_numpy()], np.sort(begun[step == k])) for k in range(len(trace.steps))
     ]
     found = pd.concat(redundant)
-    start = found["ts"].to_numpy(dtype=np.int64)
-    spans = intervals.union(intervals.spans(start, start + found["dur_ns"].to_numpy(dtype=np.int64)))
+    figures = figures_of(found, None)
     return ReducePasses(
         passes_per_step=len(forward) / len(trace.steps),
-        redundant=Redundant(
-            count=len(found),
-            bytes=int(found["bytes"].sum()) if found["bytes"].notna().all() else None,
-            measured_ns=intervals.measure(spans),
-        ),
+        redundant=Redundant(count=len(found), bytes=figures["bytes"], measured_ns=figures["measured_ns"]),
     )
 
 

@@ -19,7 +19,7 @@ from steptrace.analysis.critical_path.graph import (
 )
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.columns import row_numbers, start_end, take
 from steptrace.trace.model import Trace, once
 
 #: Of sources that happened at one instant the later in this list is binding: GPU work before launches before the host.
@@ -126,8 +126,7 @@ class _Builder:
     def _sync_rows(self) -> Ints:
         """The synchronisations on threads that train or launch, in order of thread and time."""
         syncs, window = self.model.trace.syncs, self.window
-        begin, thread = syncs["ts"].to_numpy(), syncs["thread"].to_numpy()
-        back = begin + syncs["dur"].to_numpy()
+        (begin, back), thread = start_end(syncs), syncs["thread"].to_numpy()
         launching = np.append(self.model.thread[self.rows], self.placed_thread)
         used = self.model.training[thread] | (thread == window.thread) | np.isin(thread, launching)
         return np.flatnonzero(used & (back > window.start) & (begin < self._limit(thread)))
@@ -155,8 +154,7 @@ class _Builder:
         """The events of host threads that lie between the start of all and when the host was done, by thread."""
         of_thread, parts = [], []
         for table in host_tables(self.model.trace):
-            ts, thread = table["ts"].to_numpy(), table["thread"].to_numpy()
-            end = ts + table["dur"].to_numpy()
+            (ts, end), thread = start_end(table), table["thread"].to_numpy()
             inside = np.isin(thread, threads) & (ts >= self.window.start) & (end <= self.window.host_end)
             inside &= ts < self.window.host_end
             of_thread.append(thread[inside])
@@ -172,8 +170,8 @@ class _Builder:
         self._length = window.end - window.start + 1
         syncs = model.trace.syncs.iloc[self.syncs]
         thread = syncs["thread"].to_numpy()
-        begin = np.maximum(syncs["ts"].to_numpy(), window.start)
-        back = (syncs["ts"] + syncs["dur"]).to_numpy()
+        begin, back = start_end(syncs)
+        begin = np.maximum(begin, window.start)
         self.sync_end = np.minimum(back, self._limit(thread))
         self.returns = back <= self._limit(thread)
         launched = rows[model.of.launched_ns[rows] >= window.start]

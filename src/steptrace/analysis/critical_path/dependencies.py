@@ -31,7 +31,7 @@ from steptrace import intervals
 from steptrace.analysis.common.launches import wait_for_event
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints
-from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.columns import row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace
 
 #: Host and GPU clocks agree to about this: work that ends so much after a call returned may still be what it awaited.
@@ -64,8 +64,7 @@ class Dependencies:
 def dependencies(trace: Trace) -> Dependencies:
     """Find what every GPU activity and every synchronisation of a trace depends on."""
     kernels = trace.kernels
-    start = kernels["ts"].to_numpy()
-    end = start + kernels["dur"].to_numpy()
+    start, end = start_end(kernels)
     launch = row_numbers(kernels["launch"])
     called = take(trace.launches["ts"].to_numpy(), launch)
     known = (launch >= 0) & (called <= start)
@@ -96,7 +95,7 @@ def _median(values: Ints) -> int:
 def _before_waits(trace: Trace, times: Ints) -> Ints:
     """The times, those within a wait of a training thread moved to just before it."""
     rows = trace.syncs[trace.threads["training"].to_numpy(dtype=bool)[trace.syncs["thread"].to_numpy()]]
-    blocked = intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
+    blocked = intervals.union(spans_of(rows))
     if len(blocked) == 0:
         return times
     place = np.searchsorted(blocked[:, 0], times, side="right") - 1
@@ -136,8 +135,8 @@ def _events_waited_for(trace: Trace, launch: Ints, launched: Ints, queue: Ints) 
     """The activity on another stream that held up each one launched right after its stream was told to wait."""
     found = np.full(len(launch), _NONE, dtype=np.int64)
     calls = wait_for_event(trace, launch)
-    start = trace.kernels["ts"].to_numpy()
-    ended = _Ended(start + trace.kernels["dur"].to_numpy(), launched)
+    start, end = start_end(trace.kernels)
+    ended = _Ended(end, launched)
     for row in np.flatnonzero(calls >= 0):
         asked = int(trace.launches["ts"].to_numpy()[calls[row]])
         others = (k for k in ended.by(int(start[row]), asked) if queue[k] != queue[row])
@@ -164,10 +163,7 @@ def _waits(trace: Trace, launched: Ints, queue: Ints) -> Ints:
     syncs, kernels = trace.syncs, trace.kernels
     if len(syncs) == 0 or len(kernels) == 0:
         return np.empty((0, 2), dtype=np.int64)
-    begin = syncs["ts"].to_numpy()
-    back = begin + syncs["dur"].to_numpy()
-    start = kernels["ts"].to_numpy()
-    end = start + kernels["dur"].to_numpy()
+    (begin, back), (start, end) = start_end(syncs), start_end(kernels)
     own = _own_work(row_numbers(syncs["launch"]), row_numbers(kernels["launch"]), end)
     last = _last_of_streams(begin, launched, queue, end)
     ended = _Ended(end, launched)

@@ -29,7 +29,7 @@ from steptrace.analysis.critical_path.dependencies import Dependencies, dependen
 from steptrace.analysis.idle.measure import loader_spans
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import Mask, Rows, judge_names, take
+from steptrace.trace.columns import Mask, Rows, judge_names, start_end, take
 from steptrace.trace.model import Trace
 
 #: What an edge, and so a part of a path, is: see `steptrace.analysis.critical_path.measure`.
@@ -145,12 +145,12 @@ def model_of(trace: Trace) -> Model:
     """What the graph of a trace is made from."""
     kernels, of = trace.kernels, dependencies(trace)
     classes = {"compute": COMPUTE, "comm": COMM, "memory": MEMORY}
-    start = kernels["ts"].to_numpy()
+    start, end = start_end(kernels)
     return Model(
         trace=trace,
         of=of,
         start=start,
-        end=start + kernels["dur"].to_numpy(),
+        end=end,
         kind=judge_names(kernels["kind"], classes.__getitem__, np.int64),
         thread=take(trace.launches["thread"].to_numpy(), np.maximum(of.launch, of.late_launch)),
         loader=loader_spans(trace),
@@ -176,7 +176,7 @@ def window_of(model: Model) -> Window | None:
     events = np.bincount(thread)
     launches = np.bincount(model.thread[model.thread >= 0], minlength=len(events))
     busiest = max(np.flatnonzero(events).tolist(), key=lambda thread: (launches[thread], events[thread]))
-    ends = np.concatenate([(table["ts"] + table["dur"]).to_numpy() for table in tables])
+    ends = np.concatenate([start_end(table)[1] for table in tables])
     host_end = int(ends[thread == busiest].max())
     end = max(host_end, int(model.end.max(initial=0)))
     return Window(0, busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))

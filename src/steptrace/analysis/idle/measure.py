@@ -11,9 +11,9 @@ from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.launches import waits_for_event
-from steptrace.analysis.common.tables_gpu import IDLE_BY_STREAM, IDLE_ENDINGS, IDLE_GAPS
+from steptrace.documents.rows import IdleEnding, IdleGap, StreamIdle, table_of
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import judge_names, references, row_numbers, take, texts
+from steptrace.trace.columns import judge_names, references, row_numbers, spans_of, start_end, take, texts
 from steptrace.trace.model import Trace, on_training, once
 
 #: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
@@ -25,6 +25,10 @@ CAUSES = ("sync", "loader", "host", "dependency", "unknown")
 
 #: Labels of PyTorch around a wait for the data loader.
 LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
+
+IDLE_GAPS = table_of("idle_gaps", IdleGap, "ts")
+IDLE_ENDINGS = table_of("idle_endings", IdleEnding, "cause", "op", "label")
+IDLE_BY_STREAM = table_of("idle_by_stream", StreamIdle, "device", "stream")
 
 
 def idle_by_stream(trace: Trace) -> pd.DataFrame:
@@ -44,17 +48,10 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     launched = take(trace.launches["ts"].to_numpy(), row_numbers(rows["launch"]))
     host = launched > previous
     category = np.where(host, 0, np.where(gap < KERNEL_WAIT_BELOW_NS, 1, 2))
-    sums = pd.DataFrame(
-        {
-            "device": rows["device"],
-            "stream": rows["stream"],
-            **{
-                name: np.where(category == i, gap, 0)
-                for i, name in enumerate(("host_wait_ns", "kernel_wait_ns", "other_ns"))
-            },
-        }
-    )
-    return schema.validate(sums.groupby(["device", "stream"], as_index=False).sum(), IDLE_BY_STREAM)
+    names = ("host_wait_ns", "kernel_wait_ns", "other_ns")
+    waits = {name: np.where(category == i, gap, 0) for i, name in enumerate(names)}
+    sums = rows[["device", "stream"]].assign(**waits).groupby(["device", "stream"], as_index=False).sum()
+    return schema.validate(sums, IDLE_BY_STREAM)
 
 
 def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
@@ -86,8 +83,8 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     in_loader = 2 * loader_ns >= end - start
     row = _first_work(trace, device, end)
     launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
-    begun = trace.launches["ts"].to_numpy()
-    launched = take(begun + trace.launches["dur"].to_numpy(), launch)
+    begun, returned = start_end(trace.launches)
+    launched = take(returned, launch)
     in_sync, waited_through = _held_by_sync(trace, gaps, take(begun, launch))
     late = launched > start
     # What begins while the host waits all along was queued before, though the trace lacks its launch.
@@ -135,7 +132,7 @@ def loader_spans(trace: Trace) -> Spans:
     """When a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations
     rows = labels[judge_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
-    return intervals.union(intervals.spans(rows["ts"], rows["ts"] + rows["dur"]))
+    return intervals.union(spans_of(rows))
 
 
 def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -146,7 +143,7 @@ def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np
     start, end = gaps[:, 0], gaps[:, 1]
     held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
     for _, rows in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
-        begin, over = rows["ts"].to_numpy(), (rows["ts"] + rows["dur"]).to_numpy()
+        begin, over = start_end(rows)
         # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
         # launch is not known, the host can have made it after a wait that was over, not within one.
         late = np.where(

@@ -7,10 +7,13 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.common.tables_gpu import KERNEL_NAMES, KERNEL_TYPES
+from steptrace.documents.rows import KernelName, KernelType, table_of
 from steptrace.trace.model import Trace
 
 _KEYS = ["name", "kind"]
+
+KERNEL_NAMES = table_of("kernel_names", KernelName, "name", "class")
+KERNEL_TYPES = table_of("kernel_types", KernelType, "classes")
 
 
 def kernel_table(trace: Trace, device: int) -> pd.DataFrame:

@@ -12,8 +12,8 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.common.tables_gpu import KERNEL_FORMATS
 from steptrace.analysis.kernels.formats import FORMATS, kernel_format
+from steptrace.documents.rows import KernelFormat, table_of
 from steptrace.documents.summary import Precision
 from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace
@@ -40,6 +40,8 @@ _TYPES: Final = {
 #: What tells one row of `kernel_formats` from another.
 _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
+
+KERNEL_FORMATS = table_of("kernel_formats", KernelFormat, *_KEYS)
 
 
 def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.series import quantile, steps_of, time_held
 from steptrace.analysis.common.tables_launch import COPIES, COPY_RATES
+from steptrace.trace.columns import spans_of
 from steptrace.trace.model import Trace
 
 _NS_PER_S = 1e9
@@ -23,7 +24,7 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
         if len(sized) == 0:
             continue
         rate = sized["bytes"].to_numpy(dtype=np.float64) / sized["dur"].to_numpy() * _NS_PER_S
-        times = np.concatenate([sized["ts"], sized["ts"] + sized["dur"]])
+        times = spans_of(sized).T.ravel()
         instants, running = steps_of(times, np.repeat(np.array([1, -1], dtype=np.int64), len(sized)))
         _, total = steps_of(times, np.concatenate([rate, -rate]))
         # What is added and taken away again leaves rounding errors: none may stay once nothing runs.
@@ -45,7 +46,7 @@ def copies(trace: Trace, rates: pd.DataFrame) -> pd.DataFrame:
         known = group.loc[group["bytes"].notna(), "bytes"]
         row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
         # The time is known of all of them, whether or not they say their bytes.
-        row["ns"] = intervals.measure(intervals.union(intervals.spans(group["ts"], group["ts"] + group["dur"])))
+        row["ns"] = intervals.measure(intervals.union(spans_of(group)))
         sizes = (int(known.sum()), float(known.median())) if len(known) else (None, None)
         row |= dict(zip(("bytes", "median_bytes"), sizes, strict=True))
         rows.append(row | _rates(series.get(key)))

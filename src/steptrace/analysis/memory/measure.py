@@ -23,12 +23,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
+from steptrace import schema
 from steptrace.analysis.common.series import steps_of
 from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
 from steptrace.intervals import Ints
-from steptrace.trace.columns import counted, has_ancestor, nearest, optional, references, row_numbers, texts
+from steptrace.trace.columns import counted, has_ancestor, innermost, nearest, optional, references, row_numbers, texts
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, on_training
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
@@ -78,7 +78,7 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     rows = np.concatenate([order[first], order[lone]])
     begin = np.concatenate([ts[order[first]], np.full(len(lone), MISSING)])
     until = np.concatenate([ends, ts[order[lone]]])
-    op = np.concatenate([_operators(trace, events.iloc[order[first]]), np.full(len(lone), -1)])
+    op = np.concatenate([innermost(trace.ops, events.iloc[order[first]]), np.full(len(lone), -1)])
     phase, category = _categories(trace, begin, until)
     known = begin != MISSING
     table = pd.DataFrame(
@@ -166,14 +166,6 @@ def _on(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
     same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
     found: pd.DataFrame = table[(table["device_type"] == kind).to_numpy() & same]
     return found
-
-
-def _operators(trace: Trace, events: pd.DataFrame) -> Ints:
-    """Row of the innermost operator around each event, -1 for none."""
-    ops = trace.ops
-    starts, ends = ops["ts"].to_numpy(), (ops["ts"] + ops["dur"]).to_numpy()
-    threads = ops["thread"].to_numpy()
-    return intervals.enclosing(threads, starts, ends, events["thread"].to_numpy(), events["ts"].to_numpy())
 
 
 def _categories(trace: Trace, begin: Ints, until: Ints) -> tuple[list[str | None], list[str]]:

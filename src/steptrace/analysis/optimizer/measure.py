@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import intervals, schema
+from steptrace import schema
 from steptrace.analysis.common.annotations import annotation_times
 from steptrace.documents.rows import OptimizerCall, table_of
-from steptrace.trace.columns import Rows, judge_names, nearest, row_numbers, take
+from steptrace.trace.columns import Rows, innermost, judge_names, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
@@ -79,8 +79,7 @@ def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:
     nodes = nodes.sort_values("ts")
     begin, until = nodes["ts"].to_numpy(), np.maximum.accumulate((nodes["ts"] + nodes["dur"]).to_numpy())
     labels = trace.annotations
-    start = labels["ts"].to_numpy()
-    end = start + labels["dur"].to_numpy()
+    start, end = start_end(labels)
     last = np.searchsorted(begin, end) - 1  # the last node that begins before the label ends
     inside = optimizers & (last >= 0) & (begin[last] >= start)
     moved = np.where(inside, np.minimum(until[last], end), start)
@@ -107,8 +106,5 @@ def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFr
 def _frames(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> "pd.Series[int]":
     """How many frames of a single-tensor update stand under each label."""
     frames = trace.frames[judge_names(trace.frames["name"], _FRAME.search)]
-    labels = trace.annotations
-    start = labels["ts"].to_numpy()
-    nesting = (labels["thread"].to_numpy(), start, start + labels["dur"].to_numpy())
-    around = take(holder, intervals.enclosing(*nesting, frames["thread"].to_numpy(), frames["ts"].to_numpy()))
+    around = take(holder, innermost(trace.annotations, frames))
     return pd.Series(names.to_numpy()[around[around >= 0]], dtype=object).value_counts()

@@ -11,8 +11,8 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.analysis.common.steps import is_own_operator
-from steptrace.analysis.common.tables_gpu import TOP_OPERATORS
 from steptrace.analysis.overview.parts import parts_of_window
+from steptrace.documents.rows import TopOperator, table_of
 from steptrace.documents.summary import Overview
 from steptrace.trace.model import Trace
 
@@ -27,6 +27,8 @@ PART_NAMES: Final = {
     "idle_dependency": "dependency",
     "idle_unknown": "unknown",
 }
+
+TOP_OPERATORS = table_of("top_operators", TopOperator, "name")
 
 
 def overview(trace: Trace, device: int | None) -> Overview | None:

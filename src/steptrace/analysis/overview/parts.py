@@ -19,7 +19,7 @@ from steptrace.analysis.common.unlabelled import unlabelled_parts
 from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
 from steptrace.documents.summary import StepParts
 from steptrace.intervals import Spans
-from steptrace.trace.columns import has_ancestor, row_numbers
+from steptrace.trace.columns import has_ancestor, row_numbers, spans_of, start_end
 from steptrace.trace.model import Trace, on_training, once
 
 #: The labels of the training loop, one after the other in a step.
@@ -46,18 +46,10 @@ def _gpu_parts(trace: Trace, device: int) -> StepParts:
     if len(steps):
         end = int((steps["ts"] + steps["dur"]).max())
         start = min(max(int(steps["ts"].iloc[0]), _left_over(trace, device)), end)
-    parts = {
-        name: intervals.measure(intervals.clip(spans, start, end))
-        for name, spans in (
-            ("compute", gpu.compute),
-            ("exposed_memory", gpu.exposed_memory),
-            ("exposed_comm", gpu.exposed_comm),
-        )
-    }
+    busy = {name: getattr(gpu, name) for name in ("compute", "exposed_memory", "exposed_comm")}
+    parts = {name: intervals.measure(intervals.clip(spans, start, end)) for name, spans in busy.items()}
     gaps = idle_gaps(trace, device)
-    inside = intervals.measure_within(
-        intervals.spans([start], [end]), gaps["ts"].to_numpy(), (gaps["ts"] + gaps["dur"]).to_numpy()
-    )
+    inside = intervals.measure_within(intervals.spans([start], [end]), *start_end(gaps))
     cause = gaps["cause"].to_numpy(dtype=object)
     idle = {name: int(inside[cause == name].sum()) for name in CAUSES}
     # Before the GPU's first work and after its last nothing but the host can be the cause.
@@ -106,7 +98,7 @@ def _labelled(trace: Trace) -> dict[str, Spans]:
     chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
     names = HOST_PARTS if "forward" in set(chosen["name"]) else sorted(set(chosen["name"].astype(str)))
     rows = {name: chosen[(chosen["name"] == name).to_numpy()] for name in names}
-    return {name: intervals.union(intervals.spans(own["ts"], own["ts"] + own["dur"])) for name, own in rows.items()}
+    return {name: intervals.union(spans_of(own)) for name, own in rows.items()}
 
 
 def _unlabelled(trace: Trace, labelled: dict[str, Spans]) -> dict[str, Spans]:

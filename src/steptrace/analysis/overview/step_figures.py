@@ -10,7 +10,7 @@ from steptrace.analysis.common import busy
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.intervals import Ints, measure_within
-from steptrace.trace.columns import has_ancestor, judge_names, row_numbers
+from steptrace.trace.columns import has_ancestor, judge_names, row_numbers, start_end
 from steptrace.trace.model import Trace
 
 #: One value a step, in the order of the steps.
@@ -105,8 +105,7 @@ def _windows(trace: Trace, device: int) -> tuple[Ints, Ints]:
     if len(trace.steps) == 0:
         first, last = busy.activity(trace, device).span
         return np.array([first]), np.array([last])
-    start = trace.steps["ts"].to_numpy()
-    return start, start + trace.steps["dur"].to_numpy()
+    return start_end(trace.steps)
 
 
 def _percent(share: float | None) -> float | None:

@@ -8,9 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals, schema
-from steptrace.analysis.common.tables_gpu import QUALITY_CHECKS
+from steptrace.documents.rows import QualityCheck, table_of
 from steptrace.intervals import Ints
-from steptrace.trace.columns import judge_names, row_numbers, take
+from steptrace.trace.columns import judge_names, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
@@ -25,6 +25,8 @@ CLOCK_TOLERANCE_NS = 2_000
 #: Calls that always put one kernel or set on a GPU. A copy of nothing leaves no record, a captured launch neither.
 _LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?:Cooperative)?Kernel(?:Ex|ExC)?\Z")
 _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
+
+QUALITY_CHECKS = table_of("quality_checks", QualityCheck, "check")
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,7 @@ def _numbering(trace: Trace) -> _Check:
 
 def _follow(trace: Trace) -> _Check:
     """A step lasts until its last work on the GPU, which the host need not wait for before it begins the next."""
-    start = trace.steps["ts"].to_numpy()
-    end = start + trace.steps["dur"].to_numpy()
+    start, end = start_end(trace.steps)
     early = int((start[1:] < np.maximum.accumulate(end)[:-1]).sum())
     lengths, window = int((end - start).sum()), int(end.max() - start.min())
     twice = lengths - intervals.measure(intervals.union(intervals.spans(start, end)))

@@ -9,7 +9,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import row_numbers
+from steptrace.trace.columns import row_numbers, spans_of
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of_syncs
 
@@ -74,7 +74,7 @@ def caused_idle(costs: pd.DataFrame, gaps: pd.DataFrame) -> int:
     before it are among them, though the host held nothing up.
     """
     own = gaps[(gaps["cause"] == "sync").to_numpy()]
-    spans = intervals.union(intervals.spans(own["ts"], own["ts"] + own["dur"]))
+    spans = intervals.union(spans_of(own))
     return intervals.measure(intervals.intersect(spans, _windows(costs)))
 
 

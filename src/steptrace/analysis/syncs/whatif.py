@@ -23,7 +23,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.graph import Graph
-from steptrace.trace.columns import row_numbers
+from steptrace.trace.columns import row_numbers, spans_of, start_end
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS
 
@@ -124,15 +124,14 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     if not gone:
         return 0
     removed = costs.index.isin(list(gone))
-    start = costs["ts"].to_numpy()
-    end = start + costs["dur"].to_numpy()
+    start, end = start_end(costs)
     fence = np.sort(end[~removed & _all_done(trace, start, end)])
     place = np.searchsorted(fence, end[removed], side="left")
     until = np.append(fence, _end(trace))[place]
     windows = intervals.union(intervals.spans(start[removed], until))
     closing = windows[:, 1] - windows[:, 0]
     for _, work in trace.kernels.groupby(["device", "stream"]):
-        busy = intervals.union(intervals.spans(work["ts"], work["ts"] + work["dur"]))
+        busy = intervals.union(spans_of(work))
         closing = np.minimum(closing, windows[:, 1] - windows[:, 0] - intervals.measure_within(busy, *windows.T))
     return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
 

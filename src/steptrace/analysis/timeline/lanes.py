@@ -15,7 +15,7 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.idle.measure import LOADER_LABEL
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, judge_names, marks_steps, nearest, row_numbers, take
+from steptrace.trace.columns import Mask, judge_names, marks_steps, nearest, row_numbers, start_end, take
 from steptrace.trace.median_step import median_step
 from steptrace.trace.model import Trace
 
@@ -83,20 +83,19 @@ def _within(ts: Ints, end: Ints, time: Shown) -> Mask:
 
 def _events(rows: pd.DataFrame, level: Ints, kind: Sequence[str], name: Sequence[str], time: Shown) -> pd.DataFrame:
     """Events of a lane, from rows of a table of the trace with `ts` and `dur` that lie within the time shown."""
-    ts = rows["ts"].to_numpy(dtype=np.int64)
+    ts, end = start_end(rows)
     columns = {
         "level": np.asarray(level, dtype=np.int64),
         "kind": pd.Series(list(kind), dtype=object),
         "name": pd.Series(list(name), dtype=object),
         "start": np.maximum(ts, time.start),
-        "end": np.minimum(ts + rows["dur"].to_numpy(dtype=np.int64), time.end),
+        "end": np.minimum(end, time.end),
     }
     return pd.DataFrame(columns)
 
 
 def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Ints:
-    ts = table["ts"].to_numpy(dtype=np.int64)
-    inside = _within(ts, ts + table["dur"].to_numpy(dtype=np.int64), time)
+    inside = _within(*start_end(table), time)
     found: Ints = np.flatnonzero(inside if wanted is None else inside & wanted).astype(np.int64)
     return found
 

@@ -22,10 +22,10 @@ from steptrace.findings.trace.optimizer import OPTIMIZER_RULES
 from steptrace.findings.trace.quality import QUALITY_RULES
 from steptrace.findings.trace.ranks import STRAGGLER_RULES
 from steptrace.findings.trace.waiting import WAITING_RULES
-from steptrace.findings.trace.window import window_of
+from steptrace.findings.trace.window import Window, window_of
 
 #: On one trace.
-TRACE_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
     *INPUT_RULES,
     *WAITING_RULES,
     *COPY_RULES,
@@ -52,7 +52,7 @@ def find_in_trace(entry: TraceSummary) -> list[Finding]:
     Symptoms are distinguished from causes by what they take; the ceilings are then capped by the critical path.
     """
     window = window_of(entry)
-    found = ranked((to_finding(rule, match) for rule in TRACE_RULES for match in rule.find(entry)), TRACE_RULES)
+    found = ranked((finding for rule in TRACE_RULES for finding in window.find(rule)), TRACE_RULES)
     slower = window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
     found = [cap_by_critical_path(without_training(finding, entry), window) for finding in found]
     return sorted((of_slow_profile(finding, slower) for finding in found), key=_severest)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
-from steptrace.documents.summary import Precision, TraceSummary
+from steptrace.documents.summary import Precision
 from steptrace.findings.model import Match, Rule
-from steptrace.findings.trace.window import Window, on_trace
+from steptrace.findings.trace.window import Window
 from steptrace.format import duration
 from steptrace.format import whole_percent as percent
 
@@ -120,7 +120,7 @@ _NARROW_ADVICE: Final = (
     "convolutions use channels_last."
 )
 
-ARITHMETIC_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+ARITHMETIC_RULES: Final[tuple[Rule[Window], ...]] = (
     Rule(
         name="tensor_cores_unused",
         condition=f"of matrix products, convolutions and attention less than {percent(TENSOR_CORE_SHARE)} of the time "
@@ -130,7 +130,7 @@ ARITHMETIC_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice=f"{_BF16_ADVICE} {_TF32_ADVICE} {_OLDER_ADVICE}",
         counter_check="A GPU without tensor cores for the type has nothing to gain, nor has work bound by memory: look "
         "whether these kernels get shorter. The loss curve must stay the same.",
-        find=on_trace(_tensor_cores),
+        find=_tensor_cores,
         study="precision",
     ),
     Rule(
@@ -141,7 +141,7 @@ ARITHMETIC_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice=f"{_BF16_ADVICE} {_OLDER_ADVICE}",
         counter_check="The loss curve must stay the same; casts are kernels of their own, so a step of many small "
         "operators may gain nothing.",
-        find=on_trace(_bf16_fits),
+        find=_bf16_fits,
         study="precision",
         explained_by=("tensor_cores_unused",),
     ),

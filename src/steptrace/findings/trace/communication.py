@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.documents.finding import Severity
-from steptrace.documents.summary import AllReduce, CollectiveName, Redundant, TraceSummary
+from steptrace.documents.summary import AllReduce, CollectiveName, Redundant
 from steptrace.findings.model import Match, Rule
-from steptrace.findings.trace.window import Window, on_trace
+from steptrace.findings.trace.window import Window
 from steptrace.format import duration, number, size_bytes
 from steptrace.format import whole_percent as percent
 
@@ -132,7 +132,7 @@ _SMALL_ADVICE: Final = (
     "layers (tensor parallelism, batch statistics) are small by nature: fewer, or a collective made for small messages."
 )
 
-COMMUNICATION_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+COMMUNICATION_RULES: Final[tuple[Rule[Window], ...]] = (
     Rule(
         name="exposed_communication",
         condition=f"communication that no computation hides takes at least {percent(COMM_MODERATE)} of the step",
@@ -141,7 +141,7 @@ COMMUNICATION_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         "batch); on several nodes look at the network first.",
         counter_check="Train on one rank: its step is what communication for free would give. A rank that waits for a "
         "slower one is no matter of the network: compare the ranks.",
-        find=on_trace(_exposed),
+        find=_exposed,
         study="all_reduce",
         explained_by=("redundant_all_reduce", "small_buckets", "missing_overlap"),
     ),
@@ -154,7 +154,7 @@ COMMUNICATION_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         "smaller bucket_cap_mb), no all-reduce of one's own after it.",
         counter_check="With one bucket, or where the first layers hold most parameters, nothing is left to compute "
         "while the last bucket is reduced.",
-        find=on_trace(_missing_overlap),
+        find=_missing_overlap,
         study="all_reduce",
     ),
     Rule(
@@ -164,7 +164,7 @@ COMMUNICATION_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         basis="DistributedDataParallel's own first bucket is 1 MiB, the others 25 MiB; the number of 4 is ours",
         advice="Raise bucket_cap_mb, so that latency is paid once for more bytes.",
         counter_check="A larger bucket begins later: look whether the part that nothing hides gets smaller.",
-        find=on_trace(_small_buckets),
+        find=_small_buckets,
         study="all_reduce",
     ),
     Rule(
@@ -175,7 +175,7 @@ COMMUNICATION_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="Wrap all passes but the last of a step in `model.no_sync()`.",
         counter_check="All-reduces of a step must drop to those of one pass, the gradients stay the same; those that "
         "computation hides cost nothing.",
-        find=on_trace(_redundant),
+        find=_redundant,
         study="all_reduce",
     ),
 )

@@ -6,9 +6,8 @@ from typing import Final
 
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
 from steptrace.documents.rows import Copy
-from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule
-from steptrace.findings.trace.window import Window, on_trace
+from steptrace.findings.trace.window import Window
 from steptrace.format import bandwidth, duration, number
 from steptrace.format import whole_percent as percent
 
@@ -73,7 +72,7 @@ def _in_words(row: Copy, window: Window) -> str:
     )
 
 
-COPY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+COPY_RULES: Final[tuple[Rule[Window], ...]] = (
     Rule(
         name="copy_bound",
         condition=f"copies and sets that no kernel hides take at least {percent(MODERATE_SHARE)} of the step",
@@ -81,7 +80,7 @@ COPY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="Copy the next batch on a stream of its own while this one trains, in a smaller type, and leave values "
         "on the device.",
         counter_check="Train on one batch kept on the device: its step is what perfect copies would give.",
-        find=on_trace(_copy_bound),
+        find=_copy_bound,
         study="input_pipeline",
         explained_by=("pageable_copies",),
     ),
@@ -92,7 +91,7 @@ COPY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="Pin the host's side: `DataLoader(pin_memory=True)`, and `.to(device, non_blocking=True)`.",
         counter_check="Pinning copies once more on the host and takes memory that cannot be swapped: for small batches "
         "look whether the loader's wait grows by more.",
-        find=on_trace(_pageable),
+        find=_pageable,
         study="input_pipeline",
     ),
 )

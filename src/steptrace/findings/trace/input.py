@@ -1,13 +1,13 @@
 """The rule on a step that waits for its data."""
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
-from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import MORE_WORKERS, STEP_TIME_RULES
-from steptrace.findings.trace.window import Window, for_traces
+from steptrace.findings.trace.window import Window
 from steptrace.format import duration
 from steptrace.format import whole_percent as percent
 
@@ -31,15 +31,15 @@ def _input_bound(window: Window) -> Iterator[Match]:
     )
 
 
+_OF_STUDIES: Final[Rule[Any]] = next(rule for rule in STEP_TIME_RULES if rule.name == "input_bound")
+
 #: As the rule on studies, in words for any program.
-INPUT_RULES: Final[tuple[Rule[TraceSummary], ...]] = tuple(
-    for_traces(
-        rule,
-        _input_bound,
+INPUT_RULES: Final[tuple[Rule[Window], ...]] = (
+    replace(
+        _OF_STUDIES,
+        find=_input_bound,
         advice=MORE_WORKERS,
         counter_check="Train for some steps on a few batches kept in memory: such a step is what a perfect loader "
         "would give. Workers gain nothing where there are no processors for them.",
-    )
-    for rule in STEP_TIME_RULES
-    if rule.name == "input_bound"
+    ),
 )

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.documents.summary import DeviceMemory, TraceSummary
+from steptrace.documents.summary import DeviceMemory
 from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import BUSY_PCT
-from steptrace.findings.trace.window import Window, on_trace
+from steptrace.findings.trace.window import Window
 from steptrace.format import size_bytes
 from steptrace.format import whole_percent as percent
 
@@ -93,7 +93,7 @@ def _most(share: float) -> str:
     return "over 99 %" if share > 0.99 else percent(share)
 
 
-MEMORY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+MEMORY_RULES: Final[tuple[Rule[Window], ...]] = (
     Rule(
         name="low_headroom",
         condition=f"the peak takes more than {percent(FULL_SHARE)} of a device's memory",
@@ -102,7 +102,7 @@ MEMORY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         "with gradient accumulation.",
         counter_check="The allocator keeps what it once reserved: look at the peak that is allocated, and whether runs "
         "with longer samples still end.",
-        find=on_trace(_low_headroom),
+        find=_low_headroom,
         study="memory",
     ),
     Rule(
@@ -114,7 +114,7 @@ MEMORY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="Try a larger batch (`steptrace find-batch` measures the largest that fits): kernels get longer, "
         "steps fewer.",
         counter_check="Samples per second must grow, not the step alone; a larger batch also changes the training.",
-        find=on_trace(_unused_memory),
+        find=_unused_memory,
         study="memory",
     ),
     Rule(
@@ -125,7 +125,7 @@ MEMORY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="Set `PYTORCH_ALLOC_CONF=expandable_segments:True`, and let tensors of one size be reused: pad to a "
         "few lengths.",
         counter_check="Without an allocation that fails or retries fragmentation costs no time.",
-        find=on_trace(_fragmentation),
+        find=_fragmentation,
         study="memory",
     ),
 )

@@ -5,9 +5,8 @@ from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.rows import OptimizerCall
-from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule
-from steptrace.findings.trace.window import Window, on_trace
+from steptrace.findings.trace.window import Window
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
 
@@ -89,7 +88,7 @@ def _ceiling(window: Window, row: OptimizerCall) -> float:
     return window.each(row.device_ns) + min(host_ns, window.idle_ns)
 
 
-OPTIMIZER_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+OPTIMIZER_RULES: Final[tuple[Rule[Window], ...]] = (
     Rule(
         name="single_tensor_optimizer",
         condition=f"in each call of Optimizer.step one operator runs at least {ONE_BY_ONE} times (on a GPU with as "
@@ -100,7 +99,7 @@ OPTIMIZER_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="Pass `fused=True` to the optimizer (or `foreach=True`): a few launches update all parameters.",
         counter_check="With few large parameters the update is bound by memory, and launches cost nothing: look "
         "whether the step gets shorter. foreach needs memory for its intermediate results.",
-        find=on_trace(_single_tensor),
+        find=_single_tensor,
         study="precision",
     ),
     Rule(
@@ -110,7 +109,7 @@ OPTIMIZER_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="Call `zero_grad(set_to_none=True)`, PyTorch's default: the gradients' memory is free during the "
         "forward pass, and the backward pass writes instead of adding.",
         counter_check="A captured CUDA graph, or code that reads .grad between the steps, needs gradients that stay.",
-        find=on_trace(_zeroed_gradients),
+        find=_zeroed_gradients,
         study="memory",
     ),
 )

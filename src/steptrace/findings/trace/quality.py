@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule
-from steptrace.findings.trace.window import Window, on_trace
+from steptrace.findings.trace.window import Window
 from steptrace.format import duration
 
 #: Fewer profiled steps than this tell nothing of how steps differ.
@@ -83,14 +82,14 @@ _DEFECTS: Final = (
     ),
 )
 
-QUALITY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+QUALITY_RULES: Final[tuple[Rule[Window], ...]] = (
     Rule(
         name="too_few_steps",
         condition=f"the trace marks fewer than {FEW_STEPS} steps",
         basis="ours: of two that differ, neither can be called the exception",
         advice="Profile at least three steps after warm-up, each marked by the profiler's step().",
         counter_check="Profile twice: figures that agree are not the exception.",
-        find=on_trace(_too_few_steps),
+        find=_too_few_steps,
     ),
     Rule(
         name="poor_trace",
@@ -101,6 +100,6 @@ QUALITY_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         advice="By what fails: wait for the GPU before the profiler starts, before it stops, record fewer steps, or "
         "leave empty steps out.",
         counter_check="Figures that do not rest on launches (busy, idle, kernels) hold all the same.",
-        find=on_trace(_poor_trace),
+        find=_poor_trace,
     ),
 )

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import Match, Rule
 from steptrace.findings.sync_cost import SYNC_RULES, by_blocked_time, place, sync_sites, syncs_together
-from steptrace.findings.trace.window import Window, for_traces, profiled_step
+from steptrace.findings.trace.window import Window, profiled_step
 
 #: So many places are named where several cost time only together.
 _NAMED: Final = 3
@@ -28,13 +27,13 @@ def _together(window: Window) -> Iterator[Match]:
         )
 
 
-_RULES: Final = {rule.name: rule for rule in SYNC_RULES}
+_RULES: Final[dict[str, Rule[Any]]] = {rule.name: rule for rule in SYNC_RULES}
 
-TRACE_SYNC_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
-    for_traces(_RULES["sync_bound"], lambda window: sync_sites(profiled_step(window))),
-    for_traces(
+TRACE_SYNC_RULES: Final[tuple[Rule[Window], ...]] = (
+    replace(_RULES["sync_bound"], find=lambda window: sync_sites(profiled_step(window))),
+    replace(
         _RULES["syncs_together"],
-        _together,
+        find=_together,
         advice="Replace them all at once: the host is held up by the first that is left.",
         counter_check="Replace them all and profile again: the syncs must be gone and the step faster.",
     ),

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from steptrace.documents.summary import HostGap, HostGaps, Launches, TraceSummary
+from steptrace.documents.summary import HostGap, HostGaps, Launches
 from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
 from steptrace.findings.trace.syncs import TRACE_SYNC_RULES
-from steptrace.findings.trace.window import Window, for_traces, has_stacks, on_trace, profiled_step
+from steptrace.findings.trace.window import Window, has_stacks, profiled_step
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
 
@@ -25,7 +25,7 @@ LAUNCHING_SHARE: Final = 0.5
 _PYTHON, _BETWEEN, _OPS = "in Python between operators", "outside operators", "in operators"
 _CALLS: Final = "in calls into the GPU's runtime"
 
-_GPU_IDLE: Final = next(rule for rule in STEP_TIME_RULES if rule.name == "gpu_idle")
+_GPU_IDLE: Final[Rule[Any]] = next(rule for rule in STEP_TIME_RULES if rule.name == "gpu_idle")
 
 
 @dataclass(frozen=True)
@@ -207,9 +207,9 @@ _LATE_ADVICE: Final = (
 _LATE_CHECK: Final = "Profile again on an idle machine: the gap must be gone. If it is not, remove the synchronisation."
 _CALLS_CHECK: Final = "Profile later steps: a call that is as long there is no first one."
 
-WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
+WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
     *TRACE_SYNC_RULES,
-    for_traces(_GPU_IDLE, lambda window: gpu_idle(profiled_step(window))),
+    replace(_GPU_IDLE, find=lambda window: gpu_idle(profiled_step(window))),
     Rule(
         name="launch_bound",
         condition=f"as `host_bound`, where half of the kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} "
@@ -221,7 +221,7 @@ WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         "batch makes each longer.",
         counter_check="Double the batch: a launch-bound step hardly gets longer. The profiler slows each launch, so "
         "look at the unprofiled step too.",
-        find=on_trace(_launch_bound),
+        find=_launch_bound,
         study="giou",
     ),
     Rule(
@@ -233,6 +233,6 @@ WAITING_RULES: Final[tuple[Rule[TraceSummary], ...]] = (
         "compilation (leave warm-up steps out of the profile), Python code, logging, work on the CPU. Move it out of "
         "the step or to another thread.",
         counter_check="Profile without stacks and shapes: gaps that go away were the profiler's.",
-        find=on_trace(_host_bound),
+        find=_host_bound,
     ),
 )

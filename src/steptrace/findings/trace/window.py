@@ -4,13 +4,14 @@ A trace that marks no steps is looked at as a whole, as if it were one step; wha
 cost per step. Only what was measured is there to be looked at: a missing figure is None, and fires no rule.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from steptrace.documents.comparison import Breakdown, Place, SyncSiteOfVariant
+from steptrace.documents.finding import Finding
 from steptrace.documents.summary import SyncSite, TraceSummary
-from steptrace.findings.model import A_STEP, NS_PER_MS, Match, Rule
+from steptrace.findings.model import A_STEP, NS_PER_MS, Rule, to_finding
 from steptrace.findings.variants import ProfiledStep, length_ms
 
 WHOLE: Final = "in the whole trace"
@@ -49,6 +50,14 @@ class Window:
         """A step's time as a share of the step; 0 for a trace without length."""
         return ns / self.step_ns if self.step_ns else 0.0
 
+    def find(self, rule: "Rule[Window]") -> Iterator[Finding]:
+        """A rule's findings; costs get their share of the step, and are for one step only where there are steps."""
+        for match in rule.find(self):
+            cost, share = match.cost_ns_per_step, match.cost_share
+            if share is None and cost is not None and self.step_ns:
+                share = min(self.share(cost), 1.0)
+            yield to_finding(rule, replace(match, cost_ns_per_step=cost if self.steps else None, cost_share=share))
+
 
 def window_of(entry: TraceSummary) -> Window:
     """The window of one trace's entry in summary.json."""
@@ -69,37 +78,6 @@ def has_stacks(entry: TraceSummary) -> bool:
     """Whether Python stacks were recorded, which slows the host."""
     flame = entry.program.host_flame
     return flame is not None and any(box.kind == "frame" for box in flame.boxes)
-
-
-def on_trace(check: Callable[[Window], Iterator[Match]]) -> Callable[[TraceSummary], Iterator[Match]]:
-    """Make a check of a window a check of a trace's entry; costs are for one step, and get their share of it."""
-
-    def find(entry: TraceSummary) -> Iterator[Match]:
-        window = window_of(entry)
-        for match in check(window):
-            cost = match.cost_ns_per_step
-            share = match.cost_share
-            if share is None and cost is not None and window.step_ns:
-                share = min(window.share(cost), 1.0)
-            yield replace(match, cost_ns_per_step=cost if window.steps else None, cost_share=share)
-
-    return find
-
-
-def for_traces(
-    rule: Rule[Any],
-    check: Callable[[Window], Iterator[Match]],
-    *,
-    advice: str | None = None,
-    counter_check: str | None = None,
-) -> Rule[TraceSummary]:
-    """A rule on studies as one on traces, in words for any program where the study's are about its configuration."""
-    return replace(
-        rule,
-        find=on_trace(check),
-        advice=advice or rule.advice,
-        counter_check=counter_check or rule.counter_check,
-    )
 
 
 def profiled_step(window: Window) -> ProfiledStep:

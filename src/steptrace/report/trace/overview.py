@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from steptrace import format as fmt
+from steptrace.compare.overview import precision_shares
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
 from steptrace.report.trace.model import Charts, Topic
-from steptrace.report.trace.view import TraceView, precision_shares, trace_parts
+from steptrace.report.trace.view import TraceView, trace_parts
 
 #: How many kernels stand in the overview; the section on kernels has all.
 MOST_KERNELS = 8

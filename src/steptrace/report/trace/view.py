@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import PrecisionOfVariant
-from steptrace.documents.summary import GpuTime, Overview, Precision, StepTime, Summary, TraceSummary
+from steptrace.documents.summary import GpuTime, Overview, StepTime, Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.report.draw.bars import Part
 
@@ -88,18 +87,3 @@ def trace_parts(overview: Overview | None) -> tuple[tuple[str, float], ...]:
         return ()
     scale = (overview.steps or 1) * fmt.NS_PER_MS
     return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())
-
-
-def precision_shares(precision: Precision | None) -> PrecisionOfVariant | None:
-    """A trace's number formats as shares of its kernel time; None without any."""
-    total = sum(precision.kernel_ns.values()) if precision is not None else 0
-    if precision is None or not total:
-        return None
-    eligible = precision.tensor_core_eligible_ns
-    return PrecisionOfVariant(
-        kernel_share={name: ns / total for name, ns in precision.kernel_ns.items()},
-        tf32_share=precision.tf32_ns / total,
-        eligible_share=eligible / total,
-        tensor_core_share=precision.tensor_core_ns / eligible if eligible else None,
-        tensor_core_unknown_share=precision.tensor_core_unknown_ns / eligible if eligible else None,
-    )
