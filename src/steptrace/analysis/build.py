@@ -12,26 +12,26 @@ import pandas as pd
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.unlabelled import is_training
 from steptrace.analysis.communication import record as communication
-from steptrace.analysis.communication import record_ranks
 from steptrace.analysis.critical_path.measure import critical_path
-from steptrace.analysis.idle import record as idle
+from steptrace.analysis.idle.gaps import host_gaps
+from steptrace.analysis.idle.measure import idle
 from steptrace.analysis.input.measure import input_wait
 from steptrace.analysis.kernels.placement import placement
+from steptrace.analysis.kernels.precision import precision_of
 from steptrace.analysis.kernels.sequences import most_frequent
-from steptrace.analysis.launches.record import launches
-from steptrace.analysis.launches.record_queues import series
+from steptrace.analysis.launches.record import launches, series
 from steptrace.analysis.memory.record import memory, memory_tables
-from steptrace.analysis.overview import record as overview
+from steptrace.analysis.overview import measure as overview
 from steptrace.analysis.overview.parts import step_parts
 from steptrace.analysis.overview.step_figures import step_figures
 from steptrace.analysis.parquet import write_all
 from steptrace.analysis.program.record import program
-from steptrace.analysis.quality.record import quality
-from steptrace.analysis.syncs.record import syncs
+from steptrace.analysis.quality.measure import quality
+from steptrace.analysis.syncs.measure import syncs
 from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
-from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow
+from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow, TopOperator
 from steptrace.documents.summary import Section, StepTime, Summary, TraceSummary, WhatIf
 from steptrace.recording import unprofiled_before
 from steptrace.schema import TABLES
@@ -63,6 +63,8 @@ NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
 
 #: How many labels summary.json lists; the table `annotation_times` has all.
 MOST_LABELS = 100
+#: And how many operators.
+MOST_OPERATORS = 10
 
 
 def analyze(path: Path, sources: tuple[Path, ...] = ()) -> Analysis:
@@ -163,7 +165,7 @@ def merge(
     return Summary(
         warnings=(repeated,) if repeated else (),
         traces=summaries,
-        ranks=record_ranks.ranks(analyses, summaries) if len(analyses) > 1 and not repeated else None,
+        ranks=communication.ranks(analyses, summaries) if len(analyses) > 1 and not repeated else None,
     ), analyses
 
 
@@ -210,13 +212,13 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         window_ns=trace.window[1] - trace.window[0],
         unprofiled_step_ns=(unprofiled_before(analysis.path) or {}).get("median_ns"),
         quality=quality(analysis),
-        gpu=overview.gpu(analysis),
+        gpu=overview.gpu(trace, device),
         devices=overview.devices(trace),
         temporal=analysis.rows("temporal", TemporalRow),
         steps=analysis.rows("step_times", StepTime),
         sections=analysis.rows("sections", Section),
-        idle=idle.idle(analysis),
-        host_gaps=idle.gaps_of_host(analysis),
+        idle=idle(analysis),
+        host_gaps=None if device is None else host_gaps(trace, device, of["idle_gaps"]),
         input=input_wait(trace, device, of["input_waits"]),
         kernels=analysis.rows("kernel_names", KernelName),
         kernel_types=analysis.rows("kernel_types", KernelType),
@@ -236,9 +238,9 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         critical_path=critical_path(of, gpu=device is not None),
         program=program(analysis),
         sequences=most_frequent(of["sequences"]),
-        overview=overview.overview(analysis),
+        overview=overview.overview(trace, device, analysis.rows("top_operators", TopOperator, MOST_OPERATORS)),
         placement=placement(trace),
-        precision=overview.precision(analysis),
+        precision=None if device is None else precision_of(of["kernel_formats"]),
         timeline=shown_timeline(trace, of),
         findings=(),
         training=is_training(trace),
@@ -247,7 +249,7 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
 
 def _write_ranks(analyses: list[Analysis], out: Path) -> None:
     if len(analyses) > 1 and not _repeated_ranks(analyses):
-        write_all(record_ranks.tables(analyses), out / "ranks")
+        write_all(communication.tables(analyses), out / "ranks")
 
 
 def _sha256(path: Path) -> str:

@@ -7,7 +7,7 @@ one window are not independent: this sorts differences, it proves none.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,25 +39,20 @@ from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 LEAST_SHARE = 0.01
 LEAST_NS = 1_000
 
-#: What each topic is ordered and judged by: its times, the first the telling one.
-_TIMES = {
-    "kernels": ("device_ns",),
-    "operators": ("host_self_ns", "device_ns"),
-    "syncs": ("blocked_ns",),
-    "lines": ("device_ns",),
-}
-_LEVELS: dict[str, tuple[Callable[[Key], Key], ...]] = {
-    "kernels": KERNEL_LEVELS,
-    "operators": OPERATOR_LEVELS,
-    "syncs": EXACT,
-    "lines": EXACT,
-}
 
-_ROWS: dict[str, Callable[..., Change]] = {
-    "kernels": KernelChange,
-    "operators": OperatorChange,
-    "syncs": SyncChange,
-    "lines": LineChange,
+class _Topic(NamedTuple):
+    """What a topic is ordered and judged by (times, the first the telling one), what two keys share, and its rows."""
+
+    times: tuple[str, ...]
+    levels: tuple[Callable[[Key], Key], ...]
+    row: Callable[..., Change]
+
+
+_TOPICS = {
+    "kernels": _Topic(("device_ns",), KERNEL_LEVELS, KernelChange),
+    "operators": _Topic(("host_self_ns", "device_ns"), OPERATOR_LEVELS, OperatorChange),
+    "syncs": _Topic(("blocked_ns",), EXACT, SyncChange),
+    "lines": _Topic(("device_ns",), EXACT, LineChange),
 }
 
 Values = NDArray[np.int64]
@@ -71,7 +66,7 @@ def diff(a: Side, b: Side) -> Diff:
     `not_measured` with those sides.
     """
     unknown = not_measured(a, b)
-    rows: dict[str, Any] = {topic: () if topic in unknown else tuple(_changes(a, b, topic)) for topic in _TIMES}
+    rows: dict[str, Any] = {topic: () if topic in unknown else tuple(_changes(a, b, topic)) for topic in _TOPICS}
     return Diff(
         unit="trace" if a.whole_traces else "step",
         a=_describe(a),
@@ -142,7 +137,7 @@ def _changes(a: Side, b: Side, topic: str) -> list[Change]:
     series_a, series_b = _series(a, topic), _series(b, topic)
     launches = [_by_kernel(a), _by_kernel(b)] if topic == "kernels" else []
     rows: list[tuple[float, Change]] = []
-    for keys_a, keys_b in pair(series_a, series_b, _LEVELS[topic]):
+    for keys_a, keys_b in pair(series_a, series_b, _TOPICS[topic].levels):
         measures = {
             name: measure(_sum(series_a, keys_a, name, a.units), _sum(series_b, keys_b, name, b.units))
             if name != "device_ns" or (a.gpu and b.gpu)
@@ -154,8 +149,8 @@ def _changes(a: Side, b: Side, topic: str) -> list[Change]:
             told = _named(topic, keys_a, keys_b)
             if launches:
                 told["launched_by"] = _launched_by(launches, (keys_a, keys_b), (a.units, b.units))
-            times = [found.delta for time in _TIMES[topic] if (found := measures[time]) is not None]
-            rows.append((max(map(abs, times)), _ROWS[topic](status=status, **told, **measures)))
+            times = [found.delta for time in _TOPICS[topic].times if (found := measures[time]) is not None]
+            rows.append((max(map(abs, times)), _TOPICS[topic].row(status=status, **told, **measures)))
     rows.sort(key=lambda row: -row[0])
     return [row for _, row in rows]
 
@@ -188,7 +183,7 @@ def _status(
         return "added" if keys_b else "removed"
     deltas = [
         found.delta
-        for name in _TIMES[topic]
+        for name in _TOPICS[topic].times
         if (found := measures[name]) is not None
         and found.changed
         and abs(found.delta) >= max(LEAST_NS, LEAST_SHARE * found.a)

@@ -1,4 +1,4 @@
-"""Rows of tables as they stand in summary.json; `table_of` makes of each the declaration of its table."""
+"""Rows of a trace's tables as they stand in summary.json; `table_of` makes of such rows the declaration of a table."""
 
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -282,40 +282,3 @@ class AtPeak(Document, frozen=True):
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
     blocks: Annotated[int | None, field("Number of blocks; null where only their sum is known.")]
     bytes: Annotated[int, field("Their bytes, summed.", "B")]
-
-
-class RankWait(Document, frozen=True):
-    """One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did
-    because of it."""
-
-    rank: Annotated[int, field("Rank, or the trace's place in the list where traces do not say.")]
-    clock_offset_ns: Annotated[int | None, field("Added to its times to align them; null if it shares nothing.", "ns")]
-    clock_spread_ns: Annotated[int | None, field("Half the width of what the offset is the median of.", "ns")]
-    collectives: Annotated[int, field("Its collectives.")]
-    matched: Annotated[int, field("Those found on another rank too.")]
-    last: Annotated[int, field("Of the matched: it was the last to arrive.")]
-    wait_ns: Annotated[
-        int | None, field("Its time in matched collectives before the last rank arrived, each instant once.", "ns")
-    ]
-    caused_ns: Annotated[int | None, field("Other ranks' waiting where it was last, added up over the ranks.", "ns")]
-    delay_ns: Annotated[
-        int | None, field("How much sooner these could have begun without it: last less second-last.", "ns")
-    ]
-
-
-class RankKernel(Document, frozen=True):
-    """One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it."""
-
-    name: Annotated[str, field("Name as recorded.")]
-    short_name: Annotated[str, field("Name as a person would say it.")]
-    class_: Annotated[str, field("`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
-    ranks: Annotated[int, field("Ranks that ran it.")]
-    count: Annotated[int, field("Times it ran, on all ranks.")]
-    sum_ns: Annotated[int, field("Its time on all ranks.", "ns")]
-    sum_min_ns: Annotated[int, field("Least time on a rank.", "ns")]
-    sum_median_ns: Annotated[float, field("Median over the ranks of its time.", "ns")]
-    sum_max_ns: Annotated[int, field("Most time on a rank.", "ns")]
-    mean_min_ns: Annotated[float, field("Least mean length on a rank.", "ns")]
-    mean_median_ns: Annotated[float, field("Median over the ranks of its mean length.", "ns")]
-    mean_max_ns: Annotated[float, field("Greatest mean length on a rank.", "ns")]
-    slowest_rank: Annotated[int, field("Rank with the greatest mean length.")]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from steptrace.schema import TABLES
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Columns, Ints, Mask, by_name, nearest, row_numbers
+from steptrace.trace.columns import Columns, Ints, Mask, by_name, nearest, row_numbers, take
 from steptrace.trace.events import CollectiveArgs
 
 _UNKNOWN = CollectiveArgs(*[None] * len(CollectiveArgs._fields))
@@ -30,7 +30,7 @@ def collectives_table(
     rows = np.flatnonzero((kernels["kind"] == "comm").to_numpy())
     launch_op, names = op_of
     launch = row_numbers(kernels["launch"])[rows]
-    op = np.where(launch >= 0, launch_op[np.maximum(launch, 0)], -1) if len(launch_op) else np.full(len(rows), -1)
+    op = take(launch_op, launch)
     around = _inherited(op, ops["parent"], ops["collective"] >= 0, ops["collective"])
     is_call = by_name(
         ops["name"], names, lambda n: naming.is_collective_op(n) and naming.collective_name(n) is not None
@@ -56,8 +56,4 @@ def _name(*texts: str | None) -> str | None:
 
 def _inherited(op: Ints, parent: Ints, wanted: Mask, values: Ints) -> Ints:
     """The value of each operator itself, or of its nearest ancestor that is wanted; -1 for none."""
-    if len(parent) == 0:
-        return np.full(len(op), -1, dtype=np.int64)
-    holder = nearest(parent, wanted)
-    source = np.where(op >= 0, holder[np.maximum(op, 0)], -1)
-    return np.where(source >= 0, values[np.maximum(source, 0)], -1)
+    return take(values, take(nearest(parent, wanted), op))

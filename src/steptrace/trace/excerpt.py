@@ -23,8 +23,7 @@ from steptrace.trace.excerpt_index import CALL, FRAME, MEMORY, SPAN, EventIndex,
 from steptrace.trace.excerpt_select import Selection, Window, select
 from steptrace.trace.excerpt_write import Source, Written, write_events
 from steptrace.trace.link import read_trace
-from steptrace.trace.median_step import median_step
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, median_step
 
 MAX_BYTES: Final = 1_000_000
 _NS_PER_MS: Final = 1_000_000
@@ -85,9 +84,13 @@ def write_excerpt(trace: Path, out: Path, wanted: Wanted | None = None) -> Excer
     window, step = _window(read, wanted)
     base = read.meta.file_base_ns
     del read  # its tables are not needed while the text is read
-    maker = _Maker(trace, read_index(trace), wanted.max_bytes, base, step)
-    made: list[Excerpt] = []
-    replace_atomically(out, lambda temporary: made.append(maker.fit(temporary, window, stacks=wanted.stacks)))
+    index, made = read_index(trace), list[Excerpt]()
+
+    def write(temporary: Path) -> None:
+        maker = _Maker(Source(trace, index, temporary, wanted.max_bytes), base, step)
+        made.append(maker.fit(window, stacks=wanted.stacks))
+
+    replace_atomically(out, write)
     return replace(made[0], path=out)
 
 
@@ -144,44 +147,42 @@ def _window(trace: Trace, wanted: Wanted) -> tuple[Window, int | None]:
 class _Maker:
     """Writes excerpts of one trace until one fits. `base` is the time of its first event, in ns of its clock."""
 
-    trace: Path
-    index: EventIndex
-    max_bytes: int
+    source: Source
     base: int
     step: int | None
 
-    def fit(self, out: Path, window: Window, *, stacks: bool) -> Excerpt:
+    def fit(self, window: Window, *, stacks: bool) -> Excerpt:
         """Write the largest excerpt of `window` that fits, as the order of what is left out has it."""
         without: frozenset[int] = frozenset() if stacks else frozenset({FRAME})
         for more in (frozenset[int](), frozenset({FRAME}), frozenset({FRAME, MEMORY})):
-            if more and not np.isin(self.index.kind, list(more - without)).any():
+            if more and not np.isin(self.source.index.kind, list(more - without)).any():
                 continue
             without |= more
-            selection = select(self.index, window, without)
+            selection = select(self.source.index, window, without)
             if not selection.events:
                 start, end = (time / _NS_PER_MS for time in self._span(window))
-                raise TraceError(f"nothing happened from {start:g} to {end:g} ms", where=self.trace)
-            last = write_events(self._source(out), selection, self._note(window, without, whole=True))
+                raise TraceError(f"nothing happened from {start:g} to {end:g} ms", where=self.source.trace)
+            last = write_events(self.source, selection, self._note(window, without, whole=True))
             if last.fits:
-                return self._made(out, window, without, selection, whole=True)
-        return self._shortened(out, window, without, last)
+                return self._made(window, without, selection, whole=True)
+        return self._shortened(window, without, last)
 
-    def _shortened(self, out: Path, window: Window, without: frozenset[int], last: Written) -> Excerpt:
-        moments = _moments(self.index, window)
+    def _shortened(self, window: Window, without: frozenset[int], last: Written) -> Excerpt:
+        moments = _moments(self.source.index, window)
         length = window.host[1] - window.host[0]
         for _ in range(_TRIES):
-            allowed = self.max_bytes / max(last.size, 1) * last.text * _AIM
+            allowed = self.source.max_bytes / max(last.size, 1) * last.text * _AIM
             length, part, selection = self._part_of(window, without, moments, (length, allowed))
             if length < _SHORTEST_NS or not selection.events:
                 break
-            last = write_events(self._source(out), selection, self._note(part, without, whole=False))
+            last = write_events(self.source, selection, self._note(part, without, whole=False))
             if last.fits:
-                return self._made(out, part, without, selection, whole=False)
+                return self._made(part, without, selection, whole=False)
         raise TraceError(
-            f"no part of it fits into {self.max_bytes:,} bytes",
-            where=self.trace,
-            expected=f"more than its header and the names of its threads take ({len(self.index.head):,} bytes before "
-            "compression)",
+            f"no part of it fits into {self.source.max_bytes:,} bytes",
+            where=self.source.trace,
+            expected="more than its header and the names of its threads take "
+            f"({len(self.source.index.head):,} bytes before compression)",
             next_step="allow more: --max-bytes N",
         )
 
@@ -194,38 +195,33 @@ class _Maker:
             length = int(length * _SHRINK)
             start = _densest(moments, window, length)
             part = Window((start, start + length), (start, start + length))
-            selection = select(self.index, part, without)
+            selection = select(self.source.index, part, without)
             if selection.size <= most[1] or length < _SHORTEST_NS or not selection.events:
                 return length, part, selection
 
-    def _made(
-        self, out: Path, window: Window, without: frozenset[int], selection: Selection, *, whole: bool
-    ) -> Excerpt:
+    def _made(self, window: Window, without: frozenset[int], selection: Selection, *, whole: bool) -> Excerpt:
         return Excerpt(
-            path=out,
+            path=self.source.out,
             step=self.step,
             span_ns=self._span(window),
             whole=whole,
             left_out=self._left_out(without),
             events=int(selection.keep.sum()),
-            size=out.stat().st_size,
+            size=self.source.out.stat().st_size,
         )
-
-    def _source(self, out: Path) -> Source:
-        return Source(self.trace, self.index, out, self.max_bytes)
 
     def _span(self, window: Window) -> tuple[int, int]:
         return window.host[0] - self.base, max(window.host[1], window.gpu[1]) - self.base
 
     def _left_out(self, without: frozenset[int]) -> tuple[str, ...]:
-        present = {kind for kind in without if (self.index.kind == kind).any()}
+        present = {kind for kind in without if (self.source.index.kind == kind).any()}
         return tuple(name for kind, name in _CATEGORIES.items() if kind in present)
 
     def _note(self, window: Window, without: frozenset[int], *, whole: bool) -> bytes:
         """What the excerpt's header says of it; times are ms since the first event of the trace."""
         start, end = self._span(window)
         note = {
-            "of": self.trace.name,
+            "of": self.source.trace.name,
             "step": self.step,
             "from_ms": start / _NS_PER_MS,
             "to_ms": end / _NS_PER_MS,

@@ -25,6 +25,7 @@ from steptrace.trace.columns import (
     parents,
     references,
     sort_nesting,
+    take,
 )
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, check
@@ -214,8 +215,7 @@ def _forward_ops(ops: Columns, parent: Ints) -> Ints:
     forward = np.full(len(parent), -1, dtype=np.int64)
     matched = is_backward & found
     forward[numbered[matched]] = numbered[last_forward[matched]]
-    source = nearest(parent, forward >= 0)
-    return np.where(source >= 0, forward[source], -1)
+    return take(forward, nearest(parent, forward >= 0))
 
 
 def _starts(rows: Columns, names: pd.Index, prefix: str) -> Mask:

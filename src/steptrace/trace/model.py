@@ -111,6 +111,20 @@ def on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:
     return training[rows["thread"].to_numpy()] if len(training) else np.zeros(len(rows), dtype=bool)
 
 
+def median_step(trace: Trace) -> int | None:
+    """The row of the step that a picture shows and an excerpt keeps: the median by time.
+
+    Steps without GPU work do not count where others have some. Of an even number it is the shorter of the two in the
+    middle, so that it is a step that ran. None without steps.
+    """
+    if len(trace.steps) == 0:
+        return None
+    working = np.unique(trace.kernels["step"].dropna().to_numpy(dtype=np.int64))
+    rows = working if len(working) else np.arange(len(trace.steps))
+    by_time = np.argsort(trace.steps["dur"].to_numpy()[rows], kind="stable")
+    return int(rows[by_time[(len(rows) - 1) // 2]])
+
+
 def forget(trace: Trace, computed: Callable[..., Any]) -> None:
     """Let go of what a function decorated with `once` has computed of a trace."""
     compute = getattr(computed, "__wrapped__", None)

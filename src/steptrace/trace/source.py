@@ -34,7 +34,7 @@ from steptrace.trace.columns import (
     texts,
 )
 from steptrace.trace.frames import Frame, parse_frame, site_frames
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, on_training
 
 #: What names a site, in this order.
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
@@ -152,20 +152,15 @@ def _shown(file: str) -> str:
 def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints]:
     """For each event the row of its site's frame, and of the forward operator it belongs to; -1 for none."""
     from_event = site_frames(trace, innermost(trace.frames, events))
-    none = np.full(len(op), -1, dtype=np.int64)
-    if len(trace.ops) == 0:
-        return from_event, none
-    forward = np.where(op >= 0, row_numbers(trace.ops["forward"])[op], -1)
+    forward = take(row_numbers(trace.ops["forward"]), op)
     # The outermost operator of the backward pass around the event: what runs within it is a user's own backward.
     parent = row_numbers(trace.ops["parent"])
     backward = trace.ops["backward"].to_numpy()
     enters = backward & ((parent < 0) | ~backward[parent])
-    engine = np.where(op >= 0, nearest(parent, enters)[op], -1)
-    if len(trace.frames) == 0:
-        return none, forward
+    engine = take(nearest(parent, enters), op)
     within = (from_event >= 0) & (engine >= 0)
-    within &= trace.frames["ts"].to_numpy()[from_event] >= trace.ops["ts"].to_numpy()[engine]
-    from_forward = site_frames(trace, np.where(forward >= 0, row_numbers(trace.ops["frame"])[forward], -1))
+    within &= take(trace.frames["ts"].to_numpy(), from_event) >= take(trace.ops["ts"].to_numpy(), engine)
+    from_forward = site_frames(trace, take(row_numbers(trace.ops["frame"]), forward))
     of_forward = (from_forward >= 0) & ~within
     return np.where(of_forward, from_forward, from_event), np.where(within, -1, forward)
 
@@ -177,15 +172,12 @@ def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
     step's own thread is in at that time.
     """
     labels = trace.annotations
-    if len(labels) == 0:
-        return np.full(len(events), -1, dtype=np.int64)
     proper = nearest(row_numbers(labels["parent"]), ~marks_steps(labels))
     own = take(proper, innermost(labels, events))
     if len(trace.steps) == 0:
         return own
     on_step_thread = events[["ts"]].assign(thread=int(trace.steps["thread"].iloc[0]))
-    other = innermost(labels, on_step_thread)
-    other = np.where((other >= 0) & trace.threads["training"].to_numpy()[events["thread"]], proper[other], -1)
+    other = np.where(on_training(trace, events), take(proper, innermost(labels, on_step_thread)), -1)
     return np.where(own >= 0, own, other)
 
 

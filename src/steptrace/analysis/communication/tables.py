@@ -1,6 +1,7 @@
 """The tables of collectives, on one rank and across ranks."""
 
-from steptrace.documents.rows import RankKernel, RankWait, table_of
+from steptrace.documents.rows import table_of
+from steptrace.documents.summary import RankKernel, RankWait
 from steptrace.schema.table import Column, Table
 
 _RANK = Column("rank", "int64", "Rank, or the trace's place in the list where traces do not say.")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from steptrace import intervals
+from steptrace.analysis.critical_path.content import content_of, overlap_ns
 from steptrace.analysis.critical_path.edges import COLUMNS, Edges, edge_order
 from steptrace.analysis.critical_path.graph import (
     HOST,
@@ -13,12 +14,11 @@ from steptrace.analysis.critical_path.graph import (
     Graph,
     Model,
     Window,
-    host_tables,
     model_of,
     window_of,
 )
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
-from steptrace.intervals import Ints, Spans
+from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, start_end, take
 from steptrace.trace.model import Trace, once
 
@@ -26,8 +26,6 @@ from steptrace.trace.model import Trace, once
 _CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
 #: In which order nodes of one instant stand: ends, the host, starts (and ends without length), ends of steps, the end.
 _ENDS, _HOST_NODE, _STARTS, _STEPS, _LAST = range(5)
-
-_NO_TIMES = np.empty(0, dtype=np.int64)
 
 
 @once
@@ -44,17 +42,12 @@ class _Builder:
     def __init__(self, model: Model, window: Window) -> None:
         self.model, self.window = model, window
         self.edges = Edges()
-        self.rows = self._work()
-        self.starting = self.rows[model.start[self.rows] >= window.start]
-        self.placed = self._placed_by_host()
-        self.placed_thread = np.where(model.thread[self.placed] >= 0, model.thread[self.placed], window.thread)
-        self.syncs = self._sync_rows()
-        self.bursts = self._bursts()
+        self.of = content_of(model, window)
         self._make_nodes()
 
     def build(self) -> Graph:
         """The finished graph."""
-        overlap_ns = self._overlap()
+        overlap = overlap_ns(self.model, self.of.work)
         self._chain_hosts()
         self._wait_for_work()
         self._run_work()
@@ -92,118 +85,50 @@ class _Builder:
             binding=binding,
             wait=edges["wait"].view(np.bool_),
             unexplained_ns=int(excess[excess >= KERNEL_WAIT_BELOW_NS].sum()),
-            overlap_ns=overlap_ns,
+            overlap_ns=overlap,
             **{name: edges[name] for name in ("kind", "thread", "kernel", "sync")},
         )
 
-    def _overlap(self) -> int:
-        """How much more time than it had a stream needs, at most, for its work one after the other."""
-        rows = self.model.trace.kernels.iloc[self.rows]
-        stream: Ints = np.asarray(rows.groupby(["device", "stream"]).ngroup(), dtype=np.int64)
-        count = int(stream.max(initial=-1)) + 1
-        start, end = self.model.start[self.rows], self.model.end[self.rows]
-        busy = intervals.measure_by_group(stream, start, end, count)
-        together = np.zeros(count, dtype=np.int64)
-        np.add.at(together, stream, end - start)
-        return int((together - busy).max(initial=0))
-
-    def _work(self) -> Ints:
-        """The activities that can matter: launched by the time the host was done, and ended by the end of all."""
-        model, window = self.model, self.window
-        ended = (model.end > window.start) & (model.end <= window.end)
-        return np.flatnonzero(ended & (model.of.launched_ns < window.host_end))
-
-    def _placed_by_host(self) -> Ints:
-        """Those that the host is taken to have launched at their start."""
-        model, rows = self.model, self.starting
-        before = model.of.stream[rows]
-        ended = take(model.end, before)
-        follows = (before >= 0) & (model.start[rows] - ended < KERNEL_WAIT_BELOW_NS)
-        follows &= (ended <= self.window.start) | np.isin(before, self.rows)
-        placed: Ints = rows[(model.of.launch[rows] < 0) & ~follows]
-        return placed
-
-    def _sync_rows(self) -> Ints:
-        """The synchronisations on threads that train or launch, in order of thread and time."""
-        syncs, window = self.model.trace.syncs, self.window
-        (begin, back), thread = start_end(syncs), syncs["thread"].to_numpy()
-        launching = np.append(self.model.thread[self.rows], self.placed_thread)
-        used = self.model.training[thread] | (thread == window.thread) | np.isin(thread, launching)
-        return np.flatnonzero(used & (back > window.start) & (begin < self._limit(thread)))
-
-    def _limit(self, thread: Ints) -> Ints:
-        """Until when each thread takes part."""
-        return np.where(thread == self.window.thread, self.window.host_end, self.window.end)
-
-    def _bursts(self) -> Ints:
-        """Rows `(thread, start, end)`: when another training thread worked for the steps' own."""
-        window, found = self.window, []
-        threads = [int(t) for t in np.flatnonzero(self.model.training) if t != window.thread]
-        events = self._spans([*threads, window.thread]) if threads else {}
-        busy = {thread: intervals.union(events[thread]) for thread in threads if thread in events}
-        edges = intervals.distinct(events[window.thread]) if busy and window.thread in events else _NO_TIMES
-        for thread, spans in busy.items():
-            gap = np.searchsorted(edges, spans[:, 0], side="right")
-            inside = np.searchsorted(edges, spans[:, 1], side="left") <= gap
-            _, first = np.unique(gap[inside], return_index=True)
-            for burst in np.split(spans[inside], first[1:]):
-                found.extend([(thread, burst[0, 0], burst[-1, 1])] if len(burst) else [])
-        return np.array(found, dtype=np.int64).reshape(-1, 3)
-
-    def _spans(self, threads: list[int]) -> dict[int, Spans]:
-        """The events of host threads that lie between the start of all and when the host was done, by thread."""
-        of_thread, parts = [], []
-        for table in host_tables(self.model.trace):
-            (ts, end), thread = start_end(table), table["thread"].to_numpy()
-            inside = np.isin(thread, threads) & (ts >= self.window.start) & (end <= self.window.host_end)
-            inside &= ts < self.window.host_end
-            of_thread.append(thread[inside])
-            parts.append(intervals.spans(ts[inside], end[inside]))
-        thread = np.concatenate(of_thread)
-        order = np.argsort(thread, kind="stable")
-        known, first = np.unique(thread[order], return_index=True)
-        return dict(zip(known.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
-
     def _make_nodes(self) -> None:
         """All nodes, host instants first: `time`, and `order`, the order in which edges lead forward."""
-        model, window, rows = self.model, self.window, self.starting
+        model, window, rows = self.model, self.window, self.of.starting
         self._length = window.end - window.start + 1
-        syncs = model.trace.syncs.iloc[self.syncs]
+        syncs = model.trace.syncs.iloc[self.of.syncs]
         thread = syncs["thread"].to_numpy()
         begin, back = start_end(syncs)
         begin = np.maximum(begin, window.start)
-        self.sync_end = np.minimum(back, self._limit(thread))
-        self.returns = back <= self._limit(thread)
+        self.sync_end = np.minimum(back, self.window.limit(thread))
+        self.returns = back <= self.window.limit(thread)
         launched = rows[model.of.launched_ns[rows] >= window.start]
-        self.placed_at = np.minimum(model.start[self.placed], self._limit(self.placed_thread))
+        self.placed_at = np.minimum(model.start[self.of.placed], self.window.limit(self.of.placed_thread))
         own = intervals.clip(model.loader, window.start, window.host_end).reshape(-1)
-        own = np.concatenate([[window.start, window.host_end], own, self.bursts[:, 1]])
+        own = np.concatenate([[window.start, window.host_end], own, self.of.bursts[:, 1]])
         points = [
             (np.full(len(own), window.thread), own),
             (model.thread[launched], model.of.launched_ns[launched]),
-            (self.placed_thread, self.placed_at),
+            (self.of.placed_thread, self.placed_at),
             (thread, begin),
             (thread, self.sync_end),
-            (self.bursts[:, 0], self.bursts[:, 1]),
-            (self.bursts[:, 0], self.bursts[:, 2]),
+            (self.of.bursts[:, 0], self.of.bursts[:, 1]),
+            (self.of.bursts[:, 0], self.of.bursts[:, 2]),
         ]
         points += [
             (window.threads, window.begin),
-            (window.threads, np.minimum(window.host_finish, self._limit(window.threads))),
+            (window.threads, np.minimum(window.host_finish, self.window.limit(window.threads))),
         ]
         self.host = intervals.distinct(np.concatenate([self._key(threads, times) for threads, times in points]))
         self.host_thread, self.host_time = np.divmod(self.host, self._length)
         self.host_time += window.start
-        hosts, starts, ends, steps = len(self.host), len(rows), len(self.rows), len(window.begin)
+        hosts, starts, ends, steps = len(self.host), len(rows), len(self.of.work), len(window.begin)
         self._step_end = hosts + starts + ends
         self.time = np.concatenate(
-            [self.host_time, model.start[rows], model.end[self.rows], window.finish, [window.end]]
+            [self.host_time, model.start[rows], model.end[self.of.work], window.finish, [window.end]]
         )
-        brief = model.start[self.rows] == model.end[self.rows]
+        brief = model.start[self.of.work] == model.end[self.of.work]
         phase = np.repeat([_HOST_NODE, _STARTS, _ENDS, _STEPS, _LAST], [hosts, starts, ends, steps, 1])
         phase[hosts + starts : self._step_end][brief] = _STARTS
         other = np.where(self.host_thread == window.thread, -1, self.host_thread)
-        within = np.concatenate([2 * other, 2 * rows, 2 * self.rows + 1, np.arange(steps), [0]])
+        within = np.concatenate([2 * other, 2 * rows, 2 * self.of.work + 1, np.arange(steps), [0]])
         self.order = np.lexsort((within, phase, self.time))
 
     def _key(self, thread: Ints, time: Ints) -> Ints:
@@ -217,11 +142,11 @@ class _Builder:
         return np.where(time < self.window.start, start, np.searchsorted(self.host, wanted)).astype(np.int64)
 
     def _start_node(self, rows: Ints) -> Ints:
-        return (len(self.host) + np.searchsorted(self.starting, rows)).astype(np.int64)
+        return (len(self.host) + np.searchsorted(self.of.starting, rows)).astype(np.int64)
 
     def _end_node(self, rows: Ints) -> Ints:
         """The node of each activity's end; before the first step it is that step's start."""
-        node = len(self.host) + len(self.starting) + np.searchsorted(self.rows, rows)
+        node = len(self.host) + len(self.of.starting) + np.searchsorted(self.of.work, rows)
         early = self.model.end[rows] <= self.window.start
         return np.where(early, self._host_node(self.window.thread, np.array([self.window.start - 1])), node)
 
@@ -241,7 +166,7 @@ class _Builder:
         about: dict[str, Ints | int] = {"kind": kind[after], "thread": thread[after], "sync": sync, "priority": _CHAIN}
         about["kept"] = np.where(sync >= 0, kept, 0)
         self.edges.add(after - 1, after, time[after - 1], **about)
-        burst_thread, begin, end = self.bursts.T
+        burst_thread, begin, end = self.of.bursts.T
         own_node = np.flatnonzero(thread == self.window.thread)
         entry = self._host_node(burst_thread, begin)
         self.edges.add(
@@ -265,7 +190,7 @@ class _Builder:
     def _sync_around(self, thread: Ints, time: Ints) -> Ints:
         """The synchronisation that each host thread is in at an instant, row of `syncs`; -1 for none."""
         table = self.model.trace.syncs
-        rows = self.syncs
+        rows = self.of.syncs
         begin, back = table["ts"].to_numpy()[rows], (table["ts"] + table["dur"]).to_numpy()[rows]
         order = np.lexsort((-back, begin, table["thread"].to_numpy()[rows]))
         rows, begin, back = rows[order], begin[order], back[order]
@@ -274,20 +199,20 @@ class _Builder:
     def _wait_for_work(self) -> None:
         """A synchronisation returns after the work it waits for, or with it where its end is later by the clocks."""
         sync, kernel = self.model.of.waits.T
-        known = np.isin(sync, self.syncs[self.returns]) & np.isin(kernel, self.rows)
+        known = np.isin(sync, self.of.syncs[self.returns]) & np.isin(kernel, self.of.work)
         sync, kernel = sync[known], kernel[known]
         thread = self.model.trace.syncs["thread"].to_numpy()[sync]
-        back = self.sync_end[np.searchsorted(self.syncs, sync)]
+        back = self.sync_end[np.searchsorted(self.of.syncs, sync)]
         about = {"thread": thread, "kernel": kernel, "sync": sync}
         source, at, kind = self._end_node(kernel), self.model.end[kernel], np.full(len(sync), SYNC)
-        running = (at > back) & np.isin(kernel, self.starting)
+        running = (at > back) & np.isin(kernel, self.of.starting)
         source[running], at[running] = self._start_node(kernel[running]), back[running]
         kind[running] = self.model.kind[kernel[running]]
         self.edges.add(source, self._host_node(thread, back), at, priority=_STREAM, wait=1, kind=kind, **about)
 
     def _run_work(self) -> None:
         """GPU work starts after its launch and the work before it, and runs as long as it ran."""
-        model, rows, of = self.model, self.starting, self.model.of
+        model, rows, of = self.model, self.of.starting, self.model.of
         self.edges.add(
             self._start_node(rows),
             self._end_node(rows),
@@ -296,44 +221,38 @@ class _Builder:
             kind=model.kind[rows],
             kernel=rows,
         )
-        begun = np.setdiff1d(self.rows, rows)
+        begun = np.setdiff1d(self.of.work, rows)
         source = self._host_node(self.window.thread, np.full(len(begun), self.window.start))
         self.edges.add(
             source, self._end_node(begun), model.start[begun], priority=0, kind=model.kind[begun], kernel=begun
         )
         launched = rows[of.launch[rows] >= 0]
-        about: dict[str, Ints | int] = {
-            "kind": LAUNCH,
-            "thread": model.thread[launched],
-            "kernel": launched,
-            "priority": _LAUNCHED,
-        }
-        source = self._host_node(model.thread[launched], of.launched_ns[launched])
-        self.edges.add(source, self._start_node(launched), of.launched_ns[launched], least=of.launch_ns, **about)
-        about = {"kind": LAUNCH, "thread": self.placed_thread, "kernel": self.placed, "priority": _LAUNCHED}
-        source = self._host_node(self.placed_thread, self.placed_at)
-        self.edges.add(source, self._start_node(self.placed), self.placed_at, **about)
+        for kernel, thread, at, least in (
+            (launched, model.thread[launched], of.launched_ns[launched], of.launch_ns),
+            (self.of.placed, self.of.placed_thread, self.placed_at, 0),
+        ):
+            about: dict[str, Ints | int] = {"kind": LAUNCH, "kernel": kernel, "thread": thread, "priority": _LAUNCHED}
+            self.edges.add(self._host_node(thread, at), self._start_node(kernel), at, least=least, **about)
         for priority, before in ((_STREAM, of.stream), (_GRAPH, of.graph), (_EVENT, of.event)):
             source_row = before[rows]
             usable = source_row >= 0
-            usable &= np.isin(source_row, self.rows) | (take(model.end, source_row) <= self.window.start)
+            usable &= np.isin(source_row, self.of.work) | (take(model.end, source_row) <= self.window.start)
             target, source_row = rows[usable], source_row[usable]
             about = {"kind": QUEUE, "kernel": target, "priority": priority, "least": of.queue_ns}
             self.edges.add(self._end_node(source_row), self._start_node(target), model.end[source_row], **about)
 
     def _end(self) -> None:
         """A step ends once its thread is done and so is the work launched in it; all is over with the last of them."""
-        window, model = self.window, self.model
+        window, model, work = self.window, self.model, self.of.work
         node = self._step_end + np.arange(len(window.begin))
-        done = np.minimum(window.host_finish, self._limit(window.threads))
+        done = np.minimum(window.host_finish, window.limit(window.threads))
         self.edges.add(self._host_node(window.threads, done), node, done, priority=_CHAIN, thread=window.threads)
-        of = row_numbers(model.trace.kernels["step"])[self.rows] if window.steps else np.zeros(len(self.rows), np.int64)
-        linked = model.of.launch[self.rows] >= 0
+        of = row_numbers(model.trace.kernels["step"])[work] if window.steps else np.zeros(len(work), np.int64)
+        linked = model.of.launch[work] >= 0
         # Work without a known launch counts for the step that it lies in.
-        around = np.searchsorted(window.begin, model.start[self.rows], side="right") - 1
+        around = np.searchsorted(window.begin, model.start[work], side="right") - 1
         of = np.where(linked, of, around)
-        inside = (of >= 0) & (model.end[self.rows] <= window.finish[of])
-        mine, of = self.rows[inside], of[inside]
-        about: dict[str, Ints | int] = {"priority": _STREAM, "kind": QUEUE, "kernel": mine}
-        self.edges.add(self._end_node(mine), node[of], model.end[mine], **about)
+        inside = (of >= 0) & (model.end[work] <= window.finish[of])
+        mine, of = work[inside], of[inside]
+        self.edges.add(self._end_node(mine), node[of], model.end[mine], priority=_STREAM, kind=QUEUE, kernel=mine)
         self.edges.add(node, np.array([len(self.time) - 1]), window.finish, priority=_CHAIN, kind=QUEUE)

@@ -126,6 +126,10 @@ class Window:
         """When the host was done with the last step."""
         return int(self.host_finish.max())
 
+    def limit(self, thread: Ints) -> Ints:
+        """Until when each thread takes part."""
+        return np.where(thread == self.thread, self.host_end, self.end)
+
 
 @dataclass(frozen=True)
 class Model:

@@ -7,11 +7,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals, schema
+from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.launches import waits_for_event
 from steptrace.documents.rows import IdleEnding, IdleGap, StreamIdle, table_of
+from steptrace.documents.summary import Idle
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import judge_names, references, row_numbers, spans_of, start_end, take, texts
 from steptrace.trace.model import Trace, on_training, once
@@ -22,6 +24,9 @@ KERNEL_WAIT_BELOW_NS = 30_000
 
 #: The causes of device idle time, in the order in which they are looked for.
 CAUSES = ("sync", "loader", "host", "dependency", "unknown")
+
+#: How many gaps, and what ended gaps, summary.json lists; the table `idle_gaps` has all.
+MOST = 20
 
 #: Labels of PyTorch around a wait for the data loader.
 LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
@@ -105,6 +110,22 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
     return schema.validate(table.assign(**texts), IDLE_ENDINGS)
 
 
+def idle(analysis: Analysis) -> Idle:
+    """Idle time by stream, by cause, by what ended the gaps, and the longest gaps."""
+    by_stream = analysis.rows("idle_by_stream", StreamIdle)
+    if analysis.device is None:
+        return Idle(by_stream=by_stream, by_cause=None, gaps=None, ended_by=(), longest=())
+    gaps = analysis.tables["idle_gaps"]
+    return Idle(
+        by_stream=by_stream,
+        by_cause=idle_by_cause(analysis.trace, analysis.device),
+        # One activity has nothing between it and another: no gap was there to be found.
+        gaps=len(gaps) if (analysis.trace.kernels["device"] == analysis.device).sum() > 1 else None,
+        ended_by=rows(gap_endings(gaps).head(MOST), IdleEnding),
+        longest=rows(gaps.sort_values(["dur", "ts"], ascending=[False, True]).head(MOST), IdleGap),
+    )
+
+
 def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
     """What ended each gap: the activity `row`, the call that launched it, and where in the program that stands."""
     kernels = trace.kernels.iloc[row]
@@ -142,8 +163,8 @@ def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np
     """
     start, end = gaps[:, 0], gaps[:, 1]
     held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
-    for _, rows in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
-        begin, over = start_end(rows)
+    for _, own in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
+        begin, over = start_end(own)
         # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
         # launch is not known, the host can have made it after a wait that was over, not within one.
         late = np.where(

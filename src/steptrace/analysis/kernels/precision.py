@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import schema
+from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.kernels.formats import FORMATS, kernel_format
 from steptrace.documents.rows import KernelFormat, table_of
@@ -37,6 +38,8 @@ _TYPES: Final = {
     "double": "bits64",
     "c10::complex<double>": "bits64",
 }
+#: How many kernels summary.json lists.
+MOST: Final = 10
 #: What tells one row of `kernel_formats` from another.
 _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
@@ -92,7 +95,7 @@ def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, 
 
 
 def precision_of(formats: pd.DataFrame) -> Precision:
-    """The sums of a table `kernel_formats`."""
+    """The sums of a table `kernel_formats`, with the kernels with the most time among the eligible."""
     ns, core = formats["ns"], formats["tensor_core"]
     eligible = formats["eligible"].to_numpy(dtype=bool)
 
@@ -108,6 +111,7 @@ def precision_of(formats: pd.DataFrame) -> Precision:
         tensor_core_no_ns=total(eligible & (core == "no")),
         tensor_core_unknown_ns=total(eligible & (core == "unknown")),
         eligible_16_ns=total(eligible & formats["bits"].isin(["bits8", "bits16"])),
+        kernels=rows(formats[eligible].head(MOST), KernelFormat),
     )
 
 

@@ -1,16 +1,21 @@
-"""`launches`: how GPU work was launched, in all, by call and by operator."""
+"""`launches`, `series`: how GPU work was launched, what waited in front of each stream, how fast copies moved bytes."""
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.launches import flags
+from steptrace.analysis.common.series import profile
 from steptrace.documents.rows import LaunchCall
-from steptrace.documents.summary import Distribution, Launches, LaunchOperator
+from steptrace.documents.summary import CopySeries, Distribution, Launches, LaunchOperator, QueueSeries, Series
+from steptrace.intervals import Ints
 
 #: How many operators summary.json lists.
 MOST = 20
+#: How many streams and kinds of copies of the analysed GPU are drawn, and in how many buckets.
+MOST_DRAWN, BUCKETS = 6, 150
 
 _TIMES = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "latency_ns")
 _FLAGS = ("short_kernels", "slow_launches", "excess_delays")
@@ -52,3 +57,39 @@ def _by_op(times: pd.DataFrame) -> pd.DataFrame:
     groups = times.groupby("op", sort=True)
     table = groups.agg(count=("launch", "size"), **{name: (name, "sum") for name in (*_TIMES, *_FLAGS)}).reset_index()
     return table.sort_values(["host_ns", "op"], ascending=[False, True], kind="stable").head(MOST)
+
+
+def series(analysis: Analysis) -> Series | None:
+    """The busiest streams and kinds of copies of the analysed GPU, with the mean and the maximum of each bucket."""
+    if analysis.device is None:
+        return None
+    wanted = ("queue_lengths", "copy_rates", "queues", "copies")
+    tables = {name: analysis.tables[name] for name in wanted}
+    tables = {name: table[table["device"] == analysis.device] for name, table in tables.items()}
+    times = pd.concat([tables["queue_lengths"]["ts"], tables["copy_rates"]["ts"]])
+    if len(times) == 0 or times.max() - times.min() < BUCKETS:
+        return None
+    edges = np.linspace(times.min(), times.max(), BUCKETS + 1).astype(np.int64)
+    streams = tables["queues"].nlargest(MOST_DRAWN, "activities")["stream"]
+    kinds = tables["copies"].nlargest(MOST_DRAWN, "bytes")["kind"]
+    return Series(
+        edges=(int(edges[0]), int(edges[-1])),
+        queues=tuple(
+            QueueSeries(stream=int(stream), **_profile(tables["queue_lengths"], "stream", stream, edges))
+            for stream in streams
+        ),
+        copies=tuple(
+            CopySeries(kind=str(kind), **_profile(tables["copy_rates"], "kind", kind, edges))
+            for kind in kinds
+            if (tables["copy_rates"]["kind"] == kind).any()
+        ),
+    )
+
+
+def _profile(table: pd.DataFrame, by: str, key: object, edges: Ints) -> dict[str, tuple[float, ...]]:
+    rows = table[(table[by] == key).to_numpy()]
+    values = rows["length"] if by == "stream" else rows["bytes_per_second"]
+    mean, highest = profile(rows["ts"].to_numpy(), values.to_numpy(), edges)
+    return {
+        name: tuple(float(f"{value:.4g}") for value in column) for name, column in (("mean", mean), ("max", highest))
+    }

@@ -5,15 +5,17 @@ counts once, so that they add up to it exactly. A trace without steps is one win
 time.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
+from msgspec.structs import asdict
 
 from steptrace import schema
+from steptrace.analysis.common.busy import gpu_time
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.overview.parts import parts_of_window
 from steptrace.documents.rows import TopOperator, table_of
-from steptrace.documents.summary import Overview
+from steptrace.documents.summary import DeviceTime, GpuTime, Overview
 from steptrace.trace.model import Trace
 
 #: The parts with a GPU, by their names in `steptrace.analysis.overview.parts`.
@@ -31,7 +33,7 @@ PART_NAMES: Final = {
 TOP_OPERATORS = table_of("top_operators", TopOperator, "name")
 
 
-def overview(trace: Trace, device: int | None) -> Overview | None:
+def overview(trace: Trace, device: int | None, operators: tuple[TopOperator, ...] = ()) -> Overview | None:
     """Where the time of a trace's steps went; None for a trace with neither steps nor GPU work."""
     divided = parts_of_window(trace, device)
     if divided is None:
@@ -46,7 +48,21 @@ def overview(trace: Trace, device: int | None) -> Overview | None:
         step_ns=window / divided.steps if divided.steps else None,
         parts_ns=parts,
         device_compute_share=parts["compute"] / window if divided.kind == "gpu" and window else None,
+        operators=operators,
     )
+
+
+def gpu(trace: Trace, device: int | None) -> GpuTime:
+    """Where the time of a GPU went; without one 0 activities and null."""
+    if device is not None:
+        return gpu_time(trace, device)
+    unmeasured: dict[str, Any] = dict.fromkeys(GpuTime.__struct_fields__)
+    return GpuTime(**(unmeasured | {"activities": 0}))
+
+
+def devices(trace: Trace) -> tuple[DeviceTime, ...]:
+    """The same of each GPU."""
+    return tuple(DeviceTime(device=device, **asdict(gpu_time(trace, device))) for device in trace.devices)
 
 
 def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) -> pd.DataFrame:

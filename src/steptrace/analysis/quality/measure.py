@@ -8,7 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals, schema
+from steptrace.analysis.common.analysis import Analysis
 from steptrace.documents.rows import QualityCheck, table_of
+from steptrace.documents.summary import Quality
 from steptrace.intervals import Ints
 from steptrace.trace.columns import judge_names, row_numbers, start_end, take
 from steptrace.trace.model import Trace
@@ -48,6 +50,21 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
         if len(trace.kernels):
             checks.append(_steps_with_work(trace))
     return schema.validate(pd.DataFrame(checks), QUALITY_CHECKS)
+
+
+def quality(analysis: Analysis) -> Quality:
+    """The steps counted, the share of GPU work with a known launch, every check, and the warnings of those that fail.
+
+    A note of the reader (events without times, negative lengths, categories not read) is a warning too.
+    """
+    trace, checks = analysis.trace, analysis.tables["quality_checks"]
+    failed = checks[checks["warns"].to_numpy(dtype=bool)]
+    return Quality(
+        steps=len(trace.steps),
+        launch_coverage=float(trace.kernels["launch"].notna().mean()) if len(trace.kernels) else None,
+        warnings=(*trace.meta.notes, *failed["says"]),
+        checks=analysis.rows("quality_checks", QualityCheck),
+    )
 
 
 def _steps_marked(trace: Trace) -> _Check:

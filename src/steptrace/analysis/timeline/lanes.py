@@ -16,8 +16,7 @@ from steptrace.analysis.idle.measure import LOADER_LABEL
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, judge_names, marks_steps, nearest, row_numbers, start_end, take
-from steptrace.trace.median_step import median_step
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, median_step
 
 #: How many threads and streams get boxes; a rank of a training has few that work.
 MOST_THREADS, MOST_STREAMS = 5, 8

@@ -13,8 +13,6 @@ from steptrace.documents.rows import (
     OptimizerCall,
     QualityCheck,
     Queue,
-    RankKernel,
-    RankWait,
     TemporalRow,
 )
 from steptrace.documents.step_figures import StepFigures
@@ -27,6 +25,8 @@ from steptrace.documents.summary.communication import (
     MatchedName,
     RankAllReduce,
     RankCollectives,
+    RankKernel,
+    RankWait,
     ReducePasses,
     Redundant,
     Straggler,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from steptrace import format as fmt
 from steptrace.documents.summary import GpuTime, Overview, StepTime, Summary, TraceSummary
@@ -25,9 +26,7 @@ class TraceView:
     @property
     def step_ms(self) -> float | None:
         """Median duration of the profiled steps."""
-        times = sorted(step.dur_ns / fmt.NS_PER_MS for step in self.trace.steps)
-        middle = len(times) // 2
-        return None if not times else times[middle] if len(times) % 2 else (times[middle - 1] + times[middle]) / 2
+        return median(step.dur_ns / fmt.NS_PER_MS for step in self.trace.steps) if self.trace.steps else None
 
     @property
     def sync_count(self) -> int | None:
