@@ -27,6 +27,9 @@ for line in sys.stdin:
 """
 
 
+MODULE = ("-m", "steptrace.train.main")
+
+
 @dataclass(frozen=True)
 class Owner:
     """The process that supervisors and the server live no longer than."""
@@ -35,12 +38,12 @@ class Owner:
     folder: Path
     environment: dict[str, str]
 
-    def start(self, name, *options, mode="ok", fork="1", wait=False, **environment):
+    def start(self, name, *options, program=MODULE, mode="ok", fork="1", wait=False, **environment):
         """Start the supervisor of one fake training, forked unless `fork` is "0"; return its pid."""
         (self.folder / f"{name}.yaml").write_text(json.dumps({"loss": {"mode": mode}}))
-        module = "steptrace.train"
-        command = [sys.executable, "-m", f"{module}.supervise", "--out", name, "--attempt", "1", "--expect", "run.json"]
-        command += ["--server", "run0", "--device", "cpu", *options, "--", sys.executable, "-m", f"{module}.main"]
+        command = [sys.executable, "-m", "steptrace.train.supervise", "--out", name, "--attempt", "1"]
+        command += ["--expect", "run.json", "--server", "run0", "--device", "cpu", *options]
+        command += ["--", sys.executable, *program]
         command += ["--config", f"{name}.yaml", "--out", name, "--repeat", "0"]
         variables = self.environment | {VARIABLE: fork} | environment
         order = {"command": command, "environment": variables, "said": str(self.folder / f"{name}.said"), "wait": wait}
@@ -193,6 +196,13 @@ def test_without_a_server_a_run_is_a_process_of_its_own(owner, why):
     text = main.read_text().replace("IMPORTED =", f"if 'fork_server' in sys.argv[0]:\n    {problem}\nIMPORTED =", 1)
     main.write_text(text)
     told = owner.run("run")
+    assert owner.status("run").status == "ok"
+    assert told["imported"] == told["pid"]
+    assert servers(owner.process.pid) == []
+
+
+def test_for_what_no_server_can_run_none_is_started(owner):
+    told = owner.run("run", program=["src/steptrace/train/main.py"])
     assert owner.status("run").status == "ok"
     assert told["imported"] == told["pid"]
     assert servers(owner.process.pid) == []

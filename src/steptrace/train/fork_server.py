@@ -76,12 +76,19 @@ def ask(name: str, owner: int, arguments: Sequence[str]) -> int | None:
     return int(told[1]) if told[1] else None  # None: it could not import, or was killed, and its forks with it
 
 
+def is_program(command: Sequence[str]) -> bool:
+    """Whether a server can run `command`; it would start for nothing for the launcher of several ranks, and the like."""
+    match command:
+        case (sys.executable, "-m", name, *_):
+            return name in PROGRAMS
+    return False
+
+
 def program(command: Sequence[str]) -> Callable[[], int] | None:
     """What `command` would run, if it has been imported in this process to be forked."""
-    match command:
-        case (sys.executable, "-m", name, *arguments) if _opened is not None and name in PROGRAMS:
-            return partial(_main_of, name, arguments)
-    return None
+    if _opened is None or not is_program(command):
+        return None
+    return partial(_main_of, command[2], list(command[3:]))
 
 
 def become(run: Callable[[], int], environment: Mapping[str, str], output: int, keep: Collection[int]) -> NoReturn:

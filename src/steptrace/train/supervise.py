@@ -33,7 +33,7 @@ from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status, write_stat
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills, last_lines
-from steptrace.train.fork_server import ask
+from steptrace.train.fork_server import ask, is_program
 from steptrace.train.process_tree import Guarded, die_with
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None, *, server: int | None = None) -
     try:
         with _stopping_on_signals():
             die_with(server or parent, signal.SIGTERM)
-            if order.server and server is None:
+            if order.server and server is None and is_program(order.command):
                 code = ask(order.server, parent, arguments)
                 if code is not None:
                     return code
