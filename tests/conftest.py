@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 import forked_python
+from snakemake_forks import SNAKEMAKE
 
 # What a computed value reads as on the stand-in CUDA device (tests/standin/README.md); no other device looks at these.
 os.environ.setdefault("FAKECUDA_COMPUTED_SIZE", "8")
@@ -41,17 +42,18 @@ def _what_torch_compile_leaves() -> Iterator[None]:
 
 
 @pytest.fixture
-def forked_programs(monkeypatch: pytest.MonkeyPatch, _server_ends: None) -> None:
+def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python programs that the test starts are forked from a process that has imported PyTorch, where that can be."""
     if sys.platform == "linux":
         forked_python.begin()
         monkeypatch.setattr(subprocess, "Popen", forked_python.ForkedPopen)
 
 
-@pytest.fixture(scope="session")
-def _server_ends() -> Iterator[None]:
+@pytest.fixture(scope="session", autouse=True)
+def _servers_end() -> Iterator[None]:
     yield
     forked_python.close()
+    SNAKEMAKE.close()
 
 
 #: Folders whose files take longest. They go first, so that no worker is left with one of them when the others are done.

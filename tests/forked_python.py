@@ -8,6 +8,8 @@ It differs in /proc/PID/cmdline, /proc/PID/environ and in what `sys.modules` hol
     this process -> server (has imported PyTorch) -> a fork that ends at once -> the program, then this process's child
 
 Programs that only start others (`LAUNCHERS`) have their own started in this way, too, by a server forked from them.
+`interpreter` is for what neither starts, such as a workflow's jobs: an executable in the place of `python FILE`, which
+lives as long as its program, and that as long as it.
 """
 
 import atexit
@@ -21,6 +23,7 @@ import json
 import os
 import pickle
 import runpy
+import select
 import shutil
 import signal
 import socket
@@ -43,6 +46,16 @@ _READ_BEFORE = ("OMP_", "MKL_", "KMP_", "LD_", "FAKECUDA_", "PYTHON")
 _FROM_A_FORK = "steptrace.train.supervise"
 LAUNCHERS = ("torch.distributed.run", "steptrace.cli", _FROM_A_FORK)
 _MOST = 1 << 18
+_CLIENT = """#!{python} -IS
+import json, os, socket, sys
+call = dict(arguments=["{python}", *sys.argv[1:]], environment=dict(os.environ), cwd=os.getcwd())
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+    server.connect({address!r})
+    socket.send_fds(server, [json.dumps(call).encode()], [0, 1, 2])
+    code = int(server.recv(100))
+code < 0 and os.kill(os.getpid(), -code)
+os._exit(code)
+"""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -129,6 +142,14 @@ def begin() -> None:
     _the_server()
 
 
+def interpreter(file: Path) -> Path:
+    """Make an executable of `file` that has this process's server fork `python FILE ARGUMENTS`."""
+    begin()
+    file.write_text(_CLIENT.format(python=sys.executable, address=_address(os.getpid())))
+    file.chmod(0o755)
+    return file
+
+
 def close() -> None:
     """End the server, if there is one."""
     global _server
@@ -177,9 +198,12 @@ def _call(given: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def serve(connection: socket.socket, owner: int) -> None:
+def serve(connection: socket.socket, owner: int, listener: socket.socket | None = None) -> None:
     """Fork for each call until the owner closes its end, or ends."""
     while True:
+        if listener is not None and connection not in select.select([connection, listener], [], [])[0]:
+            _serve_client(listener.accept()[0])
+            continue
         asked, files, *_ = socket.recv_fds(connection, _MOST, 100)
         if not asked:
             return
@@ -197,6 +221,35 @@ def serve(connection: socket.socket, owner: int) -> None:
         os.waitpid(middle, 0)
         connection.send(os.read(told, 100))
         os.close(told)
+
+
+def _serve_client(client: socket.socket) -> None:
+    """Fork for an `interpreter`, and in another fork wait for the end of either."""
+    between = os.fork()
+    if between:
+        client.close()
+        os.waitpid(between, 0)
+        return
+    if os.fork() == 0:
+        asked, files, *_ = socket.recv_fds(client, _MOST, 3)
+        call = {"unbuffered": False, "before": pickle.dumps(None).hex(), "pass": [], "session": False}
+        waits = os.getpid()
+        program = os.fork()
+        if program == 0:
+            _become(call | json.loads(asked), files, waits)
+        for file in files:
+            os.close(file)
+        if client in select.select([client, os.pidfd_open(program)], [], [])[0]:
+            os.kill(program, signal.SIGTERM)
+        _, status = os.waitpid(program, 0)
+        with contextlib.suppress(OSError):
+            client.send(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _address(owner: int) -> str:
+    """In memory, of the first server that process `owner` has."""
+    return f"\0steptrace-forked-python-{owner}"
 
 
 def _become(call: Mapping[str, Any], files: Sequence[int], owner: int) -> NoReturn:
@@ -318,6 +371,10 @@ def _prctl(option: int, value: int) -> None:
 def main(connection: str) -> None:
     """Be the first server: import PyTorch, then fork."""
     global _base
+    owner = os.getppid()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(_address(owner))
+    listener.listen()
     for imported in IMPORTED:
         importlib.import_module(imported)
     named = _named_path()
@@ -325,7 +382,7 @@ def main(connection: str) -> None:
     _base = _Base(path, list(sys.meta_path), sys.modules["torch"])
     gc.collect()
     gc.freeze()
-    serve(socket.socket(fileno=int(connection)), os.getppid())
+    serve(socket.socket(fileno=int(connection)), owner, listener)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A forked program is what the interpreter would have made of the same command."""
 
 import os
+import select
 import subprocess
 import sys
 from functools import partial
@@ -72,3 +73,27 @@ def test_a_hook_on_imports_sees_torch(both, tmp_path: Path) -> None:
     alone, forked = both("-c", code)
     assert (alone[0], forked[0], forked[2]) == (0, 0, alone[2])
     assert alone[1].splitlines()[0] == forked[1].splitlines()[0] == "finds torch"
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
+def test_an_interpreter_s_program_is_as_its_own(tmp_path: Path, end: str, code: int) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import os, sys\nprint(input(), sys.argv, os.getcwd(), os.environ['A'], flush=True)\n{end}\n")
+    command = [forked_python.interpreter(tmp_path / "python"), "program.py", "an argument"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"A": "a"}, input="given\n", stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert done.stdout == f"given ['program.py', 'an argument'] {tmp_path} a\n"
+    assert done.returncode == code
+
+
+def test_a_program_ends_with_its_interpreter(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(300)\n")
+    command = [forked_python.interpreter(tmp_path / "python"), program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        ended = os.pidfd_open(int(client.stdout.readline()))
+        client.kill()
+    assert select.select([ended], [], [], 60)[0]
+    os.close(ended)

@@ -1,11 +1,16 @@
 """Whether two programs compute the same: by the losses and gradients of their first steps."""
 
 import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from steptrace.launch import main as launch_main
 from steptrace.launch.agree import verdict
+from steptrace.train.process_tree import CALL_VARIABLE
 
 
 def answers(dtype: str = "float32") -> list[dict[str, Any]]:
@@ -61,3 +66,39 @@ def test_what_cannot_be_compared_is_no_silent_same(change: dict[str, Any], reaso
     assert found["status"] == "not comparable"
     assert reason in found["reason"]
     assert verdict([], answers())["status"] == "not comparable"
+
+
+def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def once(config: dict[str, Any], *_: object, **__: object) -> SimpleNamespace:
+        started.append(config["name"])
+        return SimpleNamespace(ranks=[{"answers": answers()}])
+
+    monkeypatch.setattr(launch_main, "_once", once)
+    for name in ("baseline", "other", "third"):
+        followed = {"followed": {"compared_steps": 2}}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"name": name, **followed}))
+
+    def check(name: str) -> None:
+        (tmp_path / "study" / name / "equivalence").mkdir(parents=True, exist_ok=True)
+        arguments = ["--config", f"{tmp_path / name}.yaml", "--reference", f"{tmp_path / 'baseline'}.yaml"]
+        out = tmp_path / "study" / name / "equivalence"
+        assert launch_main.main(["answer", *arguments, "--out", str(out)]) == 0
+        assert json.loads((out / "equivalence.json").read_text())["status"] == "same"
+
+    monkeypatch.setenv(CALL_VARIABLE, "1 0.5")
+    for name in ("baseline", "other", "third"):
+        check(name)
+    assert started == ["baseline", "baseline", "other", "third"]
+    monkeypatch.setenv(CALL_VARIABLE, "2 0.5")
+    check("other")
+    assert started[4:] == ["other", "baseline"]
+    (tmp_path / "study" / ".reference_answers.json").write_text('{"call": "2 0.5", "ans')
+    check("third")
+    assert started[6:] == ["third", "baseline"]
+    monkeypatch.delenv(CALL_VARIABLE)
+    check("third")
+    assert started[8:] == ["third", "baseline"]

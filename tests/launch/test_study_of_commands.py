@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import forked_python
+from snakemake_forks import SNAKEMAKE
 from steptrace.cli import main
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
@@ -74,13 +76,13 @@ def folder(tmp_path: Path) -> Path:
 def planned(folder: Path) -> Callable[..., Plan]:
     """Plans the study under some text of its file."""
 
-    def plan(text: str = STUDY, scale: str = "cpu") -> Plan:
+    def plan(text: str = STUDY, scale: str = "cpu", python: str = sys.executable) -> Plan:
         from steptrace.config import programs
 
         programs._state.cache_clear()  # of one process's plan, which reads nothing twice
         file = folder / "config" / "study" / "speed.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text.format(python=sys.executable))
+        file.write_text(text.format(python=python))
         return make_plan(ROOT, folder, {"studies": ["speed"], "scale": scale, "repeats": 1})
 
     return plan
@@ -168,17 +170,14 @@ def test_a_branch_and_a_patch_against_main(planned: Callable[..., Plan], folder:
     """Syncs 1 -> 0, the line named, the answer the same; gates, baselines, and going on after a run is lost."""
     fix = git(folder / "repository", "diff", "main", "faster")
     (folder / "fix.patch").write_text(f"{fix}\n")
-    planned(STUDY + PATCHED)
+    planned(STUDY + PATCHED, python=str(forked_python.interpreter(folder / "python")))
     workflow = folder / "config" / "workflow.yaml"
     workflow.write_text(f"studies: [speed]\nrepeats: 1\nscale: cpu\n{GATES}")
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "all"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
 
     def run(code: int = 0) -> str:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            check=False, timeout=280,
-        )  # fmt: skip
+        arguments = ("--snakefile", str(ROOT / "Snakefile"), "--cores", "all")
+        done = SNAKEMAKE(*arguments, cwd=folder, environment=environment)
         assert done.returncode == code, done.stdout[-4000:]
         return done.stdout
 

@@ -1,16 +1,16 @@
 """A small copy of the workflow whose trainings, tables and pages are fakes, so that the workflow alone is tested."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from snakemake_forks import SNAKEMAKE
 
 ROOT = Path(__file__).parents[2]
 FAKES = Path(__file__).parent / "fakes"
@@ -49,53 +49,6 @@ WORKFLOW = "studies: [tiny]\nrepeats: 2\nscale: cpu\n"
 def small_study() -> str:
     """A study that really trains, but for its `variants:`."""
     return SMALL_STUDY
-
-
-class Snakemake:
-    """Runs Snakemake in forks of one process (snakemake_server.py), which is started with the first call."""
-
-    def __init__(self) -> None:
-        self._server: subprocess.Popen[str] | None = None
-
-    def __call__(
-        self, *arguments: str, cwd: Path, environment: Mapping[str, str]
-    ) -> "subprocess.CompletedProcess[str]":
-        """Run it to its end; stdout and stderr come together in `stdout`."""
-        if self._server is None:
-            command = [sys.executable, str(Path(__file__).with_name("snakemake_server.py"))]
-            alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            self._server = subprocess.Popen(
-                command, env=alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        with tempfile.TemporaryDirectory() as folder:
-            output = Path(folder, "output")
-            call = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment), "output": str(output)}
-            try:
-                self._server.stdin.write(json.dumps(call) + "\n")
-                self._server.stdin.flush()
-                answer = self._server.stdout.readline()
-            except BaseException:  # such as a timeout: what comes yet is no answer to the next call
-                self._server.kill()
-                self.close()
-                raise
-            return subprocess.CompletedProcess(list(arguments), int(answer), output.read_text(), None)
-
-    def close(self) -> None:
-        """End the process."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.communicate()
-
-
-SNAKEMAKE = Snakemake()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_server_is_left() -> Iterator[None]:
-    yield
-    SNAKEMAKE.close()
 
 
 @dataclass(frozen=True)

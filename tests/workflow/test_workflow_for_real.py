@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from snakemake_forks import SNAKEMAKE
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 
@@ -62,16 +61,9 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--snakefile", str(ROOT / "Snakefile")]
-    result = subprocess.run(
-        [*command, "--directory", str(tmp_path)],
-        env={**os.environ, "STEPTRACE_LOCKS": str(tmp_path / "locks")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(tmp_path / "locks")}
+    arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(tmp_path))
+    result = SNAKEMAKE(*arguments, cwd=ROOT, environment=environment)
     assert result.returncode == 1, result.stdout  # one variant failed, and that is all
     assert "small/broken run0: failed, ValueError: the own loss is broken" in result.stdout
 

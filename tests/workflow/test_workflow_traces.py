@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder, training_step
+from snakemake_forks import SNAKEMAKE
 from steptrace import cli
 
 pytestmark = pytest.mark.workflow
@@ -17,17 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--snakefile", str(ROOT / "Snakefile")]
-    return subprocess.run(
-        [*command, "--directory", str(folder), *arguments],
-        cwd=ROOT,
-        env=os.environ | {"STEPTRACE_LOCKS": str(folder / "locks")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder), *arguments)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(folder / "locks")}
+    return SNAKEMAKE(*arguments, cwd=ROOT, environment=environment)
 
 
 def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from steptrace.terminal import printable
 from steptrace.workflow.resume import keep_finished
 from steptrace.train import fork_server
 from steptrace.train.devices import holder, try_lock
-from steptrace.train.process_tree import WORKDIR_VARIABLE, end_leftovers
+from steptrace.train.process_tree import CALL_VARIABLE, WORKDIR_VARIABLE, end_leftovers
 from steptrace.workflow.unreadable import set_aside_unreadable
 from steptrace.workflow.rules import (
     CHECKS,
@@ -88,6 +88,7 @@ os.environ.update(
         "STEPTRACE_PYTHON": sys.executable,
         "STEPTRACE_PARENT": str(os.getpid()),  # a training lives no longer
         WORKDIR_VARIABLE: str(Path.cwd()),
+        CALL_VARIABLE: f"{os.getpid()} {STARTED}",
         "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
         "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
         "STEPTRACE_EXTENSION": str(EXTENSION),

@@ -8,6 +8,10 @@ What cannot be done ends with a message and exit code 2. `{seed}` in a command i
 """
 
 import argparse
+import contextlib
+import fcntl
+import json
+import os
 import shlex
 import shutil
 import sys
@@ -24,9 +28,12 @@ from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
 from steptrace.launch.start import Launched, Limits, check_found, ended, launch
 from steptrace.launch.worktree import folder_of
+from steptrace.train.process_tree import CALL_VARIABLE
 
 #: A program of a study may take its time: the workflow has a limit of its own.
 _LIMITS: Final = Limits(first_step_s=None)
+#: In the study's folder, what the baseline computed in the latest call.
+_KEPT: Final = ".reference_answers.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,7 +84,7 @@ def _predict(config: dict[str, Any], out: Path) -> None:
 
 
 def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> None:
-    own, other = _answers(config), _answers(reference)
+    own, other = _answers(config), _answers_once(reference, out.parents[1] / _KEPT)
     found = verdict(own, other)
     if found["status"] == "differs" and verdict(_answers(reference), other)["status"] != "same":
         found = {
@@ -85,6 +92,25 @@ def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> Non
             "reason": "the baseline itself computes something else each time it is started: it needs a fixed seed",
         }
     write_versioned(out / "equivalence.json", found)
+
+
+def _answers_once(config: dict[str, Any], kept: Path) -> list[dict[str, Any]]:
+    """The baseline's answers: of the checks of one call of the workflow the first that asks starts it, for all."""
+    call = os.environ.get(CALL_VARIABLE)
+    if call is None:
+        return _answers(config)
+    with kept.open("a+", encoding="utf-8") as file:
+        with contextlib.suppress(OSError):  # a file system without locks: then several may start it
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        with contextlib.suppress(ValueError):  # cut off
+            found = json.loads(file.read() or "{}")
+            if found.get("call") == call:
+                return list(found["answers"])
+        answers = _answers(config)
+        file.truncate(0)
+        file.write(json.dumps({"call": call, "answers": answers}))
+        return answers
 
 
 def _answers(config: dict[str, Any]) -> list[dict[str, Any]]:

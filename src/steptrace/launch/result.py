@@ -3,9 +3,8 @@
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 import psutil
 
 from steptrace import machine
@@ -17,6 +16,9 @@ from steptrace.launch.start import ADVICE, Launched, ended
 from steptrace.memory_record import write_memory
 from steptrace.record import SOURCES_FILE, WARNED_SYNCS_FILE, write_run, write_sources, write_steps
 from steptrace.schema import OP_LINES, validate, write_table
+
+if TYPE_CHECKING:  # a prediction and a check of the answer need none
+    import pandas as pd
 
 #: Least timed steps of a program that ended early and still counts.
 _LEAST: Final = 2
@@ -116,8 +118,10 @@ def _each(count: int, steps: int) -> float:
     return count // steps if count % steps == 0 else count / steps
 
 
-def _steps(ranks: tuple[dict[str, Any], ...]) -> pd.DataFrame:
+def _steps(ranks: tuple[dict[str, Any], ...]) -> "pd.DataFrame":
     """The table `STEPS_OF_RUN`: of several ranks the longest time and wait of each step, and the mean of the losses."""
+    import pandas as pd
+
     rows = [
         {
             "phase": row["phase"],
@@ -165,6 +169,8 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
 
 def _write_lines(left: Path, run_dir: Path) -> None:
     """The operators' lines as our own runs leave them."""
+    import pandas as pd
+
     if (left / WARNED_SYNCS_FILE).exists():
         write_versioned(run_dir / WARNED_SYNCS_FILE, read_json(left / WARNED_SYNCS_FILE))
     if (left / SOURCES_FILE).exists():

@@ -77,7 +77,7 @@ def ask(name: str, owner: int, arguments: Sequence[str]) -> int | None:
 
 
 def is_program(command: Sequence[str]) -> bool:
-    """Whether a server can run `command`; it would start for nothing for the launcher of several ranks, and the like."""
+    """Whether a server can run `command`: not a launcher of several ranks, nor a program of a study of commands."""
     match command:
         case (sys.executable, "-m", name, *_):
             return name in PROGRAMS

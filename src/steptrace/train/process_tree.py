@@ -36,6 +36,8 @@ _GONE_S = 10.0
 _LINUX = sys.platform == "linux"
 #: Set by a workflow for all its jobs: the folder that they write to.
 WORKDIR_VARIABLE = "STEPTRACE_WORKDIR"
+#: Set by a workflow for all its jobs: names this call of it.
+CALL_VARIABLE = "STEPTRACE_CALL"
 #: Set by Slurm for the processes of a job, and of an allocation that Snakemake itself may run in.
 _SLURM_JOB = b"SLURM_JOB_ID"
 
