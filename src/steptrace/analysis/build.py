@@ -157,16 +157,16 @@ def merge(
     done.sort(key=lambda pair: (pair[0].trace.rank is None, pair[0].trace.rank or 0, str(pair[0].path)))
     analyses = [analysis for analysis, _ in done]
     repeated = _repeated_ranks(analyses)
+    summaries, ranks = tuple(summary for _, summary in done), None
+    of_ranks = communication.tables(analyses) if len(analyses) > 1 and not repeated else None
+    if of_ranks is not None:
+        ranks = communication.ranks(analyses, summaries, of_ranks)
     if tables is not None:
         for k, analysis in enumerate(analyses):
             folders[analysis.path].rename(tables / f"trace{k}")
-        _write_ranks(analyses, tables)
-    summaries = tuple(summary for _, summary in done)
-    return Summary(
-        warnings=(repeated,) if repeated else (),
-        traces=summaries,
-        ranks=communication.ranks(analyses, summaries) if len(analyses) > 1 and not repeated else None,
-    ), analyses
+        if of_ranks is not None:
+            write_all(of_ranks, tables / "ranks")
+    return Summary(warnings=(repeated,) if repeated else (), traces=summaries, ranks=ranks), analyses
 
 
 def _analyze_and_summarize(
@@ -245,11 +245,6 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         findings=(),
         training=is_training(trace),
     )
-
-
-def _write_ranks(analyses: list[Analysis], out: Path) -> None:
-    if len(analyses) > 1 and not _repeated_ranks(analyses):
-        write_all(communication.tables(analyses), out / "ranks")
 
 
 def _sha256(path: Path) -> str:

@@ -9,8 +9,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from steptrace.compare.agreement import agreement
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
@@ -97,7 +97,7 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
         UnknownPlace(**{name: place.get(name) for name in (*_PLACE, "reason")}, count_per_step=place.get("count"))
         for place in prediction.get("unknown") or ()
     ]
-    sites = _sites([(_of_trace(trace), trace.quality.steps or 1) for trace in traces])
+    sites = _sites([(list(map(asdict, trace.syncs.sites)), trace.quality.steps or 1) for trace in traces])
     warned = _warned(variant)
     return {
         "syncs": SyncCounts(
@@ -196,10 +196,6 @@ def _synchronised_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
     return {
         name: float(np.median([medians[name] for medians in by_run if name in medians])) / _NS_PER_MS for name in names
     }
-
-
-def _of_trace(trace: TraceSummary) -> list[Mapping[str, Any]]:
-    return [msgspec.structs.asdict(site) for site in trace.syncs.sites]
 
 
 def _sites(runs: Sequence[tuple[Sequence[Mapping[str, Any]], int]]) -> list[SyncSiteOfVariant]:

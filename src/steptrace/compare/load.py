@@ -185,13 +185,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None, *, partial: bool = 
 
 def error_of(status: Status) -> ProcessError:
     """How a supervised process ended, as it stands in comparison.json."""
-    return ProcessError(
-        status=status.status,
-        exit_code=status.exit_code,
-        signal=status.signal,
-        error=status.error,
-        log_tail=status.log_tail,
-    )
+    return ProcessError(**{name: getattr(status, name) for name in ProcessError.__struct_fields__})
 
 
 def error_without_process(status: str, message: str | None) -> ProcessError:

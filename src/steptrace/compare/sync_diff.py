@@ -5,10 +5,10 @@ label, phase and kind are taken for the same site on another line. What a trace 
 measured, else a prediction with a prediction, never one with the other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from steptrace.documents.comparison import Place, PredictedSite, SyncChange, SyncCounts, SyncDiff, SyncSiteOfVariant
+from steptrace.documents.comparison import Place, PredictedSite, SyncChange, SyncCounts, SyncDiff
 
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
 _MOVED: Final = ("op", "label", "kind", "phase")
@@ -60,25 +60,19 @@ def _row(before: PredictedSite | None, after: PredictedSite | None, basis: Basis
     place = before or after
     assert place is not None
     moved = before is not None and after is not None and (before.file, before.line) != (after.file, after.line)
+    costs: dict[str, Any] = {
+        f"{side}_{figure}": None if basis == "predicted" else getattr(site, figure, 0)
+        for side, site in (("baseline", before), ("variant", after))
+        for figure in ("blocked_ns_per_step", "exposed_idle_ns_per_step")
+    }
     return SyncChange(
         **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
         variant_file=after.file if moved and after else None,
         variant_line=after.line if moved and after else None,
         baseline_count_per_step=0 if before is None else before.count_per_step,
         variant_count_per_step=0 if after is None else after.count_per_step,
-        baseline_blocked_ns_per_step=_cost(before, basis, lambda site: site.blocked_ns_per_step),
-        variant_blocked_ns_per_step=_cost(after, basis, lambda site: site.blocked_ns_per_step),
-        baseline_exposed_idle_ns_per_step=_cost(before, basis, lambda site: site.exposed_idle_ns_per_step),
-        variant_exposed_idle_ns_per_step=_cost(after, basis, lambda site: site.exposed_idle_ns_per_step),
+        **costs,
     )
-
-
-def _cost(
-    site: PredictedSite | None, basis: Basis, figure: Callable[[SyncSiteOfVariant], float | None]
-) -> float | None:
-    if basis == "predicted":
-        return None
-    return figure(site) if isinstance(site, SyncSiteOfVariant) else 0
 
 
 def _order(row: SyncChange) -> tuple[Any, ...]:

@@ -125,7 +125,7 @@ def _side(traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Side:
         gpu=all(trace.devices for _, trace in traces),
         runtime=all(len(trace.launches) > 0 for _, trace in traces),
         stacks=all(len(trace.frames) > 0 for _, trace in traces),
-        overlapping=not whole and any(_overlap(trace) for _, trace in traces),
+        overlapping=not whole and any((start_end(trace.steps)[1] > _spans(trace)[1]).any() for _, trace in traces),
         devices=_device_names(trace for _, trace in traces),
     )
 
@@ -152,10 +152,6 @@ def _device_names(traces: Iterable[Trace]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def _overlap(trace: Trace) -> bool:
-    return bool((start_end(trace.steps)[1] > _spans(trace)[1]).any())
-
-
 def _spans(trace: Trace) -> tuple[Ints, Ints]:
     """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
     start, end = start_end(trace.steps)
@@ -164,7 +160,7 @@ def _spans(trace: Trace) -> tuple[Ints, Ints]:
 
 def _of_trace(path: Path, trace: Trace, *, whole: bool) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
     device = _device(trace)
-    owner = _operator_of_kernels(trace)
+    owner = take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))  # operator of each activity
     costs = syncs.sync_costs(trace, device, load_source_lines(path))
     costs = costs[costs["counted"].to_numpy()]
     kernels = _kernel_rows(trace, owner, whole=whole)
@@ -194,11 +190,6 @@ def _per_unit(rows: pd.DataFrame, topic: str) -> pd.DataFrame:
 def _units(step: "pd.Series[Any]", *, whole: bool) -> Ints:
     rows = row_numbers(step)
     return np.zeros(len(rows), dtype=np.int64) if whole else rows
-
-
-def _operator_of_kernels(trace: Trace) -> Ints:
-    """Row of the innermost operator that each GPU activity was launched under, -1 for none."""
-    return take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))
 
 
 def _kernel_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:

@@ -65,21 +65,12 @@ class Rule(Generic[Subject]):
 
 def to_finding(rule: Rule[Any], match: Match) -> Finding:
     """The finding that a match of a rule is."""
-    return Finding(
-        rule=rule.name,
-        severity=match.severity,
-        claim=match.claim,
-        cost_ns_per_step=None if match.cost_ns_per_step is None else round(match.cost_ns_per_step),
-        source=match.source,
-        evidence=match.evidence,
-        advice=match.advice or rule.advice,
-        counter_check=match.counter_check or rule.counter_check,
-        variant=match.variant,
-        cost_share=match.cost_share,
-        basis=rule.basis,
-        study=rule.study,
-        condition=rule.condition,
-    )
+    of_match: dict[str, Any] = vars(match) | {
+        "cost_ns_per_step": None if match.cost_ns_per_step is None else round(match.cost_ns_per_step),
+        "advice": match.advice or rule.advice,
+        "counter_check": match.counter_check or rule.counter_check,
+    }
+    return Finding(rule=rule.name, **of_match, basis=rule.basis, study=rule.study, condition=rule.condition)
 
 
 def of_slow_profile(item: Finding, slower: float | None) -> Finding:

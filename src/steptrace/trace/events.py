@@ -128,30 +128,27 @@ def distinct_types(text: bytes) -> str:
     return ",".join(dict.fromkeys(str(item) for item in given if item))
 
 
-class Event(msgspec.Struct, gc=False):
+class _Untimed(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    args: Args | None = None
+
+
+class Event(_Untimed, gc=False):
     """An event, its times as floats."""
 
-    ph: str = ""
-    cat: str | None = None
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
     ts: float = 0.0
     dur: float = 0.0
-    args: Args | None = None
 
 
-class ExactEvent(msgspec.Struct, gc=False):
+class ExactEvent(_Untimed, gc=False):
     """As `Event`, for files whose times need more digits than a float has."""
 
-    ph: str = ""
-    cat: str | None = None
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
     ts: Decimal = Decimal(0)
     dur: Decimal = Decimal(0)
-    args: Args | None = None
 
 
 def us_to_ns(values: Sequence[float]) -> Ints:

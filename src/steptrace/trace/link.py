@@ -77,7 +77,8 @@ def link(raw: RawTrace) -> Trace:
     _extend_to_gpu(steps, gpu_step[linked], gpu["end"][linked])
 
     op_parent = parents(ops)
-    backward = nearest(op_parent, (ops["forward_thread"] > 0) | _starts(ops, names, _ENGINE)) >= 0
+    engine = by_name(ops["name"], names, lambda name: name.startswith(_ENGINE))
+    backward = nearest(op_parent, (ops["forward_thread"] > 0) | engine) >= 0
     threads = threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
     call_op = _op_of_calls(calls, ops)
     launches = launches_table(calls, names, call_op, call_step)
@@ -216,10 +217,6 @@ def _forward_ops(ops: Columns, parent: Ints) -> Ints:
     matched = is_backward & found
     forward[numbered[matched]] = numbered[last_forward[matched]]
     return take(forward, nearest(parent, forward >= 0))
-
-
-def _starts(rows: Columns, names: pd.Index, prefix: str) -> Mask:
-    return by_name(rows["name"], names, lambda name: name.startswith(prefix))
 
 
 def _training(ops: Columns, calls: Columns, backward: Mask, steps: pd.DataFrame, count: int) -> Mask:

@@ -28,6 +28,23 @@ def annotation_of_kernels(trace: Trace) -> Ints:
     return own
 
 
+def work_in_labels(trace: Trace, device: int) -> tuple[Ints, Ints]:
+    """Rows `(annotation, activity)` of what a GPU did for each annotation, steps aside, those further in included."""
+    pairs = [np.empty((0, 2), dtype=np.int64)]
+    above = _own(trace)[np.append(row_numbers(trace.annotations["parent"]), -1)]
+    # A label of the backward pass's own thread does not take its work from the label that the pass runs for.
+    for around in _around_launches(trace):
+        holder = _own(trace)[around]
+        kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
+        holder = holder[kernel]
+        while len(holder):
+            pairs.append(np.column_stack([holder, kernel]))
+            holder = above[holder]
+            kernel, holder = kernel[holder >= 0], holder[holder >= 0]
+    labels, kernels = np.concatenate(pairs).T
+    return labels, kernels
+
+
 @once
 def _around_launches(trace: Trace) -> list[Ints]:
     """For each activity the innermost annotation around its launch, -1 for none: on the thread that launched it, then,
@@ -99,18 +116,8 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
     holder = holder[kernel]
     start, end = start_end(trace.kernels)
     own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
-    pairs = [np.empty((0, 2), dtype=np.int64)]
-    above = _own(trace)[np.append(row_numbers(trace.annotations["parent"]), -1)]
-    # A label of the backward pass's own thread does not take its work from the label that the pass runs for.
-    for around in _around_launches(trace):
-        holder = _own(trace)[around]
-        kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
-        holder = holder[kernel]
-        while len(holder):
-            pairs.append(np.column_stack([label[holder], kernel]))
-            holder = above[holder]
-            kernel, holder = kernel[holder >= 0], holder[holder >= 0]
+    holder, kernel = work_in_labels(trace, device)
     # One label inside itself: each of its activities counts once.
-    belongs, kernel = np.unique(np.concatenate(pairs), axis=0).T
+    belongs, kernel = np.unique(np.column_stack([label[holder], kernel]), axis=0).T
     inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
     return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, own), strict=True))

@@ -61,19 +61,16 @@ def gpu_time(trace: Trace, device: int) -> GpuTime:
     """Where the GPU's time went over the whole trace: from its first activity's start to its last one's end."""
     gpu = activity(trace, device)
     start, end = gpu.span
-    comm_ns, overlap_ns = intervals.measure(gpu.comm), intervals.measure(gpu.overlap)
+    names = ("busy", "compute", "comm", "memory", "exposed_comm", "exposed_memory")
+    ns = {f"{name}_ns": intervals.measure(getattr(gpu, name)) for name in names}
+    overlap_ns = intervals.measure(gpu.overlap)
     return GpuTime(
         activities=gpu.count,
         span_ns=end - start,
-        busy_ns=intervals.measure(gpu.busy),
-        idle_ns=end - start - intervals.measure(gpu.busy),
-        compute_ns=intervals.measure(gpu.compute),
-        comm_ns=comm_ns,
-        memory_ns=intervals.measure(gpu.memory),
-        exposed_comm_ns=intervals.measure(gpu.exposed_comm),
-        exposed_memory_ns=intervals.measure(gpu.exposed_memory),
+        idle_ns=end - start - ns["busy_ns"],
+        **ns,
         comm_compute_overlap_ns=overlap_ns,
-        overlap_pct=100.0 * overlap_ns / comm_ns if comm_ns else None,
+        overlap_pct=100.0 * overlap_ns / ns["comm_ns"] if ns["comm_ns"] else None,
     )
 
 
@@ -84,17 +81,9 @@ def time_within(gpu: Activity, starts: Ints, ends: Ints) -> pd.DataFrame:
     `idle_ns`; compute, both exposed ones and idle add up to `dur` exactly.
     """
     dur = np.asarray(ends, dtype=np.int64) - np.asarray(starts, dtype=np.int64)
-    busy = intervals.measure_within(gpu.busy, starts, ends)
-    return pd.DataFrame(
-        {
-            "dur": dur,
-            "busy_ns": busy,
-            "compute_ns": intervals.measure_within(gpu.compute, starts, ends),
-            "exposed_comm_ns": intervals.measure_within(gpu.exposed_comm, starts, ends),
-            "exposed_memory_ns": intervals.measure_within(gpu.exposed_memory, starts, ends),
-            "idle_ns": dur - busy,
-        }
-    )
+    names = ("busy", "compute", "exposed_comm", "exposed_memory")
+    ns = {f"{name}_ns": intervals.measure_within(getattr(gpu, name), starts, ends) for name in names}
+    return pd.DataFrame({"dur": dur, **ns, "idle_ns": dur - ns["busy_ns"]})
 
 
 def busy_share(gpu: Activity, starts: Ints, ends: Ints) -> float | None:

@@ -18,14 +18,11 @@ def is_training(trace: Trace) -> bool | None:
 
     A graph of kernels launched at once may hold either, and a trace without operators shows none.
     """
-    if trace.ops["backward"].any() or any(_trains(str(name)) for name in trace.annotations["name"].unique()):
+    labels = [str(name) for name in trace.annotations["name"].unique()]
+    if trace.ops["backward"].any() or any(name in _TRAINS or name.startswith("Optimizer.") for name in labels):
         return True
     graphs = any("GraphLaunch" in str(name) for name in trace.launches["name"].unique())
     return None if graphs or len(trace.ops) == 0 else False
-
-
-def _trains(label: str) -> bool:
-    return label in _TRAINS or label.startswith("Optimizer.")
 
 
 def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:

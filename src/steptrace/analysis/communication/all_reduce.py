@@ -25,12 +25,18 @@ ALL_REDUCE = "all_reduce"
 
 def all_reduce(trace: Trace, device: int | None) -> AllReduce | None:
     """The all-reduces of GPU `device`, or where it has none those of the host; None without any."""
+    chosen = all_reduces(trace, device)
+    return None if chosen is None else _summed(*chosen, trace)
+
+
+def all_reduces(trace: Trace, device: int | None) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
+    """Where they ran, those that count, and what hides them; None without any."""
     for source, times, compute in _sources(trace, device):
         found = times[(times["collective"] == ALL_REDUCE).to_numpy()]
         if len(trace.steps):
             found = found[found["step"].notna().to_numpy()]
         if len(found):
-            return _summed(source, found, compute, trace)
+            return source, found, compute
     return None
 
 

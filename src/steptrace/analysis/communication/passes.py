@@ -10,12 +10,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.communication.all_reduce import ALL_REDUCE, figures_of
-from steptrace.analysis.communication.collectives import collective_times
-from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.analysis.common.launches import launched_at
+from steptrace.analysis.communication.all_reduce import all_reduces, figures_of
 from steptrace.documents.summary import ReducePasses, Redundant
 from steptrace.intervals import Ints
-from steptrace.trace.columns import row_numbers, take
+from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace
 
 FORWARD: Final = "DistributedDataParallel.forward"
@@ -27,9 +26,11 @@ def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
     """The redundant all-reduces of a trace's steps; None without steps, labelled passes, or all-reduces."""
     labels = trace.annotations
     forward = labels[((labels["name"] == FORWARD) & labels["step"].notna()).to_numpy(dtype=bool)]
-    reduces = _all_reduces(trace, device)
-    if len(trace.steps) == 0 or len(forward) == 0 or len(reduces) == 0:
+    chosen = all_reduces(trace, device)
+    if len(trace.steps) == 0 or len(forward) == 0 or chosen is None:
         return None
+    source, reduces, _ = chosen
+    reduces = reduces.assign(asked=_asked(trace, source, reduces))
     step, begun = row_numbers(forward["step"]), forward["ts"].to_numpy()
     redundant = [
         _of_step(reduces[(reduces["step"] == k).to_numpy()], np.sort(begun[step == k])) for k in range(len(trace.steps))
@@ -55,16 +56,7 @@ def _of_step(reduces: pd.DataFrame, begun: Ints) -> pd.DataFrame:
     return redundant
 
 
-def _all_reduces(trace: Trace, device: int | None) -> pd.DataFrame:
-    """`step`, `ts`, `dur_ns`, `bytes` of each, and when the host `asked` for it: of the GPU, else of the host."""
-    times = host_collectives(trace) if device is None else collective_times(trace, device)
-    if device is not None and not (times["collective"] == ALL_REDUCE).any():
-        times, device = host_collectives(trace), None
-    asked = times["ts"].to_numpy()
-    if device is not None:
-        launch = take(row_numbers(trace.kernels["launch"]), row_numbers(times["kernel"]))
-        launched = take(trace.launches["ts"].to_numpy(), launch)
-        asked = np.where(launch >= 0, launched, asked)
-    chosen = (times["collective"] == ALL_REDUCE).to_numpy() & times["step"].notna().to_numpy()
-    found: pd.DataFrame = times.assign(asked=asked)[["step", "asked", "ts", "dur_ns", "bytes"]][chosen]
-    return found
+def _asked(trace: Trace, source: str, found: pd.DataFrame) -> Ints:
+    """When the host asked for each all-reduce."""
+    launched = launched_at(trace)[found["kernel"]] if source == "gpu" else np.full(len(found), -1, dtype=np.int64)
+    return np.where(launched >= 0, launched, found["ts"])

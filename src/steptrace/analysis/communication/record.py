@@ -3,7 +3,7 @@
 A rank's are those of the analysed GPU, or where there is none, of the host.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 import pandas as pd
@@ -44,9 +44,8 @@ def tables(analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
     return {"rank_waits": waits, "matched_collectives": matched, "rank_kernels": measure.rank_kernels(traces)}
 
 
-def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary]) -> Ranks:
-    """Who waited for whom, and the kernels with the most time; `straggler` is None if no rank stands out."""
-    of = tables(analyses)
+def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary], of: Mapping[str, pd.DataFrame]) -> Ranks:
+    """Of `tables` who waited for whom, and the kernels with the most time; `straggler` None if no rank stands out."""
     waits, matched = of["rank_waits"], of["matched_collectives"]
     by_name = matched.groupby(["collective", "group"], dropna=False, sort=True)
     waited = by_name.agg(count=("match", "nunique"), wait_ns=("wait_ns", "sum")).reset_index()

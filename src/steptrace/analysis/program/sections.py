@@ -1,14 +1,13 @@
 """How long the labelled sections of a step took, on the host and on the GPU."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.annotations import work_in_labels
+from steptrace.analysis.common.launches import launched_at
 from steptrace.intervals import Ints
-from steptrace.trace.columns import marks_steps, row_numbers
+from steptrace.trace.columns import marks_steps, row_numbers, start_end
 from steptrace.trace.model import Trace, on_training
 
 
@@ -24,13 +23,11 @@ def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
     rows = _sections(trace)
     groups = rows.groupby(["step", "label"], sort=True)
     table = groups.agg(first_ts=("ts", "min"), count=("ts", "size"), host_ns=("dur", "sum")).reset_index()
+    group: Ints = np.asarray(groups.ngroup(), dtype=np.int64)
+    device_ns = [pd.NA] * len(table) if device is None else _busy_ns(trace, device, rows, group)
+    table = table.assign(device_ns=pd.array(device_ns, dtype="Int64"))
     table = table.sort_values(["step", "first_ts", "label"], kind="stable").reset_index(drop=True)
-    if device is None:
-        device_ns = pd.array([pd.NA] * len(table), dtype="Int64")
-    else:
-        sections = [groups.indices[step, label] for step, label in zip(table["step"], table["label"], strict=True)]
-        device_ns = pd.array(_busy_ns(trace, device, rows, sections), dtype="Int64")
-    return table.assign(device_ns=device_ns).drop(columns="first_ts")
+    return table.drop(columns="first_ts")
 
 
 def section_medians(times: pd.DataFrame, steps: int) -> pd.DataFrame:
@@ -57,7 +54,7 @@ def section_medians(times: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 
 def _sections(trace: Trace) -> pd.DataFrame:
-    """The labelled sections in steps on training threads, without those inside one of the same label."""
+    """The labelled sections in steps on training threads, indexed as `annotations`; none inside one of its label."""
     labels = trace.annotations
     name = labels["name"].to_numpy(dtype=object)
     inside_same = np.zeros(len(labels), dtype=bool)
@@ -67,51 +64,16 @@ def _sections(trace: Trace) -> pd.DataFrame:
         inside_same[open_] |= name[open_] == name[above[open_]]
         above[open_] = parent[above[open_]]
     chosen = ~inside_same & ~marks_steps(labels) & labels["step"].notna().to_numpy() & on_training(trace, labels)
-    return pd.DataFrame(
-        {
-            "step": row_numbers(labels["step"])[chosen],
-            "label": name[chosen],
-            "ts": labels["ts"].to_numpy()[chosen],
-            "dur": labels["dur"].to_numpy()[chosen],
-            "thread": labels["thread"].to_numpy()[chosen],
-        }
-    )
+    found = labels.loc[chosen, ["ts", "dur"]]
+    return found.assign(step=row_numbers(labels["step"])[chosen], label=name[chosen])
 
 
-def _work(trace: Trace, device: int) -> pd.DataFrame:
-    """The GPU work that training threads launched, by time of launch."""
-    kernels = trace.kernels[((trace.kernels["device"] == device) & trace.kernels["launch"].notna()).to_numpy()]
-    launch = row_numbers(kernels["launch"])
-    thread = trace.launches["thread"].to_numpy()[launch]
-    work = pd.DataFrame(
-        {
-            "launched": trace.launches["ts"].to_numpy()[launch],
-            "thread": thread,
-            "start": kernels["ts"].to_numpy(),
-            "end": (kernels["ts"] + kernels["dur"]).to_numpy(),
-        }
-    )
-    training = trace.threads["training"].to_numpy(dtype=bool)[thread]
-    by_training: pd.DataFrame = work.loc[training].sort_values("launched", kind="stable")
-    return by_training
-
-
-def _busy_ns(trace: Trace, device: int, rows: pd.DataFrame, sections: Sequence[Any]) -> Ints:
-    """For each of some sets of rows the time the GPU was busy with what was launched in them, on their own thread or
-    on behalf of it."""
-    work, marking = _work(trace, device), trace.steps["thread"].unique()
-    launched, thread, start, end = (work[name].to_numpy() for name in ("launched", "thread", "start", "end"))
-    own, ts = rows["thread"].to_numpy(), rows["ts"].to_numpy()
-    first = np.searchsorted(launched, ts, side="left")
-    last = np.searchsorted(launched, ts + rows["dur"].to_numpy(), side="left")
-    of_all = np.isin(own, marking)
-    measured = []
-    for section in sections:
-        low, high = first[section].min(), last[section].max()
-        chosen = np.zeros(high - low, dtype=bool)
-        for row in section:
-            a, b = first[row], last[row]
-            chosen[a - low : b - low] |= of_all[row] | (thread[a:b] == own[row])
-        spans = intervals.spans(start[low:high][chosen], end[low:high][chosen])
-        measured.append(intervals.measure(intervals.union(spans)))
-    return np.array(measured, dtype=np.int64)
+def _busy_ns(trace: Trace, device: int, rows: pd.DataFrame, group: Ints) -> Ints:
+    """For each group of sections the time the GPU was busy with what was launched in them."""
+    of = np.full(len(trace.annotations), -1, dtype=np.int64)
+    of[rows.index] = group
+    label, kernel = work_in_labels(trace, device)
+    # By time: of labels that cross, the later has the earlier around it also when that is over.
+    within = (of[label] >= 0) & (launched_at(trace)[kernel] < start_end(trace.annotations)[1][label])
+    (start, end), kernel = start_end(trace.kernels), kernel[within]
+    return intervals.measure_by_group(of[label[within]], start[kernel], end[kernel], int(group.max(initial=-1)) + 1)

@@ -127,19 +127,14 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     start, end = start_end(costs)
     fence = np.sort(end[~removed & _all_done(trace, start, end)])
     place = np.searchsorted(fence, end[removed], side="left")
-    until = np.append(fence, _end(trace))[place]
+    last = start_end(trace.steps)[1].max() if len(trace.steps) else trace.window[1]
+    until = np.append(fence, last)[place]
     windows = intervals.union(intervals.spans(start[removed], until))
     closing = windows[:, 1] - windows[:, 0]
     for _, work in trace.kernels.groupby(["device", "stream"]):
         busy = intervals.union(spans_of(work))
         closing = np.minimum(closing, windows[:, 1] - windows[:, 0] - intervals.measure_within(busy, *windows.T))
     return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
-
-
-def _end(trace: Trace) -> int:
-    """The end of the last step's work; of the whole trace without steps."""
-    steps = trace.steps
-    return int((steps["ts"] + steps["dur"]).max()) if len(steps) else trace.window[1]
 
 
 def _all_done(trace: Trace, start: intervals.Ints, end: intervals.Ints) -> "np.ndarray[Any, np.dtype[np.bool_]]":

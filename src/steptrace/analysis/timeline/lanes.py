@@ -74,12 +74,6 @@ def lanes_of(trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.Dat
     return [lane for lane in lanes if len(lane.events)]
 
 
-def _within(ts: Ints, end: Ints, time: Shown) -> Mask:
-    """Whether each event has time in common with the time shown, or is a point in it."""
-    inside: Mask = (ts < time.end) & ((end > time.start) | (ts >= time.start))
-    return inside
-
-
 def _events(rows: pd.DataFrame, level: Ints, kind: Sequence[str], name: Sequence[str], time: Shown) -> pd.DataFrame:
     """Events of a lane, from rows of a table of the trace with `ts` and `dur` that lie within the time shown."""
     ts, end = start_end(rows)
@@ -94,7 +88,9 @@ def _events(rows: pd.DataFrame, level: Ints, kind: Sequence[str], name: Sequence
 
 
 def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Ints:
-    inside = _within(*start_end(table), time)
+    """Rows of the events that have time in common with the time shown, or are a point in it."""
+    ts, end = start_end(table)
+    inside = (ts < time.end) & ((end > time.start) | (ts >= time.start))
     found: Ints = np.flatnonzero(inside if wanted is None else inside & wanted).astype(np.int64)
     return found
 

@@ -6,7 +6,7 @@ cost per step. Only what was measured is there to be looked at: a missing figure
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from steptrace.documents.comparison import Breakdown, Place, SyncSiteOfVariant
 from steptrace.documents.finding import Finding
@@ -104,16 +104,10 @@ def _breakdown(window: Window) -> Breakdown | None:
 
 
 def _site(window: Window, site: SyncSite) -> SyncSiteOfVariant:
-    place = {name: getattr(site, name) for name in Place.__struct_fields__}
-    return SyncSiteOfVariant(
-        **place,
-        kind=site.kind,
-        count_per_step=window.each(site.count),
-        blocked_ns_per_step=window.each(site.blocked_ns),
-        exposed_idle_ns_per_step=_each(window, site.exposed_idle_ns),
-        ceiling_ns_per_step=_each(window, site.ceiling_ns),
-        saved_ns_per_step=_each(window, site.saved_ns),
-    )
+    place = {name: getattr(site, name) for name in (*Place.__struct_fields__, "kind")}
+    names = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns", "saved_ns")
+    figures: dict[str, Any] = {f"{name}_per_step": _each(window, getattr(site, name)) for name in names}
+    return SyncSiteOfVariant(**place, **figures)
 
 
 def _each(window: Window, total: float | None) -> float | None:

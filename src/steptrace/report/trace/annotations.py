@@ -12,13 +12,10 @@ _TERMS = (
     Definition("Own", "Without what belongs to labels further inside."),
 )
 
-#: How many labels the page lists; summary.json has more, and the table all.
-MOST = 30
-
 TOPIC = Topic(
     "annotations",
     "User annotations",
     _TERMS,
-    data=lambda _: {"most": MOST},
+    most=30,
     nothing=unless(lambda t: t.annotations, "the trace holds no user annotation"),
 )

@@ -46,4 +46,4 @@ def _unmeasured(trace: TraceSummary) -> str | None:
     return "idle time lies between activities, and the trace holds one" if alone else without_gpu(trace)
 
 
-TOPIC = Topic("idle", "Why the GPU is idle", _TERMS, _charts, _data, _unmeasured)
+TOPIC = Topic("idle", "Why the GPU is idle", _TERMS, _charts, _data, unmeasured=_unmeasured)

@@ -3,13 +3,10 @@
 from steptrace.report.page import definitions as defs
 from steptrace.report.trace.model import Topic, unless
 
-#: More steps than this are not listed.
-MOST_STEPS = 20
-
 TOPIC = Topic(
     "input",
     "Waiting for data",
     defs.definitions(defs.INPUT_TERMS[:2]),
-    data=lambda _: {"most_steps": MOST_STEPS},
+    most=20,
     unmeasured=unless(lambda t: t.input.wait_ns is not None, "the trace holds no label of a data loader"),
 )

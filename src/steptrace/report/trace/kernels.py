@@ -3,9 +3,6 @@
 from steptrace.report.page.definitions import Definition
 from steptrace.report.trace.model import Topic, without_gpu
 
-#: How many kernels the page lists; summary.json has all.
-MOST_KERNELS = 25
-
 _TERMS = (
     Definition(
         "Only, at once",
@@ -19,4 +16,4 @@ _TERMS = (
     ),
 )
 
-TOPIC = Topic("kernels", "Kernels", _TERMS, data=lambda _: {"most_kernels": MOST_KERNELS}, unmeasured=without_gpu)
+TOPIC = Topic("kernels", "Kernels", _TERMS, most=25, unmeasured=without_gpu)

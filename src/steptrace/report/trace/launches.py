@@ -20,13 +20,10 @@ _TERMS = (
     Definition("Excess delays", "Launches with more than 100 µs of launch latency; queueing is none."),
 )
 
-#: How many calls and operators the page lists.
-MOST = 12
-
 
 def _unmeasured(trace: TraceSummary) -> str | None:
     lost = trace.launches is not None and not trace.launches.count
     return "no GPU activity has its launch in the trace" if lost else without_gpu(trace)
 
 
-TOPIC = Topic("launches", "Launches", _TERMS, data=lambda _: {"most": MOST}, unmeasured=_unmeasured)
+TOPIC = Topic("launches", "Launches", _TERMS, most=12, unmeasured=_unmeasured)

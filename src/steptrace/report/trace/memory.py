@@ -56,7 +56,7 @@ TOPIC = Topic(
     definitions(MEMORY_TERMS),
     _charts,
     _data,
-    unless(
+    unmeasured=unless(
         lambda t: t.memory,
         "the trace holds no allocations. The profiler records them with <code>profile_memory=True</code>",
     ),

@@ -37,6 +37,7 @@ class Topic:
         terms: the definitions of its figures.
         charts: draws its figures, for a heading of that level: 2 where the page shows this trace alone.
         data: what else the template takes.
+        most: how many rows its table lists, as `most` in the template; summary.json has more.
         unmeasured: why a trace cannot tell; it is not shown then.
         nothing: why there is nothing to show of a trace that can.
     """
@@ -46,6 +47,7 @@ class Topic:
     terms: tuple[Definition, ...]
     charts: Callable[[TraceView, int], Charts] = field(default=lambda _, __: {})
     data: Callable[[TraceView], Mapping[str, Any]] = field(default=lambda _: {})
+    most: int | None = None
     unmeasured: Reason = field(default=lambda _: None)
     nothing: Reason = field(default=lambda _: None)
 

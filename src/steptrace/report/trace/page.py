@@ -230,7 +230,7 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
             continue
         charts = topic.charts(view, level)
         shared = {"t": trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
-        text = render(f"trace/{topic.id}", charts=charts, **shared, **topic.data(view))
+        text = render(f"trace/{topic.id}", charts=charts, most=topic.most, **shared, **topic.data(view))
         # Where no figure is shown, none is to be explained.
         figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
         terms = tuple(term.of(steps=bool(trace.steps)) for term in topic.terms) if figures else ()

@@ -26,7 +26,6 @@ _TERMS = (
 
 #: Of one of several traces boxes below this share are left out, so that the page stays small.
 _SMALLEST_OF_MANY = 0.01
-MOST = 12
 
 
 def _charts(view: TraceView, level: int) -> Charts:
@@ -42,4 +41,4 @@ def _unmeasured(trace: TraceSummary) -> str | None:
     return None if trace.program.host_flame else without_gpu(trace)
 
 
-TOPIC = Topic("program", "Where in the program", _TERMS, _charts, lambda _: {"most": MOST}, _unmeasured)
+TOPIC = Topic("program", "Where in the program", _TERMS, _charts, most=12, unmeasured=_unmeasured)

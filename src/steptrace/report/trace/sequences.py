@@ -16,14 +16,11 @@ _TERMS = (
     ),
 )
 
-#: How many sequences the page lists; summary.json has more, the table has all.
-MOST = 12
-
 TOPIC = Topic(
     "sequences",
     "Sequences of kernels",
     _TERMS,
-    data=lambda _: {"most": MOST},
+    most=12,
     unmeasured=without_gpu,
     nothing=unless(lambda t: t.sequences, "no operator or label launched the same two or more activities twice"),
 )

@@ -17,8 +17,6 @@ TERMS = (
     Definition("Overlap", "Share of communication time during which compute kernels run too."),
     Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
 )
-#: How many rows of steps the page lists.
-MOST_STEPS = 60
 #: More profiled steps than this are not drawn.
 MOST_DRAWN = 100
 _PLOT, _LEFT = 170.0, 50.0
@@ -68,8 +66,12 @@ def _charts(view: TraceView, _: int) -> Charts:
     }
 
 
-def _data(view: TraceView) -> dict[str, object]:
-    return {"parts": gpu_parts(view.trace.gpu), "names": PART_NAMES, "most_steps": MOST_STEPS}
-
-
-TOPIC = Topic("time", "GPU time", TERMS, _charts, _data, without_gpu)
+TOPIC = Topic(
+    "time",
+    "GPU time",
+    TERMS,
+    _charts,
+    lambda view: {"parts": gpu_parts(view.trace.gpu), "names": PART_NAMES},
+    most=60,
+    unmeasured=without_gpu,
+)

@@ -51,8 +51,10 @@ def _charts(ranks: Ranks) -> Charts:
     return {"waits": draw.one_part(rows, "ms waited for other ranks") if rows else None}
 
 
-def _shown(ranks: Ranks) -> bool:
-    return any(row.collectives for row in ranks.waits)
-
-
-TOPIC = RankTopic("waits", "Which rank the others wait for", _TERMS, _charts, _shown)
+TOPIC = RankTopic(
+    "waits",
+    "Which rank the others wait for",
+    _TERMS,
+    _charts,
+    lambda ranks: any(row.collectives for row in ranks.waits),
+)
