@@ -3,7 +3,7 @@
 import pytest
 
 from builders import LOADER, TraceBuilder
-from steptrace.analysis.communication.passes import FORWARD, ReducePasses, reduce_passes
+from steptrace.analysis.communication.all_reduce import FORWARD, ReducePasses, reduce_passes
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
 from documents import fill, plain
 from steptrace.analysis import summarize
-from steptrace.analysis.communication.passes import FORWARD
+from steptrace.analysis.communication.all_reduce import FORWARD
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
 from steptrace.findings.document import rules_page

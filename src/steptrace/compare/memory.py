@@ -88,10 +88,7 @@ def _fit(memory: Mapping[str, MemoryOfVariant]) -> MemoryFit | None:
     return MemoryFit(
         variants=tuple(memory),
         out_of_memory=tuple(ran_out),
-        peaks=fit.peaks,
-        fixed_bytes=fit.fixed_bytes,
-        per_sample_bytes=fit.per_sample_bytes,
-        residual=fit.residual,
+        **vars(fit),
         capacity_bytes=capacity,
         largest_batch=None if capacity is None else fit.largest(capacity),
         failed_batch=min((entry.batch_size for entry in ran_out.values() if entry.batch_size), default=None),

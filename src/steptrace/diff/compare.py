@@ -15,9 +15,8 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.diff.captures import capture_notes, unprofiled_ns
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
-from steptrace.diff.notes import not_measured, notes
+from steptrace.diff.notes import capture_notes, not_measured, notes, unprofiled_ns
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
 from steptrace.documents.diff import (
     Change,

@@ -16,12 +16,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from steptrace.documents.summary import TraceExcerpt
 from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace.columns import Ints
 from steptrace.trace.excerpt_index import CALL, FRAME, MEMORY, SPAN, EventIndex, read_index
 from steptrace.trace.excerpt_select import Selection, Window, select
 from steptrace.trace.excerpt_write import Source, Written, write_events
+from steptrace.trace.find import EXCERPT_FILE
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, median_step
 
@@ -92,6 +94,25 @@ def write_excerpt(trace: Path, out: Path, wanted: Wanted | None = None) -> Excer
 
     replace_atomically(out, write)
     return replace(made[0], path=out)
+
+
+def excerpt_of_run(trace: Path, tables: Path) -> TraceExcerpt:
+    """Write `excerpt.json.gz` into the folder of a run's tables and return what summary.json says of it.
+
+    Returns its file as seen from the run's folder, its size in bytes, the step it shows (None for a trace without
+    steps), whether that is there whole, and which categories of events had to be left out.
+
+    Raises:
+        TraceError: the trace cannot be read, or no part of it fits.
+    """
+    made = write_excerpt(trace, tables / EXCERPT_FILE)
+    return TraceExcerpt(
+        file=f"{tables.name}/{EXCERPT_FILE}",
+        bytes=made.size,
+        step=made.step,
+        whole=made.whole,
+        left_out=tuple(made.left_out),
+    )
 
 
 def _check(trace: Path, out: Path, wanted: Wanted) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from steptrace.analysis import RANK_FILE, Analysis, summarize, summarize_ranks, write_rank
-from steptrace.analysis.excerpt import excerpt_of_run
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_trace_findings
 from steptrace.record import read_status
+from steptrace.trace.excerpt import excerpt_of_run
 
 TABLES = "tables"
 #: Where each rank's tables are, by its number, if it was analysed by itself.

@@ -24,6 +24,10 @@ from steptrace.trace.model import Trace
 SLOW_LAUNCH_NS = 50_000
 EXCESS_DELAY_NS = 100_000
 
+#: The times and flags of a launch, of which sums are told.
+TIMES = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "latency_ns")
+FLAGS = ("short_kernels", "slow_launches", "excess_delays")
+
 _GRAPH = re.compile(r"GraphLaunch")
 _KINDS = {"memcpy": "copy", "memset": "set"}
 
@@ -75,17 +79,8 @@ def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
     groups = times.assign(**flags(times)).groupby(["call", "kind"], sort=True)
     table = groups.agg(
         count=("launch", "size"),
-        activities=("activities", "sum"),
-        host_ns=("host_ns", "sum"),
-        host_median_ns=("host_ns", "median"),
-        device_ns=("device_ns", "sum"),
-        device_median_ns=("device_ns", "median"),
-        delay_ns=("delay_ns", "sum"),
-        queueing_ns=("queueing_ns", "sum"),
-        dependency_ns=("dependency_ns", "sum"),
-        latency_ns=("latency_ns", "sum"),
-        latency_median_ns=("latency_ns", "median"),
-        **{name: (name, "sum") for name in ("short_kernels", "slow_launches", "excess_delays")},
+        **{name: (name, "sum") for name in ("activities", *TIMES, *FLAGS)},
+        **{f"{name}_median_ns": (f"{name}_ns", "median") for name in ("host", "device", "latency")},
     ).reset_index()
     table = table.sort_values(["count", "call"], ascending=[False, True], kind="stable").reset_index(drop=True)
     return schema.validate(table, LAUNCH_CALLS)

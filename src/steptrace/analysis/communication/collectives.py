@@ -58,10 +58,7 @@ def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
     groups = times.groupby(["collective", "group"], dropna=False, sort=True)
     table = groups.agg(
         count=("dur_ns", "size"),
-        sum_ns=("dur_ns", "sum"),
-        mean_ns=("dur_ns", "mean"),
-        median_ns=("dur_ns", "median"),
-        max_ns=("dur_ns", "max"),
+        **{f"{how}_ns": ("dur_ns", how) for how in ("sum", "mean", "median", "max")},
         exposed_ns=("exposed_ns", _sum_if_known),
         bytes=("bytes", _sum_if_known),
     ).reset_index()

@@ -10,9 +10,8 @@ import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.communication import ranks as measure
-from steptrace.analysis.communication.all_reduce import all_reduce
+from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
 from steptrace.analysis.communication.collectives import collectives_by_name, collectives_by_step
-from steptrace.analysis.communication.passes import reduce_passes
 from steptrace.documents.run import Communication
 from steptrace.documents.summary import (
     AllReduce,

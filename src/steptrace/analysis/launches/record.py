@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis, rows
-from steptrace.analysis.common.launches import flags
+from steptrace.analysis.common.launches import FLAGS, TIMES, flags
 from steptrace.analysis.common.series import profile
 from steptrace.documents.rows import LaunchCall
 from steptrace.documents.summary import CopySeries, Distribution, Launches, LaunchOperator, QueueSeries, Series
@@ -17,9 +17,6 @@ MOST = 20
 #: How many streams and kinds of copies of the analysed GPU are drawn, and in how many buckets.
 MOST_DRAWN, BUCKETS = 6, 150
 
-_TIMES = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "latency_ns")
-_FLAGS = ("short_kernels", "slow_launches", "excess_delays")
-
 
 def launches(analysis: Analysis) -> Launches | None:
     """Sum, median, 95th percentile and maximum of each time; counts; by call; by operator. None without a GPU."""
@@ -29,8 +26,8 @@ def launches(analysis: Analysis) -> Launches | None:
     times = times.assign(**flags(times))
     kernels = analysis.trace.kernels
     linked = kernels.loc[(kernels["device"] == analysis.device).to_numpy(), "launch"].notna()
-    figures: dict[str, Any] = {name: int(times[name].sum()) for name in _FLAGS}
-    figures |= {name: _distribution(times[name]) for name in _TIMES}
+    figures: dict[str, Any] = {name: int(times[name].sum()) for name in FLAGS}
+    figures |= {name: _distribution(times[name]) for name in TIMES}
     return Launches(
         count=len(times),
         activities=int(linked.sum()),
@@ -55,7 +52,7 @@ def _distribution(values: "pd.Series[int]") -> Distribution | None:
 def _by_op(times: pd.DataFrame) -> pd.DataFrame:
     """The operators by the host time of their launches."""
     groups = times.groupby("op", sort=True)
-    table = groups.agg(count=("launch", "size"), **{name: (name, "sum") for name in (*_TIMES, *_FLAGS)}).reset_index()
+    table = groups.agg(count=("launch", "size"), **{name: (name, "sum") for name in (*TIMES, *FLAGS)}).reset_index()
     return table.sort_values(["host_ns", "op"], ascending=[False, True], kind="stable").head(MOST)
 
 

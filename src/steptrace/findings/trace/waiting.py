@@ -8,7 +8,7 @@ from typing import Any, Final
 from steptrace.documents.summary import HostGap, HostGaps, Launches
 from steptrace.findings.model import Match, Rule
 from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
-from steptrace.findings.trace.syncs import TRACE_SYNC_RULES
+from steptrace.findings.sync_cost import SYNC_RULES, by_blocked_time, place, sync_sites, syncs_together
 from steptrace.findings.trace.window import Window, has_stacks, profiled_step
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
@@ -25,7 +25,8 @@ LAUNCHING_SHARE: Final = 0.5
 _PYTHON, _BETWEEN, _OPS = "in Python between operators", "outside operators", "in operators"
 _CALLS: Final = "in calls into the GPU's runtime"
 
-_GPU_IDLE: Final[Rule[Any]] = next(rule for rule in STEP_TIME_RULES if rule.name == "gpu_idle")
+#: Those on studies that hold for any program.
+_RULES: Final[dict[str, Rule[Any]]] = {rule.name: rule for rule in (*SYNC_RULES, *STEP_TIME_RULES)}
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,21 @@ def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
     rest = gaps.gap_ns - gaps.call_ns - gaps.op_ns
     parts = ((_PYTHON if has_stacks(window.entry) else _BETWEEN, rest), (_OPS, gaps.op_ns), (_CALLS, gaps.call_ns))
     return tuple((name, window.each(ns)) for name, ns in sorted(parts, key=lambda part: -part[1]))
+
+
+def _together(window: Window) -> Iterator[Match]:
+    """As on a study; the places are named, and what a replay saves is the one figure."""
+    step = profiled_step(window)
+    count = len(step.sites)
+    names = list(dict.fromkeys(place(site) for site in by_blocked_time(step.sites)))
+    first = "; ".join(names[:_NAMED])
+    for match in syncs_together(step):
+        yield replace(
+            match,
+            claim=f"{count} places make the host wait for the GPU one after the other, and without one alone the "
+            f"wait only moves to the next: {first}{'; …' if len(names) > _NAMED else ''}",
+            cost_ns_per_step=step.saved_ns,
+        )
 
 
 def _launch_bound(window: Window) -> Iterator[Match]:
@@ -208,8 +224,14 @@ _LATE_CHECK: Final = "Profile again on an idle machine: the gap must be gone. If
 _CALLS_CHECK: Final = "Profile later steps: a call that is as long there is no first one."
 
 WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
-    *TRACE_SYNC_RULES,
-    replace(_GPU_IDLE, find=lambda window: gpu_idle(profiled_step(window))),
+    replace(_RULES["sync_bound"], find=lambda window: sync_sites(profiled_step(window))),
+    replace(
+        _RULES["syncs_together"],
+        find=_together,
+        advice="Replace them all at once: the host is held up by the first that is left.",
+        counter_check="Replace them all and profile again: the syncs must be gone and the step faster.",
+    ),
+    replace(_RULES["gpu_idle"], find=lambda window: gpu_idle(profiled_step(window))),
     Rule(
         name="launch_bound",
         condition=f"as `host_bound`, where half of the kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} "
