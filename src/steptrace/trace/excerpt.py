@@ -138,30 +138,27 @@ def _window(trace: Trace, wanted: Wanted) -> tuple[Window, int | None]:
             )
         span = (base + max(low, 0), base + min(high, trace.window[1]))
         return Window(span, span), None
-    median = median_step(trace)
-    if wanted.step is None and median is None:
+    row = median_step(trace) if wanted.step is None else _row_of(trace, wanted.step)
+    if row is None:
         span = (base + trace.window[0], base + trace.window[1] + 1)  # ends are open, and the last event may be a point
         return Window(span, span), None
-    if wanted.step is None and median is not None:
-        row = median
-    else:
-        rows = np.flatnonzero(steps["index"].to_numpy() == wanted.step)
-        if len(rows) == 0:
-            raise TraceError(
-                f"it has no step {wanted.step}",
-                where=trace.meta.path,
-                expected=f"one of its steps: {', '.join(map(str, steps['index']))}"
-                if len(steps)
-                else "a trace with steps (ProfilerStep#N)",
-                next_step=None if len(steps) else "name a time: --from MS --to MS",
-            )
-        row = int(rows[0])
-    start, dur, host = (
-        base + int(steps["ts"].iloc[row]),
-        int(steps["dur"].iloc[row]),
-        int(steps["host_dur"].iloc[row]),
-    )
-    return Window((start, start + host), (start, start + dur)), int(steps["index"].iloc[row])
+    index, ts, host_dur, dur = (int(steps[name].iloc[row]) for name in ("index", "ts", "host_dur", "dur"))
+    return Window((base + ts, base + ts + host_dur), (base + ts, base + ts + dur)), index
+
+
+def _row_of(trace: Trace, step: int) -> int:
+    steps = trace.steps
+    rows = np.flatnonzero(steps["index"].to_numpy() == step)
+    if len(rows) == 0:
+        raise TraceError(
+            f"it has no step {step}",
+            where=trace.meta.path,
+            expected=f"one of its steps: {', '.join(map(str, steps['index']))}"
+            if len(steps)
+            else "a trace with steps (ProfilerStep#N)",
+            next_step=None if len(steps) else "name a time: --from MS --to MS",
+        )
+    return int(rows[0])
 
 
 @dataclass(frozen=True)
