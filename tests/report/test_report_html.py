@@ -77,7 +77,7 @@ def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None
     assert cells[3:5] == ["1, by definition", "baseline"]
     shown = text_of(sections.variants(load_study(make_study("cpu"))))
     shown += text_of(sections.sync_sites(load_study(make_study("cpu"))))
-    assert "SM-weighted" not in shown
+    assert "of multiprocessors" not in shown
     assert "Host blocked" not in shown
 
 
@@ -89,7 +89,7 @@ def test_a_column_of_predictions_alone_is_called_so(make_study: MakeStudy) -> No
 
 def test_a_gpu_study_shows_measured_beside_predicted(make_study: MakeStudy) -> None:
     cells = row(sections.variants(load_study(make_study("gpu"))), "boolean_mask")
-    assert cells[5:8] == ["6 measured 6 predicted", "89 % 71 % SM-weighted", "99 %"]
+    assert cells[5:8] == ["6 measured 6 predicted", "89 % 71 % of multiprocessors", "99 %"]
 
 
 def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_study: MakeStudy) -> None:

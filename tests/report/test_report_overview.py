@@ -58,7 +58,7 @@ def test_a_gpu_study_shows_shares_formats_and_tensor_cores(study_builder: Any) -
         "62 %", "30 %", "1.0 %", "7.0 %", "91 % 4.0 % unknown", "120 µs",
     ]  # fmt: skip
     assert "aten::<wbr>mm" in html or "aten::mm" in html.replace("<wbr>", "")
-    for term in ("Where a step goes", "Device compute", "Operator placement", "16-bit, 32-bit, unknown"):
+    for term in ("Where a step goes", "Device compute", "Operators on the GPU", "16-bit, 32-bit, unknown"):
         assert f"<dt>{term}</dt>" in html
 
 

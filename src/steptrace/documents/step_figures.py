@@ -62,7 +62,7 @@ class StepFigures(Document, frozen=True):
     sm_weighted_pct: Annotated[
         float | None,
         figure(
-            "SM-weighted",
+            "Multiprocessors busy",
             "GPU busy, each kernel weighted by the share of multiprocessors that its blocks can occupy.",
             "%",
             better="higher",

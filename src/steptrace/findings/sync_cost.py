@@ -150,7 +150,7 @@ SYNC_RULES: Final[tuple[Rule[Comparison], ...]] = (
         condition=f"without any of its syncs a step would take at least {percent(SYNC_SHARE)} less, and at least "
         f"{_TOGETHER:g} times what the sites save one by one",
         basis=f"{percent(SYNC_SHARE)} is the default noise floor; high from {percent(MODERATE_SHARE)}",
-        advice="Replace all of them in one variant: the host is held up by the first that is left.",
+        advice="Replace all syncs of a step in one variant: the host is held up by the first that is left.",
         counter_check="The variant without any of them must come near the predicted step time; the report shows by how "
         "much the prediction is off.",
         find=per_variant(lambda variant: syncs_together(profiled_step(variant))),

@@ -30,7 +30,7 @@ def _low_headroom(window: Window) -> Iterator[Match]:
 
 def _unused_memory(window: Window) -> Iterator[Match]:
     entry = window.entry
-    shares = (("the GPU's busy share", entry.gpu_busy_pct), ("its SM-weighted share", entry.sm_weighted_pct))
+    shares = (("the GPU's busy share", entry.gpu_busy_pct), ("its multiprocessors' busy share", entry.sm_weighted_pct))
     low = [f"{what} is {value:.0f} %" for what, value in shares if value is not None and value < BUSY_PCT]
     for device in _devices(window):
         share = _taken_share(device)

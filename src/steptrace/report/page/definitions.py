@@ -195,9 +195,9 @@ DEFINITIONS: dict[str, Definition] = {
         Definition("Device compute", "Share of the GPU's span in which it runs a compute kernel."),
     ),
     "placement": Definition(
-        "Operator placement",
-        "An operator is on the GPU if it launched work there itself. Of the others those count that work themselves; "
-        "views and allocations, which touch no element, are left out. A program calls other numbers of operators than "
+        "Operators on the GPU",
+        "Of the operators that compute or copy something, those that launched work on the GPU themselves. Views and "
+        "allocations, which touch no element, are left out. A program calls other numbers of operators than "
         "these. By time: GPU time of what operators launched, and host time of those that stay on the host.",
     ),
     "own_host_time": Definition(

@@ -16,10 +16,14 @@ from steptrace.files import replace_atomically
 from steptrace.findings.trace.quality import FEW_STEPS
 from steptrace.findings.trace.window import has_stacks
 from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import legend_of
+from steptrace.report.draw.cells import parts_cell
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.device import of_traces
 from steptrace.report.page.findings import findings, recommended, severity_rank
 from steptrace.report.page.markup import Html, gain, page, render, sentence
+from steptrace.report.page.overview import labelled
 from steptrace.report.trace.model import RankTopic
 from steptrace.report.trace.time import TERMS, span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
@@ -103,7 +107,7 @@ def headline(view: TraceView) -> str:
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
         name = draw.PART_NAMES.get(cause, cause)
-        clauses.append(f"{fmt.share(idle[cause] / sum(idle.values()))} of its idle time: {name}")
+        clauses.append(f"{fmt.share(idle[cause] / sum(parts.values()))} of {over}: {name}")
     if trace.syncs.per_step is not None:
         syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
         clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
@@ -181,7 +185,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
             *([("Unprofiled step, median", _unprofiled(trace))] if trace.unprofiled_step_ns is not None else ()),
             (profiled, fmt.duration_ms(first.step_ms) if trace.steps else None),
             *((f.name, fmt.with_unit(getattr(trace, f.key), f.unit)) for f in shown),
-            ("Launch coverage", fmt.share(trace.quality.launch_coverage)),
+            ("Launches found", fmt.share(trace.quality.launch_coverage)),
         ]
     title = first.title if len(traces) == 1 else f"{len(traces)} traces"
     said = headline(first) if len(traces) == 1 else None
@@ -193,6 +197,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
         traces=traces,
         title=title,
         headline=said,
+        goes=_where_it_goes(trace) if len(traces) == 1 else None,
         caution=caution(first) if len(traces) == 1 else (),
         device=of_traces([view.trace.device_name for view in traces], has_gpu=any(view.has_gpu for view in traces)),
         first=to_do,
@@ -205,6 +210,15 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
 
 
 _NO_GPU: Final = "no GPU activity"
+
+
+def _where_it_goes(trace: TraceSummary) -> tuple[InlineSvg, list[tuple[str, str]]] | None:
+    """A bar of the step's parts, and each part's colour with its name and share; None where they are not known."""
+    parts = [part for part in labelled(trace_parts(trace.overview)) if part.ms]
+    total = sum(part.ms for part in parts)
+    named = zip(parts, legend_of(part.label for part in parts), strict=True)
+    words = [(colour, f"{name} {fmt.share(part.ms / total)}") for part, (name, colour, _) in named]
+    return (parts_cell(parts, total), words) if parts else None
 
 
 def _devices(traces: Sequence[TraceView]) -> str | None:

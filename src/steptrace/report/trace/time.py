@@ -15,7 +15,7 @@ from steptrace.report.trace.view import TraceView, gpu_parts
 TERMS = (
     *definitions(("parts_gpu",)),
     Definition("Overlap", "Share of communication time during which compute kernels run too."),
-    Definition("Launch coverage", "Share of GPU activities whose launching call is in the trace."),
+    Definition("Launches found", "Share of GPU activities whose launching call is in the trace."),
 )
 #: More profiled steps than this are not drawn.
 MOST_DRAWN = 100
