@@ -10,7 +10,7 @@ from steptrace.documents.comparison import PredictedSite
 #: By the operator's name.
 REPLACEMENTS: Final[Mapping[str, str]] = {
     "aten::nonzero": "Keep the mask as a tensor: torch.where(mask, a, b) with all three arguments, or multiply by "
-    "it. torch.where(mask) alone waits just as nonzero does.",
+    "it. With one argument, torch.where waits as nonzero does.",
     "aten::index": "Keep the full shape: an ignore_index, torch.where(mask, a, b), or a multiplication by the mask. "
     "A boolean index makes a result whose size only the GPU knows.",
     "aten::index_put_": "Write by torch.where(mask, a, b) or masked_fill_. Assignment through a boolean mask looks "

@@ -9,7 +9,3 @@ const reveal = () => {
 };
 addEventListener("hashchange", reveal);
 addEventListener("load", () => { if (location.hash) reveal(); });
-// On a wide screen there is room for what is behind each thing to do.
-if (matchMedia("(min-width: 761px)").matches && !document.querySelector(".result.dense")) {
-  for (const item of document.querySelectorAll(".first details")) item.open = true;
-}
