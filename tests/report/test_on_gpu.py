@@ -9,7 +9,7 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from steptrace.documents.base import write
-from steptrace.report.study import load_study, on_gpu
+from steptrace.report.study import first_screen, load_study, on_gpu
 from steptrace.report.study.on_gpu import expectations
 from steptrace.standing import reference_results
 
@@ -75,7 +75,21 @@ def test_committed_results_stand_beside_the_local_ones_with_machine_and_date(mak
     assert "collected on 2026-11-20" in page
     assert "reports/reference/h200" in page
     assert "Expected, not measured" not in page
-    assert "6 6 " in page  # boolean_mask: predicted here, traced there
+    assert "boolean_mask 12.4 ms baseline 6 110 ms baseline 6 " in page  # predicted here, traced there
+    assert "On NVIDIA H200: ignore_index is 3.92× faster than boolean_mask" in page
+    screen = text_of(first_screen(load_study(make_study("cpu")), [there]))
+    assert "Measured on NVIDIA H200 , 2026-11-20: ignore_index is 3.92× faster than boolean_mask" in screen
+
+
+def test_where_the_gpu_is_simulated_committed_results_stand_beside_it_and_no_expectations(
+    make_study: Any, tmp_path: Path
+) -> None:
+    there = reference(tmp_path, make_study("gpu"))
+    study = load_study(make_study("gpu"))
+    assert study.environment is not None
+    simulated = replace(study, environment=replace(study.environment, gpu="H200 (stand-in)"))
+    assert on_gpu(simulated, []) is None
+    assert "Measured there, not here" in text_of(on_gpu(simulated, [there]) or "")
 
 
 @pytest.mark.parametrize("gpu", [None, "a stand-in for a GPU"])

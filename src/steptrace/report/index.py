@@ -14,9 +14,8 @@ from steptrace.report.page.device import DeviceNote
 from steptrace.report.page.markup import Html, render
 from steptrace.report.past import PastStudy, past_studies
 from steptrace.report.study import headline
-from steptrace.report.study.first_screen import machine
 from steptrace.report.study.load import load_study
-from steptrace.report.study.model import runs_ok, title
+from steptrace.report.study.model import machine, runs_ok, title
 
 
 @dataclass(frozen=True)

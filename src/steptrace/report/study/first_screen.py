@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
@@ -17,6 +18,7 @@ from steptrace.report.study import headline
 from steptrace.report.study.model import (
     has_traced_syncs,
     is_baseline,
+    machine,
     measured,
     runs_ok,
     samples_per_step,
@@ -25,6 +27,7 @@ from steptrace.report.study.model import (
     variants_shown,
     verdict_words,
 )
+from steptrace.report.study.on_gpu import measured_elsewhere
 from steptrace.report.study.other_baselines import against_each
 
 
@@ -40,8 +43,13 @@ class Row:
     slower: str | None
 
 
-def first_screen(study: Comparison) -> Html:
-    """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
+def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Html:
+    """Title, question and verdict; each variant's step time, syncs and parts; what to do first.
+
+    Args:
+        study: the comparison.
+        references: comparison.json files of the same study from GPUs, as for the section "On a GPU".
+    """
     shown = variants_shown(study)
     parts = {variant.name: step_parts(study, variant) for variant in shown}
     medians = {v.name: v.step_ms.median for v in study.variants if v.step_ms is not None}
@@ -60,6 +68,7 @@ def first_screen(study: Comparison) -> Html:
         paragraphs=paragraphs(study.text),
         headline=headline.headline(study),
         reasons=headline.reasons(study),
+        references=measured_elsewhere(study, references),
         tone=headline.tone(study),
         best=headline.fastest(study),
         facts=_facts(study),
@@ -161,17 +170,6 @@ def paragraphs(text: str) -> tuple[str, ...]:
     """A text's paragraphs: blank lines part them, single line breaks do not."""
     blocks = text.replace("\r\n", "\n").split("\n\n")
     return tuple(" ".join(block.split()) for block in blocks if block.strip())
-
-
-def machine(study: Comparison) -> str | None:
-    """The GPU, or the CPU where there is none."""
-    environment = study.environment
-    if environment is None:
-        return None
-    if environment.gpu:
-        count = environment.gpu_count
-        return f"{count} × {environment.gpu}" if count > 1 else environment.gpu
-    return f"{environment.cpu}, no GPU"
 
 
 def commit(study: Comparison) -> str | None:

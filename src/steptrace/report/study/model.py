@@ -118,6 +118,17 @@ def verdict_words(variant: VariantResult) -> str:
     return f"{words}, but differs" if variant.equivalence.status == "differs" else words
 
 
+def machine(study: Comparison) -> str | None:
+    """The GPU, or the CPU where there is none."""
+    environment = study.environment
+    if environment is None:
+        return None
+    if environment.gpu:
+        count = environment.gpu_count
+        return f"{count} × {environment.gpu}" if count > 1 else environment.gpu
+    return f"{environment.cpu}, no GPU"
+
+
 def ending(error: ProcessError) -> str:
     """How a process ended, in a few words: "signal 9", "exit code 1"."""
     if error.signal is not None:

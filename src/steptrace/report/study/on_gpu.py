@@ -10,19 +10,21 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
+from steptrace.report.study import headline
 from steptrace.report.study.load import load_study
-from steptrace.report.study.model import SAME_OPERATORS, is_baseline
+from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, machine
 
 _COLLECTED: Final = re.compile(r"Collected on (\d{4}-\d{2}-\d{2})")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A study's committed results from a GPU: the folder below reports/reference, its date, and the comparison."""
+    """A study's committed results from a GPU: the folder below reports/reference, its date, and what was found."""
 
     machine: str
     date: str | None
     study: Comparison
+    headline: str
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,29 @@ def on_gpu(study: Comparison, references: Sequence[Path | str]) -> Html | None:
         study: the comparison.
         references: comparison.json files of the same study in folders of reports/reference.
     """
-    if any(variant.syncs.measured_per_step is not None for variant in study.variants):
-        return None
-    found = [reference for path in references if (reference := _load(Path(path))) is not None]
+    found = measured_elsewhere(study, references)
     known = any(variant.syncs.predicted_per_step is not None for variant in study.variants)
-    if not found and not known:
+    if has_traced_syncs(study) or (not found and (study.on_simulated_gpu or not known)):
         return None
     return render(
         "study/on_gpu",
         study=study,
+        here=machine(study),
+        is_baseline=is_baseline,
         references=[(reference, _beside(study, reference.study)) for reference in found],
         expected=() if found else expectations(study),
         blocked=_blocked,
-        terms=defs.definitions(("syncs", "operators_per_step", *(("blocked", "ratio", "verdict") if found else ()))),
+        terms=defs.definitions(
+            ("syncs", "operators_per_step", *(("step_time", "verdict", "blocked") if found else ()))
+        ),
     )
+
+
+def measured_elsewhere(study: Comparison, references: Sequence[Path | str]) -> list[Reference]:
+    """The committed results from GPUs that stand beside a study's own; none where it was traced on a GPU itself."""
+    if has_traced_syncs(study):
+        return []
+    return [reference for path in references if (reference := _load(Path(path))) is not None]
 
 
 def _load(path: Path) -> Reference | None:
@@ -67,7 +78,8 @@ def _load(path: Path) -> Reference | None:
     if study.environment is None or study.environment.gpu is None or study.on_simulated_gpu:
         return None
     date = _COLLECTED.search(notes.read_text(encoding="utf-8")) if notes.is_file() else None
-    return Reference(path.resolve().parents[1].name, None if date is None else date[1], study)
+    found = headline.headline(study)
+    return Reference(path.resolve().parents[1].name, None if date is None else date[1], study, found)
 
 
 def _beside(here: Comparison, there: Comparison) -> list[tuple[VariantResult, VariantResult | None]]:

@@ -1,5 +1,5 @@
 // Last, when everything has its place: on a wide screen what is behind each thing to do is shown, as far as all of them stay in sight.
-const todo = matchMedia("(min-width: 761px)").matches ? [...document.querySelectorAll("main .first details")] : [];
+const todo = matchMedia("(min-width: 761px)").matches ? [...document.querySelector("main .first")?.querySelectorAll("details") ?? []] : [];
 for (const item of todo) {
   item.open = true;
   if (todo.at(-1).getBoundingClientRect().bottom + scrollY > innerHeight) item.open = false;
