@@ -228,7 +228,7 @@ WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
     replace(
         _RULES["syncs_together"],
         find=_together,
-        advice="Replace them all at once: the host is held up by the first that is left.",
+        advice="Replace all syncs of a step at once: the host is held up by the first that is left.",
         counter_check="Replace them all and profile again: the syncs must be gone and the step faster.",
     ),
     replace(_RULES["gpu_idle"], find=lambda window: gpu_idle(profiled_step(window))),
