@@ -1,18 +1,20 @@
-"""The index's lines: what each study and each imported trace found, and where its page is."""
+"""The index: what each study and each imported trace found, where its page is, and step times over past results."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from steptrace import format as fmt
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison
+from steptrace.documents.comparison import Comparison, StepTimes
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.judging.history import KeptResult, history
+from steptrace.report.draw.cells import Dot, course_cell
 from steptrace.report.page import device
 from steptrace.report.page.device import DeviceNote
 from steptrace.report.page.markup import Html, render
-from steptrace.report.past import PastStudy, past_studies
 from steptrace.report.study import headline
 from steptrace.report.study.load import load_study
 from steptrace.report.study.model import machine, runs_ok, title
@@ -107,11 +109,72 @@ def _busy(traces: Sequence[TraceSummary]) -> str:
     return " to ".join(texts) or fmt.NOT_MEASURED
 
 
-def load_past(comparisons: Sequence[Path | str], kept: Sequence[Path | str]) -> tuple[PastStudy, ...]:
-    """The studies' step times over the results that were kept as baselines."""
-    return past_studies([load_study(path) for path in comparisons], map(Path, kept)) if kept else ()
+def load_past(comparisons: Sequence[Path | str], kept: Sequence[Path | str]) -> list[dict[str, Any]]:
+    """The studies' step times over the results that were kept as baselines, as the index shows them.
+
+    Args:
+        comparisons: the present results.
+        kept: files that `steptrace baseline save` wrote.
+    """
+    if not kept:
+        return []
+    studies = [load_study(path) for path in comparisons]
+    found = history(map(Path, kept), studies)
+    return [past for study in studies if (past := _past(title(study), found[study.study])) is not None]
 
 
-def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = (), past: Sequence[PastStudy] = ()) -> Html:
+def _past(heading: str, results: Sequence[KeptResult]) -> dict[str, Any] | None:
+    """A study over time; None if no result was kept that can be held against the present one.
+
+    `times` names each result of the present one's machine with its date; `changed` says which versions changed from one
+    to the next; `elsewhere` names kept results of other machines or scales, whose step times are not comparable.
+    """
+    now = results[-1]
+    shown = [result for result in results if result.machine == now.machine]
+    elsewhere = tuple(result.name for result in results if result.machine != now.machine)
+    if len(shown) < 2:
+        return None
+    names = dict.fromkeys(name for result in reversed(shown) for name in result.step_ms)
+    return {
+        "title": heading,
+        "times": [*map(_when, shown)],
+        "changed": [*filter(None, map(_changed, shown, shown[1:]))],
+        "variants": [_variant(name, shown) for name in names],
+        "elsewhere": elsewhere,
+    }
+
+
+def _when(result: KeptResult) -> str:
+    return result.name if result.saved_at is None else f"{result.name}, {result.saved_at:%Y-%m-%d}"
+
+
+def _changed(before: KeptResult, after: KeptResult) -> str:
+    """The versions that are not the same, in words; empty if all are."""
+    keys = [key for key in before.versions if before.versions[key] != after.versions[key]]
+    words = ", ".join(f"{key} {before.versions[key]} → {after.versions[key]}" for key in keys)
+    return f"{before.name} to {after.name}: {words}" if words else ""
+
+
+def _variant(name: str, results: Sequence[KeptResult]) -> dict[str, Any]:
+    """One variant's course, its first and its present step time, and now over the last kept (None without either)."""
+    times = [result.step_ms.get(name) for result in results]
+    dots = [None if found is None else _dot(result, found) for result, found in zip(results, times, strict=True)]
+    medians = [None if found is None else found.median for found in times]
+    words = ", ".join(f"{_when(r)}: {fmt.duration_ms(ms)}" for r, ms in zip(results, medians, strict=True))
+    now, last = medians[-1], medians[-2]
+    return {
+        "name": name,
+        "course": course_cell(dots, f"{name} over time. {words}"),
+        "first": fmt.duration_ms(next((ms for ms in medians if ms is not None), None)),
+        "now": fmt.duration_ms(now),
+        "change": f"{now / last:.3g}×" if now and last else None,
+    }
+
+
+def _dot(result: KeptResult, found: StepTimes) -> Dot:
+    return Dot(found.median, found.low, found.high, f"{_when(result)}: {fmt.duration_ms(found.median)}")
+
+
+def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = (), past: Sequence[object] = ()) -> Html:
     """All studies and imported traces with what each found, and the way to its page; step times over past results."""
     return render("index", studies=studies, traces=traces, past=past)

@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals, schema
-from steptrace.analysis.common.tables_launch import ANNOTATION_TIMES
+from steptrace.documents.rows import Label, table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import marks_steps, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace, once
+
+ANNOTATION_TIMES = table_of("annotation_times", Label, "label")
 
 
 @once

@@ -8,7 +8,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.trace.columns import Ints, references, row_numbers
+from steptrace.trace.columns import Ints, counted, references, row_numbers
 from steptrace.trace.model import Trace
 
 #: Bytes of an element, by PyTorch's names of element types.
@@ -83,6 +83,8 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     step = row_numbers(times["step"])
     inside = step >= 0
     steps = len(trace.steps)
+    exposed = times["exposed_ns"]
+    known = exposed.notna().all()
 
     def total(values: Ints) -> Ints:
         sums = np.zeros(steps, dtype=np.int64)
@@ -94,12 +96,7 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
             "index": trace.steps["index"].to_numpy(),
             "count": np.bincount(step[inside], minlength=steps).astype(np.int64),
             "sum_ns": total(times["dur_ns"].to_numpy()),
-            "exposed_ns": pd.array(
-                total(times["exposed_ns"].to_numpy(dtype=np.int64))
-                if times["exposed_ns"].notna().all()
-                else [pd.NA] * steps,
-                dtype="Int64",
-            ),
+            "exposed_ns": counted(total(exposed.to_numpy(dtype=np.int64)) if known else np.full(steps, -1)),
         }
     )
 

@@ -4,7 +4,6 @@ from steptrace.documents.rows import table_of
 from steptrace.documents.summary import RankKernel, RankWait
 from steptrace.schema.table import Column, Table
 
-_RANK = Column("rank", "int64", "Rank, or the trace's place in the list where traces do not say.")
 _COLLECTIVE = Column("collective", "string", "`all_reduce`, ..., or the kernel's short name where nothing says it.")
 _GROUP = Column("group", "string", "Process group, null if not said.", nullable=True)
 
@@ -56,7 +55,7 @@ MATCHED_COLLECTIVES = Table(
         _COLLECTIVE,
         _GROUP,
         Column("matched_by", "string", "`sequence` (group and number), `order` (on a host) or `time` (aligned times)."),
-        _RANK,
+        Column("rank", "int64", "Rank, or the trace's place in the list where traces do not say."),
         Column("kernel", "int64", "Row of that rank's `kernels`, null for a collective of the host.", nullable=True),
         Column("annotation", "int64", "Row of that rank's `annotations`, null for one of a GPU.", nullable=True),
         Column("step", "int64", "Row of that rank's `steps`.", nullable=True),

@@ -12,13 +12,28 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.launches import launched_at
 from steptrace.analysis.common.series import quantiles, time_held
-from steptrace.analysis.common.tables_launch import QUEUE_LENGTHS, QUEUES
+from steptrace.documents.rows import Queue, table_of
 from steptrace.intervals import Ints
+from steptrace.schema import Column, Table
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace
 
 #: How much work CUDA lets queue up in a stream.
 CAPACITY = 1024
+
+QUEUE_LENGTHS = Table(
+    name="queue_lengths",
+    doc="How much launched work of one stream has not begun, from this instant to the stream's next row.",
+    columns=(
+        Column("device", "int64", "GPU."),
+        Column("stream", "int64", "Stream."),
+        Column("ts", "int64", "Instant.", "ns"),
+        Column("length", "int64", "Activities launched and not begun."),
+        Column("launches", "int64", "Launches with no activity begun: as `length`, a graph counting once."),
+    ),
+    key=("device", "stream", "ts"),
+)
+QUEUES = table_of("queues", Queue, "device", "stream")
 
 
 def queue_lengths(trace: Trace) -> pd.DataFrame:

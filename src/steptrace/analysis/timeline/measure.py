@@ -19,10 +19,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.timeline import tables as schema
 from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
 from steptrace.documents.summary import Lane, Timeline
-from steptrace.schema import empty, validate
+from steptrace.schema import Column, Table, empty, validate
 from steptrace.trace.model import Trace
 
 #: Events shorter than this part of the time shown cannot be told apart in a picture.
@@ -30,6 +29,40 @@ RESOLUTION = 1000
 MOST_BOXES = 1000
 CELL = 8
 _LONGEST_NAME = 100
+
+TIMELINE_LANES = Table(
+    name="timeline_lanes",
+    doc="One lane of the picture of a step, from top to bottom.",
+    columns=(
+        Column("lane", "int64", "Its number."),
+        Column("kind", "string", "`host` (a thread), `calls` (into the GPU's runtime), `syncs`, `idle` or `stream`."),
+        Column("name", "string", "What stands at it."),
+        Column("events", "int64", "Events in the time shown."),
+        Column("shown", "bool", "Whether it has boxes: of many threads and streams those with the most time do."),
+    ),
+    key=("lane",),
+)
+
+TIMELINE = Table(
+    name="timeline",
+    doc="One box of the picture of a step: an event, or several of one kind, each too short to be seen, that stand too "
+    "close to be told apart. Times count from the start of the time shown.",
+    columns=(
+        Column("lane", "int64", "Row of `timeline_lanes`."),
+        Column("level", "int64", "Row of boxes within the lane, 0 at the top."),
+        Column(
+            "kind",
+            "string",
+            "`section` (label), `loader`, `op`, `launch`, `call`, `sync`, `compute`, `comm`, `memory`, or `idle_` with "
+            "the cause.",
+        ),
+        Column("name", "string", "Name of the event, of several the longest's."),
+        Column("start_ns", "int64", "Start, cut off at the start of the time shown.", "ns"),
+        Column("dur_ns", "int64", "From its start to the end of its last event.", "ns"),
+        Column("events", "int64", "How many events it stands for."),
+        Column("time_ns", "int64", "Sum of their lengths within the time shown.", "ns"),
+    ),
+)
 
 
 def timeline(
@@ -55,7 +88,7 @@ def timeline(
     )
     drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes) if lane.shown]
     boxes = _boxes(drawn, shown_time(trace))
-    return {"timeline_lanes": validate(table, schema.TIMELINE_LANES), "timeline": validate(boxes, schema.TIMELINE)}
+    return {"timeline_lanes": validate(table, TIMELINE_LANES), "timeline": validate(boxes, TIMELINE)}
 
 
 def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
@@ -93,7 +126,7 @@ def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
 
 def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
     if not lanes:
-        return empty(schema.TIMELINE)
+        return empty(TIMELINE)
     events = pd.concat(lanes, ignore_index=True)
     shorter_than = max((time.end - time.start) // RESOLUTION, 1)
     boxes = merge(events, shorter_than)
