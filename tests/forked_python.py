@@ -42,7 +42,7 @@ from typing import Any, NoReturn
 #: `torch._dynamo` is what the first optimizer of a process imports.
 IMPORTED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler", "torch.utils.data")
 #: Variables that are read by what has been imported already, or by an interpreter that starts.
-_READ_BEFORE = ("OMP_", "MKL_", "KMP_", "LD_", "FAKECUDA_", "PYTHON")
+_READ_BEFORE = ("OMP_", "MKL_", "KMP_", "LD_", "FAKECUDA_", "TRITON_", "PYTHON")
 _FROM_A_FORK = "steptrace.train.supervise"
 LAUNCHERS = ("torch.distributed.run", "steptrace.cli", _FROM_A_FORK)
 _MOST = 1 << 18

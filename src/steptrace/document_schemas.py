@@ -3,6 +3,7 @@
 The JSON Schemas in `schemas/`, from the structs in `documents`, and the table of the figures of a step in `metrics.md`.
 """
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -37,6 +38,8 @@ DOCUMENTS: Final[dict[str, Any]] = {
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, by the name of its file without the ending."""
     schema = msgspec.json.schema(DOCUMENTS[name])
+    for described in schema["$defs"].values():  # Python up to 3.12 keeps a docstring's indent
+        described["description"] = inspect.cleandoc(described["description"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

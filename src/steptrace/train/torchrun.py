@@ -14,7 +14,7 @@ from typing import Final
 
 _FAILURES: Final = "Failures:"
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
-_NEXT_FAILURE: Final = re.compile(r"^\[\d+\]:$")
+_NEXT_FAILURE: Final = re.compile(r"\[\d+\]:\Z")
 #: What a rank says that fails because another is gone, by gloo, NCCL and the store.
 _LOST_CONNECTION: Final = re.compile(
     r"Connection (closed|reset) by|Broken pipe|ncclRemoteError|remote process exited|DistNetworkError"
