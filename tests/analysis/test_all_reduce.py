@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
 from steptrace.analysis.communication.all_reduce import all_reduce
-from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.analysis.communication.collectives import host_collectives
 from steptrace.analysis.communication.ranks import by_rank, matched_collectives, straggler
 
 RUNLOOP = (900, 901)

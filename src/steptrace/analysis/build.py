@@ -25,7 +25,7 @@ from steptrace.analysis.overview import measure as overview
 from steptrace.analysis.overview.parts import step_parts
 from steptrace.analysis.overview.step_figures import step_figures
 from steptrace.analysis.parquet import write_all
-from steptrace.analysis.program.record import program
+from steptrace.analysis.program.flame import program
 from steptrace.analysis.quality.measure import quality
 from steptrace.analysis.syncs.measure import syncs
 from steptrace.analysis.tables import tables_of

@@ -6,8 +6,7 @@ import pandas as pd
 
 from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
-from steptrace.analysis.communication.collectives import collective_times
-from steptrace.analysis.communication.host_collectives import host_collectives
+from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.idle.measure import idle_by_stream, idle_gaps
 from steptrace.analysis.input.measure import input_waits

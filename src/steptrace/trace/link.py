@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from steptrace.trace import names as naming
-from steptrace.trace.collectives import collectives_table
 from steptrace.trace.columns import (
     Columns,
     Ints,
@@ -32,6 +31,7 @@ from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
 from steptrace.trace.syncs import find_syncs
 from steptrace.trace.tables import (
+    collectives_table,
     host_table,
     kernels_table,
     launches_table,

@@ -1,4 +1,10 @@
-"""Communication on one rank: each collective's length, and what of it computation did not hide."""
+"""Communication on one rank: each collective's length, and what of it computation did not hide.
+
+Those that the host does itself are gloo's on a CPU, each on a thread of its own, where PyTorch labels each one
+(`gloo:all_reduce`). What hides it is an operator on a thread that does training work: where none runs, the training
+waits. On cores that both share, hidden work is not free. Where the profiler recorded no operators, what was hidden is
+not known.
+"""
 
 from typing import Any
 
@@ -8,8 +14,10 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.trace.columns import Ints, counted, references, row_numbers
-from steptrace.trace.model import Trace
+from steptrace.intervals import Spans
+from steptrace.trace.columns import Ints, counted, judge_names, references, row_numbers, spans_of
+from steptrace.trace.model import Trace, on_training
+from steptrace.trace.names import host_collective, is_collective_op
 
 #: Bytes of an element, by PyTorch's names of element types.
 ELEMENT_BYTES = {
@@ -117,3 +125,41 @@ def _bytes(found: pd.DataFrame) -> "pd.Series[int]":
     element = pd.Series([ELEMENT_BYTES.get(dtype) for dtype in found["dtype"]], dtype="Int64")
     elements = found[["in_elements", "out_elements"]].max(axis=1, skipna=True).astype("Int64").reset_index(drop=True)
     return elements * element
+
+
+def host_collectives(trace: Trace) -> pd.DataFrame:
+    """The collectives that the host carried out, in order of time: the table `HOST_COLLECTIVES`."""
+    labels = trace.annotations
+    called = judge_names(labels["name"], host_collective, object)
+    rows = np.flatnonzero(pd.notna(called))
+    rows = rows[np.argsort(labels["ts"].to_numpy()[rows], kind="stable")]
+    found = labels.iloc[rows]
+    start, length = found["ts"].to_numpy(), found["dur"].to_numpy()
+    compute = host_compute(trace)
+    exposed = None if compute is None else length - intervals.measure_within(compute, start, start + length)
+    return pd.DataFrame(
+        {
+            "annotation": rows.astype(np.int64),
+            "collective": pd.Series(called[rows], dtype=object),
+            "thread": found["thread"].to_numpy(),
+            "step": found["step"].array,
+            "ts": start,
+            "dur_ns": length,
+            "exposed_ns": pd.array([pd.NA] * len(rows) if exposed is None else exposed, dtype="Int64"),
+            "bytes": found["bytes"].array,
+        }
+    )
+
+
+def host_compute(trace: Trace) -> Spans | None:
+    """When operators ran on threads that do training work, calls of collectives aside; in normal form.
+
+    None if the trace holds no operator of such a thread, in its steps if it has any: the profiler did not record them.
+    """
+    ops = trace.ops
+    training = on_training(trace, ops)
+    recorded = training & ops["step"].notna().to_numpy() if len(trace.steps) else training
+    if not recorded.any():
+        return None
+    rows = training & ~judge_names(ops["name"], is_collective_op)
+    return intervals.union(spans_of(ops.loc[rows, ["ts", "dur"]]))

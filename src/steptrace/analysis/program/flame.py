@@ -1,4 +1,6 @@
-"""Flame graphs: the call tree with all events of one chain of names merged into one box.
+"""Where in the program GPU and host time go: by line, by operator, and as flame graphs.
+
+A flame graph is the call tree with all events of one chain of names merged into one box.
 
 `device` is as wide as the GPU activities launched inside took, summed over streams; the activities themselves, under
 their short names, stand on top. Backward operators stand on the forward operator whose gradient they compute, on a box
@@ -16,11 +18,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.analysis.common import tables_paths as schema
-from steptrace.analysis.common.analysis import rows
-from steptrace.analysis.common.call_tree import depths, kernel_nodes
+from steptrace.analysis.common.analysis import Analysis, rows
+from steptrace.analysis.common.call_tree import depths, device_time_by, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.compiled import compiled
-from steptrace.documents.summary import Flame, FlameBox
+from steptrace.documents.summary import Flame, FlameBox, LineTime, OperatorTime, Program
 from steptrace.intervals import Ints
 from steptrace.schema import validate
 from steptrace.trace.columns import Mask, Rows, judge_names, marks_steps, nearest, references, row_numbers, take
@@ -80,7 +82,7 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     return _merge(parent, kind, (name, [*names, *threads]), own, "host time")
 
 
-def shown(flame: pd.DataFrame) -> Flame | None:
+def _flame(flame: pd.DataFrame) -> Flame | None:
     """A flame graph as summary.json has it, the narrow boxes left out; None if there is nothing to show."""
     total = int(flame["ns"].iloc[0])
     if total == 0:
@@ -228,3 +230,25 @@ def _merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]
     np.add.at(calls, box[carries], 1)
     np.add.at(widths, box[carries], own[carries])
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), calls, widths
+
+
+#: How many source lines and operators summary.json holds.
+MOST_LINES, MOST_OPERATORS = 25, 25
+
+_LINE = ["file", "line", "function", "code"]
+
+
+def program(analysis: Analysis) -> Program:
+    """GPU time by source line and by operator (None without a GPU), and both flame graphs."""
+    of, trace = analysis.tables, analysis.trace
+    by_line = by_operator = None
+    if analysis.device is not None:
+        lines = device_time_by(trace, of["kernel_origins"], _LINE).dropna(subset="file").head(MOST_LINES)
+        operators = device_time_by(trace, of["kernel_origins"], ["op"]).head(MOST_OPERATORS)
+        by_line, by_operator = rows(lines, LineTime), rows(operators, OperatorTime)
+    return Program(
+        by_line=by_line,
+        by_operator=by_operator,
+        device_flame=_flame(of["flame_device"]),
+        host_flame=_flame(of["flame_host"]),
+    )
