@@ -82,7 +82,7 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     return _merge(parent, kind, (name, [*names, *threads]), own, "host time")
 
 
-def _flame(flame: pd.DataFrame) -> Flame | None:
+def shown(flame: pd.DataFrame) -> Flame | None:
     """A flame graph as summary.json has it, the narrow boxes left out; None if there is nothing to show."""
     total = int(flame["ns"].iloc[0])
     if total == 0:
@@ -249,6 +249,6 @@ def program(analysis: Analysis) -> Program:
     return Program(
         by_line=by_line,
         by_operator=by_operator,
-        device_flame=_flame(of["flame_device"]),
-        host_flame=_flame(of["flame_host"]),
+        device_flame=shown(of["flame_device"]),
+        host_flame=shown(of["flame_host"]),
     )
