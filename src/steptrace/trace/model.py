@@ -87,6 +87,13 @@ class Trace:
         time = self.kernels.groupby("device")["dur"].sum()
         return [int(device) for device in time.sort_index().sort_values(ascending=False, kind="stable").index]
 
+    @property
+    def steps_span(self) -> tuple[int, int]:
+        """From the first step's start to the end of the last one's work; all of a trace without steps."""
+        if len(self.steps) == 0:
+            return self.window
+        return int(self.steps["ts"].iloc[0]), int((self.steps["ts"] + self.steps["dur"]).max())
+
 
 def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concatenate[Trace, Rest], Result]:
     """Decorate a function of a trace: it computes once for the same arguments, and returns the same result again.

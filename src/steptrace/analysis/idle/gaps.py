@@ -25,7 +25,7 @@ MOST_GAPS, MOST_CALLS = 5, 3
 
 def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
     """The gaps that only the host explains, from the table `idle_gaps`."""
-    start, end = _window(trace)
+    start, end = trace.steps_span
     first, last = activity(trace, device).span
     between = gaps[(gaps["cause"] == "host").to_numpy()]
     ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
@@ -54,13 +54,6 @@ def _gap(between: pd.DataFrame, k: int, ts: int, stop: int, calls: pd.DataFrame)
     row = between.iloc[k]
     op, label = _text(row["op"]), _text(row["label"])
     return HostGap(where="between", ts=ts, dur=stop - ts, op=op, label=label, calls=_by_name(calls, ts, stop))
-
-
-def _window(trace: Trace) -> tuple[int, int]:
-    steps = trace.steps
-    if len(steps) == 0:
-        return trace.window
-    return int(steps["ts"].iloc[0]), int((steps["ts"] + steps["dur"]).max())
 
 
 def _of_training(trace: Trace, rows: pd.DataFrame) -> pd.DataFrame:

@@ -130,8 +130,5 @@ def _bounds(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def _window_ns(trace: Trace, device: int | None) -> int:
-    steps = trace.steps
-    start, end = _bounds(trace)
-    if len(steps) == 0 or device is None:
-        return int((end - start).sum())
-    return int((steps["ts"] + steps["dur"]).max() - steps["ts"].min())
+    start, end = _bounds(trace) if device is None else trace.steps_span
+    return int(np.sum(end - start))

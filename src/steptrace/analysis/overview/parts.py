@@ -44,8 +44,8 @@ def _gpu_parts(trace: Trace, device: int) -> StepParts:
     steps, gpu = trace.steps, activity(trace, device)
     start, end = gpu.span
     if len(steps):
-        end = int((steps["ts"] + steps["dur"]).max())
-        start = min(max(int(steps["ts"].iloc[0]), _left_over(trace, device)), end)
+        first, end = trace.steps_span
+        start = min(max(first, _left_over(trace, device)), end)
     busy = {name: getattr(gpu, name) for name in ("compute", "exposed_memory", "exposed_comm")}
     parts = {name: intervals.measure(intervals.clip(spans, start, end)) for name, spans in busy.items()}
     gaps = idle_gaps(trace, device)

@@ -127,8 +127,7 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     start, end = start_end(costs)
     fence = np.sort(end[~removed & _all_done(trace, start, end)])
     place = np.searchsorted(fence, end[removed], side="left")
-    last = start_end(trace.steps)[1].max() if len(trace.steps) else trace.window[1]
-    until = np.append(fence, last)[place]
+    until = np.append(fence, trace.steps_span[1])[place]
     windows = intervals.union(intervals.spans(start[removed], until))
     closing = windows[:, 1] - windows[:, 0]
     for _, work in trace.kernels.groupby(["device", "stream"]):
