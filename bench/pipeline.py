@@ -1,11 +1,13 @@
 """What the workflow adds to the trainings: starting a run, forked and by itself, and a dry run of many variants.
 
     python bench/pipeline.py [--runs 5] [--variants 1000] [--json FILE]
+    python bench/pipeline.py --study gpu
 
 Runs are those of `masked_loss` at scale cpu, forked and not in turns, in seconds of wall time from their supervisor's
 start to its end; the first forked one, which starts the server, counts apart. A dry run is held against Snakemake's own
 of a workflow with as many jobs and files and no Python of ours, in processor seconds; `again` is the second call, for
-which what was composed and read is remembered.
+which what was composed and read is remembered. `--study SCALE` runs `masked_loss` (12 short runs) at that scale instead
+and says which share of the time each kind of job took, from the first job to the last.
 """
 
 import argparse
@@ -93,6 +95,15 @@ def dry_runs(folder: Path, variants: int) -> dict[str, float]:
     return {"variants": variants, "snakemake_s": own, "cold_s": cold, "again_s": again, "ratio": again / own}
 
 
+def study(folder: Path, scale: str) -> dict[str, object]:
+    """Where the time of a study of 12 short runs goes: its results/timing.json."""
+    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--workflow-profile", str(ROOT / "profiles" / "default"), "--directory", str(folder)]
+    subprocess.run([*command, "--config", "studies=[masked_loss]", f"scale={scale}"], check=True)
+    timing: dict[str, object] = json.loads((folder / "results" / "timing.json").read_text())
+    return timing
+
+
 def cpu(command: list[str], folder: Path) -> float:
     """Processor seconds of a command with its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,9 +118,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--variants", type=int, default=1000)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--study", metavar="SCALE", help="run a study at this scale (cpu, gpu), and nothing else")
     options = parser.parse_args()
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        found = {"start": starts(Path(name), options.runs), "dry_run": dry_runs(Path(name), options.variants)}
+        if options.study:
+            found: dict[str, object] = {"study": study(Path(name), options.study)}
+        else:
+            found = {"start": starts(Path(name), options.runs), "dry_run": dry_runs(Path(name), options.variants)}
     print(json.dumps(found, indent=2))
     if options.json:
         options.json.write_text(json.dumps(found))

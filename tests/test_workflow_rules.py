@@ -83,6 +83,7 @@ def test_what_a_training_takes_of_the_machine(rules_on, scale, gpus, local, expe
         rules.threads_of_training(training),
         rules.quiet_of_training(training),
     ) == expected
+    assert rules.threads_of_check(training) == (4 if local else 1)  # of four variants
 
 
 def test_a_scale_for_gpus_without_one_is_told_before_anything_is_touched(rules_on) -> None:

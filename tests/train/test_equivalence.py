@@ -86,6 +86,13 @@ class Dropping(Plain):
         return self.only(self.drop(image))
 
 
+# Its forward pass changes a buffer, and that the next one.
+class Normed(Plain):
+    def __init__(self):
+        super().__init__()
+        self.only = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 10, 3, padding=1))
+
+
 # In bfloat16 the bias is rounded to -1, and its units lie below 0; in float32 and float64 above.
 class Kink(Plain):
     def __init__(self):
@@ -205,6 +212,12 @@ def test_a_network_with_a_wrong_gradient_differs(compare):
     assert verdict["status"] == "differs"
     assert verdict["predictions_rel_err"] < 1e-6
     assert verdict["parameters_rel_err"] > 0.1
+
+
+def test_a_network_that_remembers_its_last_pass_is_the_same(compare):
+    verdict = compare({"model": {"_target_": "wrong_losses.Normed"}}, model="wrong_losses.Normed")
+    assert verdict["status"] == "same"
+    assert verdict["parameters_rel_err"] < 1e-4
 
 
 def test_dropout_drops_the_same_for_variant_and_reference(compare):

@@ -17,7 +17,7 @@ for study in STUDIES:
         wildcard_constraints:
             study=study,
         priority: RULES.priority(study, CHECKS)
-        threads: 1
+        threads: RULES.threads_of_check
         resources:
             quiet=QUIET,
         params:

@@ -57,6 +57,7 @@ for study in STUDIES:
         wildcard_constraints:
             study=study,
         priority: RULES.priority(study, CHECKS)
+        threads: RULES.threads_of_check
         resources:
             gpu=RULES.gpus_of_equivalence,
             quiet=QUIET,

@@ -39,6 +39,7 @@ def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Bat
     device = next(model.parameters()).device
     inputs, targets = to_device(batch, device)
     precision.apply()
+    buffers = [buffer.clone() for buffer in model.buffers()]
     with precision.autocast(), drawn_alike(model, seed):
         predictions, form = _predictions(model(inputs))
     # As GradScaler does: start high, and back off while the scaled gradient overflows.
@@ -48,9 +49,12 @@ def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Bat
         if scale == 1.0 or all(bool(part.isfinite().all()) for part in gradient):
             break
         scale /= 2
-    parameters = _of_parameters(
-        model, inputs, gradient, Precision(device.type, None, tf32=False, grad_scaler=False), seed
-    )
+    Precision(device.type, None, tf32=False, grad_scaler=False).apply()
+    for buffer, before in zip(model.buffers(), buffers, strict=True):
+        buffer.copy_(before)  # the reference computes once
+    with drawn_alike(model, seed):
+        exact, _ = _predictions(model(inputs))
+    parameters = _of_parameters(model, exact, gradient)
     return Answer(value.item(), value.dtype, _on_cpu(predictions), _on_cpu(gradient), parameters.float().cpu())
 
 
@@ -67,8 +71,8 @@ def reference_answer(model: nn.Module, loss: Any, batch: Batch, variant: Answer,
             expected=", ".join(str(tuple(part.shape)) for part in predictions),
         )
     value, gradient = _of_loss(loss, [part.double() for part in variant.predictions], form, targets, precision=plain)
-    parameters = _of_parameters(model, inputs, [part.double() for part in variant.gradient], plain, seed)
-    return Answer(value.item(), value.dtype, predictions, gradient, parameters)
+    parameters = _of_parameters(model, predictions, [part.double() for part in variant.gradient])
+    return Answer(value.item(), value.dtype, _on_cpu(predictions), gradient, parameters)
 
 
 def _predictions(output: Any) -> tuple[list[Tensor], Any]:
@@ -100,12 +104,9 @@ def _of_loss(
     return value.detach(), [part.float() / scale for part in gradient] if scale != 1.0 else gradient
 
 
-def _of_parameters(model: nn.Module, inputs: Any, gradient: list[Tensor], precision: Precision, seed: int) -> Tensor:
+def _of_parameters(model: nn.Module, predictions: list[Tensor], gradient: list[Tensor]) -> Tensor:
     """The gradient by the parameters that follows from one by the predictions, as one vector."""
-    precision.apply()
     model.zero_grad(set_to_none=True)
-    with precision.autocast(), drawn_alike(model, seed):
-        predictions, _ = _predictions(model(inputs))
     given = [(part, by.to(part)) for part, by in zip(predictions, gradient, strict=True) if part.requires_grad]
     if given:
         torch.autograd.backward([part for part, _ in given], [by for _, by in given])

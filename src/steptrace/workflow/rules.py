@@ -231,6 +231,11 @@ class Rules:
             return self.machine.cores
         return max(1, self.machine.cores // max(self.machine.gpus, 1) * self.gpus_of_training(wildcards))
 
+    def threads_of_check(self, wildcards: Wildcards) -> int:
+        """Of a check of the answer or a prediction: its share of the cores here, where a study's start together."""
+        variants = len(self.plan.studies[wildcards.study].variants)
+        return max(1, self.machine.cores // variants) if self.machine.local else 1
+
     def quiet_of_training(self, wildcards: Wildcards) -> int:
         """All of it for a training on the CPU, else one for each GPU."""
         if self.device(wildcards) != "cuda":
