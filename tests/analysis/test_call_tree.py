@@ -30,7 +30,7 @@ def test_nesting_equals_a_naive_stack(events: list[tuple[int, int, int]]) -> Non
     thread, start, end = (
         np.array([row[i] * sign for row in rows], dtype=np.int64) for i, sign in ((0, 1), (1, 1), (2, -1))
     )
-    parent, cut = ct.nest(thread, start, end)
+    parent, cut, size = ct.nest(thread, start, end)
     assert (parent.tolist(), cut.tolist()) == _naive(thread.tolist(), start.tolist(), end.tolist())
     naive_depth: list[int] = []
     for above in parent:
@@ -43,7 +43,7 @@ def test_nesting_equals_a_naive_stack(events: list[tuple[int, int, int]]) -> Non
         while above >= 0:
             descendants[above] += 1
             above = int(parent[above])
-    assert (ct.subtree_ends(depth) - np.arange(len(parent))).tolist() == [descendants[i] for i in range(len(parent))]
+    assert size.tolist() == [descendants[i] for i in range(len(parent))]
 
 
 @given(
@@ -155,11 +155,11 @@ def test_backward_work_is_found_under_its_forward_operator_and_line() -> None:
 
 def test_a_deep_stack_costs_no_recursion() -> None:
     depth = 5_000
-    parent, cut = ct.nest(
+    parent, cut, size = ct.nest(
         np.zeros(depth, dtype=np.int64), np.arange(depth), np.arange(2 * depth, depth, -1, dtype=np.int64)
     )
     assert ct.depths(parent).tolist() == list(range(depth))
-    assert ct.subtree_ends(ct.depths(parent)).tolist() == [depth] * depth
+    assert size.tolist() == list(range(depth, 0, -1))
     assert cut[-1] == depth + 1
 
 

@@ -16,7 +16,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
-from steptrace import intervals
 from steptrace.analysis.common import tables_paths as schema
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints
@@ -94,57 +93,35 @@ def _tree_of(tables: Sequence[Sequence[Ints]]) -> dict[str, NDArray[Any]]:
     thread, ts, dur = (np.concatenate(column) for column in zip(*tables, strict=True))
     order = np.lexsort((row, kind, -(ts + dur), ts, thread))
     kind, row, thread, ts, dur = (column[order] for column in (kind, row, thread, ts, dur))
-    parent, end = nest(thread, ts, ts + dur)
+    parent, end, size = nest(thread, ts, ts + dur)
     host = end - ts
     depth = depths(parent)
     inside = parent >= 0
     children = np.zeros(len(parent), dtype=np.int64)
     np.add.at(children, parent[inside], host[inside])
-    size = subtree_ends(depth) - np.arange(len(parent))
     columns = (kind, row, thread, parent, depth, size, ts, host, host - children)
     return {name: column.astype(dtype) for (name, dtype), column in zip(_TREE.items(), columns, strict=True)}
 
 
-def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Parents and ends of events sorted by `(thread, start, -end)` after cutting each off where its parent ends.
+def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Parents, ends and sizes of events sorted by `(thread, start, -end)`, each cut off where its parent ends.
 
-    Returns the row of each event's parent (-1 for none) and the cut ends, int64. A subtree is a range of rows.
+    Returns the row of each event's parent (-1 for none), the cut ends, and how many rows its subtree has, itself
+    included, int64. A subtree is a range of rows.
     """
-    parent = intervals.nesting_parents(thread, start, end)
-    crooked = (parent >= 0) & (end > end[parent])
-    if not crooked.any():
-        return parent, end
-    # What a cut frees may hold later events: only a stack gets that right, and only where events touch a crooked one.
-    parent, end = parent.copy(), end.copy()
-    for low, high in _runs(thread, start, end, crooked):
-        above, cut = _stack(start[low:high].tolist(), end[low:high].tolist())
-        parent[low:high] = np.where(above >= 0, above + low, -1)
-        end[low:high] = cut
-    return parent, end
-
-
-def _runs(thread: Ints, start: Ints, end: Ints, crooked: Mask) -> list[tuple[int, int]]:
-    """The ranges of rows with a crooked event, between instants at which nothing is open on their thread."""
-    # Each thread on a stretch of time of its own: then none reaches into the next one's.
-    offset = thread * (int(end.max()) - int(start.min()) + 1)
-    reach = np.maximum.accumulate(end + offset)
-    heads = np.flatnonzero(np.append(True, (start + offset)[1:] >= reach[:-1]))
-    hit = np.unique(np.searchsorted(heads, np.flatnonzero(crooked), side="right") - 1)
-    after = np.append(heads, len(start))[hit + 1]
-    return list(zip(heads[hit].tolist(), after.tolist(), strict=True))
-
-
-def _stack(start: list[int], end: list[int]) -> tuple[Ints, Ints]:
-    """`nest` for one run of events, event by event."""
-    parent, cut, open_ = [-1] * len(start), end, [-1]
-    for row, begin in enumerate(start):
-        while open_[-1] >= 0 and cut[open_[-1]] <= begin:
-            open_.pop()
-        parent[row] = above = open_[-1]
-        if above >= 0 and cut[row] > cut[above]:
-            cut[row] = cut[above]
+    threads, parent, cut, size = thread.tolist(), [-1] * len(start), end.tolist(), [0] * len(start)
+    open_: list[int] = []
+    for row, begin in enumerate(start.tolist()):
+        while open_ and (cut[open_[-1]] <= begin or threads[open_[-1]] != threads[row]):
+            over = open_.pop()
+            size[over] = row - over
+        if open_:
+            parent[row] = above = open_[-1]
+            cut[row] = min(cut[row], cut[above])
         open_.append(row)
-    return np.array(parent, dtype=np.int64), np.array(cut, dtype=np.int64)
+    for row in open_:
+        size[row] = len(start) - row
+    return np.array(parent, dtype=np.int64), np.array(cut, dtype=np.int64), np.array(size, dtype=np.int64)
 
 
 def depths(parent: Ints) -> Ints:
@@ -158,19 +135,6 @@ def depths(parent: Ints) -> Ints:
         jump[active] = jump[target]
         active = active[jump[active] >= 0]
     return depth
-
-
-def subtree_ends(depth: Ints) -> Ints:
-    """The row after each row's subtree, for rows in which every parent stands right before its subtree."""
-    count = len(depth)
-    after = np.arange(1, count + 1, dtype=np.int64)
-    padded = np.append(depth, -1)
-    active = np.arange(count, dtype=np.int64)
-    while len(active):
-        # What the next candidate skips is deeper than that candidate, which is deeper than this row.
-        active = active[padded[after[active]] > depth[active]]
-        after[active] = after[after[active]]
-    return after
 
 
 def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
