@@ -4,6 +4,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from documents import fill
 from steptrace.documents.comparison import Comparison
@@ -63,6 +64,18 @@ def test_a_place_is_named_once() -> None:
     named = finding(1, claim="it waits at losses.py:14", source={"file": "losses.py", "line": 14})
     text = ci.summary([study(variant("quick"), findings=[named])], judge([study(variant("quick"))], {}))
     assert "- **warning** `quick`: it waits at losses.py:14. advice 1." in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("held", "head"), [(0, "all runs ended well"), (1, "1 of 2 gates hold"), (2, "all gates hold")]
+)
+def test_a_gate_that_was_skipped_does_not_hold(held: int, head: str) -> None:
+    whole = study(variant("quick"))
+    verdict = judge([whole], {"s": {"plain": {"syncs.per_step": {"at_most": 9}, "ratio.low": {"at_most": 9}}}})
+    outcomes = ["held"] * held + ["skipped"] * (2 - held)
+    gates = tuple(replace(gate, outcome=said) for gate, said in zip(verdict.gates, outcomes, strict=True))
+    told = ci.summary([whole], replace(verdict, gates=gates, status="pass")).splitlines()
+    assert told[0] == f"## steptrace: {head}"
 
 
 def test_a_broken_gate_leads() -> None:

@@ -46,7 +46,7 @@ def test_verdict_passes_where_all_runs_are_ok_and_gates_hold() -> None:
     assert verdict.status == "pass"
     assert verdict.runs == 4
     assert [outcome.outcome for outcome in verdict.gates] == ["held"]
-    assert explain(verdict) == "all 4 runs ok, 1 gates"
+    assert explain(verdict) == "all 4 runs ok, 1 gate held"
 
 
 @pytest.mark.parametrize("status", ["failed", "oom", "killed", "not run"])

@@ -149,4 +149,13 @@ def test_times_of_a_simulated_gpu_get_no_verdict() -> None:
     simulated = study(variant("quick", 5), environment=ENVIRONMENT | {"gpu": "NVIDIA H100 (stand-in)"})
     found = pair(study(variant("quick", 10)), simulated)
     assert _verdicts(found) == {"quick": None}
-    assert "the GPU of B is simulated: its times mean nothing, so there is no verdict" in found.notes
+    assert found.variants[0].ratio is None
+    assert "the GPU of B is simulated: its times mean nothing, so there is no ratio and no verdict" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "listed"), [(100, 90, True), (10, 11, True), (100, 91, False), (0, 0, False)]
+)
+def test_a_figure_that_moves_by_a_tenth_is_listed(before: float, now: float, *, listed: bool) -> None:
+    found = pair(study(variant("v", 1, gpu_busy_pct=before)), study(variant("v", 1, gpu_busy_pct=now)))
+    assert ("GPU busy" in [figure.name for figure in found.variants[0].differing]) == listed

@@ -59,6 +59,23 @@ def test_results_are_in_order_and_judged_against_the_one_before_on_the_same_mach
     assert changes == [[], [], [("gpu", "H200", "L4")], [("gpu", "L4", "H200"), ("torch", "2.12.0", "2.13.0")]]
 
 
+def test_times_of_a_simulated_gpu_get_no_ratio(tmp_path: Path) -> None:
+    for month, step in ((1, 10.0), (2, 5.0)):
+        keep(tmp_path / "kept" / f"{month}.json", f"2026-0{month}-01T10:00:00+00:00", step, gpu="H100 (stand-in)")
+    assert history(tmp_path / "kept", "--out", tmp_path / "out") == 0
+    (study,) = read(tmp_path / "out" / "history.json", History).studies
+    assert [run.variants[0].ratio for run in study.results] == [None, None]
+    assert study.results[1].compared_with == "1.json"
+
+
+def test_machines_that_differ_in_their_processors_have_two_names(tmp_path: Path) -> None:
+    for name, processors in (("a", 16), ("b", 64)):
+        keep(tmp_path / "kept" / f"{name}.json", "2026-01-01T10:00:00+00:00", 5.0, cpu_count=processors)
+    assert history(tmp_path / "kept", "--out", tmp_path / "out") == 0
+    (study,) = read(tmp_path / "out" / "history.json", History).studies
+    assert len({run.machine for run in study.results}) == 2
+
+
 def test_the_table_and_the_page_name_every_result_and_what_changed(
     kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER
 from steptrace.findings import Finding, find
 from steptrace.report.page.findings import recommended
+from steptrace.report.study.headline import headline
 
 GPU = {"gpu": "NVIDIA H100", "gpu_count": 1}
 STAND_IN = {"gpu": "NVIDIA H100 80GB HBM3 (stand-in)", "gpu_count": 1}
@@ -57,7 +58,17 @@ def test_the_lines_at_which_the_host_no_longer_waits_are_named() -> None:
         for line, left in ((5, 0), (7, 1), (9, None))
     ]
     found = answer(variant("fast", 1.5, "faster", sync_diff={"basis": "predicted", "sites": sites}))
-    assert "The host then no longer waits at `loss.py:5`, `:9`." in found.advice
+    assert "The host would then no longer wait at `loss.py:5`, `:9`." in found.advice
+
+
+def test_a_line_is_named_once_and_only_where_none_of_its_syncs_is_left() -> None:
+    counts = ((5, 1, 0), (5, 1, 0), (6, 1, 0), (6, 1, 1), (8, 0, 0))
+    sites = [
+        {"file": "loss.py", "line": line, "baseline_count_per_step": before, "variant_count_per_step": after}
+        for line, before, after in counts
+    ]
+    found = answer(variant("fast", 1.5, "faster", sync_diff={"basis": "measured", "sites": sites}))
+    assert found.advice.endswith("The host then no longer waits at `loss.py:5`.")
 
 
 def test_how_variants_were_measured_is_no_change_to_make() -> None:
@@ -71,6 +82,21 @@ def test_a_faster_variant_that_computes_something_else_is_not_advised() -> None:
     found = answer(wrong)
     assert found.variant == "base"
     assert "`wrong` would be, but the answer is another" in found.claim
+    unknown = variant("unknown", 3.0, "faster", equivalence={"status": "failed"})
+    found = answer(unknown, wrong)
+    assert found.variant == "base"
+    assert "`unknown` would be, but the check of the answer failed" in found.claim
+
+
+def test_the_headline_is_about_the_variant_that_is_advised() -> None:
+    wrong = variant("wrong", 3.0, "faster", equivalence={"status": "differs"})
+    both = study(wrong, variant("fast", 1.5, "faster"))
+    assert headline(both).startswith("`fast` is 1.50× faster")
+    best = both.fastest()
+    assert best is not None
+    assert best.name == "fast"
+    assert headline(study(wrong)).startswith("`wrong` is 3.00× faster than `base` (95 % interval 2.90 to 3.10")
+    assert "but its answer differs" in headline(study(wrong))
 
 
 def test_an_answer_that_was_not_checked_is_said() -> None:

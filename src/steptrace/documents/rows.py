@@ -149,7 +149,7 @@ class TopOperator(Document, frozen=True):
     """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
 
     name: Annotated[str | None, field("Operator; null for GPU work that none launched.")]
-    calls: Annotated[int | None, field("Calls; null without an operator.")]
+    calls: Annotated[int | None, field("Calls (in a comparison of a step, null below one); null without an operator.")]
     host_self_ns: Annotated[
         int | None, field("Host time without the operators and calls inside; null without an operator.", "ns")
     ]

@@ -1,11 +1,12 @@
 """The rule that gives a study's answer: which variant to use, by how much, whether it computes the same, and how."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
+from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult, is_measuring, key_of
 from steptrace.documents.finding import ANSWER
 from steptrace.findings.model import Match, Rule
 
@@ -53,11 +54,10 @@ def _of_cell(study: Comparison, cell: Sequence[VariantResult]) -> Match | None:
     judged = [(v, v.ratio) for v in cell if v is not baseline and v.ratio is not None and v.ratio.verdict is not None]
     if baseline is None or not judged:
         return None
-    faster = [(v, ratio) for v, ratio in judged if ratio.verdict == "faster"]
-    usable = [(v, ratio) for v, ratio in faster if v.equivalence.status in _SAME_ANSWER]
-    if usable:
-        return _use(study, baseline, [v for v, _ in usable])
-    return _stay(baseline, [v for v, _ in faster], [v for v, ratio in judged if ratio.verdict == "undecided"])
+    faster = [v for v, ratio in judged if ratio.verdict == "faster"]
+    if usable := [v for v in faster if v.can_be_used]:
+        return _use(study, baseline, usable)
+    return _stay(baseline, faster, [v for v, ratio in judged if ratio.verdict == "undecided"])
 
 
 def _use(study: Comparison, baseline: VariantResult, usable: Sequence[VariantResult]) -> Match:
@@ -81,9 +81,11 @@ def _use(study: Comparison, baseline: VariantResult, usable: Sequence[VariantRes
 
 def _changes(baseline: VariantResult, variant: VariantResult) -> str:
     """What to change in a training like the baseline's; how the two were measured is none of it."""
-    new = [text for text in variant.overrides if text not in baseline.overrides and not _is_measuring(text)]
-    keys = {_key(text) for text in new}
-    old = [t for t in baseline.overrides if t not in variant.overrides and _key(t) not in keys and not _is_measuring(t)]
+    new = [text for text in variant.overrides if text not in baseline.overrides and not is_measuring(text)]
+    keys = {key_of(text) for text in new}
+    old = [
+        t for t in baseline.overrides if t not in variant.overrides and key_of(t) not in keys and not is_measuring(t)
+    ]
     if not (new or old):
         return f"Nothing in the configuration tells it from `{baseline.name}`."
     said = [_codes(new)] * bool(new) + [f"without {_codes(old)}"] * bool(old)
@@ -92,29 +94,30 @@ def _changes(baseline: VariantResult, variant: VariantResult) -> str:
 
 def _waits_gone(variant: VariantResult) -> str:
     """The lines at which the host waits in the baseline's step and not in the variant's."""
-    sites = () if variant.sync_diff is None else variant.sync_diff.sites
-    lines: dict[str, list[str]] = {}
-    for site in sites:
-        if site.file is not None and site.line is not None and not site.variant_count_per_step:
-            lines.setdefault(site.file, []).append(f"{site.line}")
+    if variant.sync_diff is None:
+        return ""
+    before, after = defaultdict[tuple[str, int], float](float), defaultdict[tuple[str, int], float](float)
+    for site in variant.sync_diff.sites:
+        if site.file is not None and site.line is not None:
+            before[site.file, site.line] += site.baseline_count_per_step or 0
+            after[site.file, site.line] += site.variant_count_per_step or 0
+    lines: dict[str, list[int]] = {}
+    for file, line in (place for place in before if before[place] and not after[place]):
+        lines.setdefault(file, []).append(line)
     gone = [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
-    return f" The host then no longer waits at {fmt.enumeration(gone)}." if gone else ""
+    then = "would then no longer wait" if variant.sync_diff.basis == "predicted" else "then no longer waits"
+    return f" The host {then} at {fmt.enumeration(gone)}." if gone else ""
 
 
 def _codes(texts: Sequence[str]) -> str:
     return fmt.enumeration([f"`{text}`" for text in texts])
 
 
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
-
-
-def _is_measuring(override: str) -> bool:
-    return _key(override).partition(".")[0] in ("profile", "scale", "equivalence")
-
-
-def _stay(baseline: VariantResult, differing: Sequence[VariantResult], undecided: Sequence[VariantResult]) -> Match:
+def _stay(baseline: VariantResult, faster: Sequence[VariantResult], undecided: Sequence[VariantResult]) -> Match:
+    differing = [v for v in faster if v.equivalence.status == "differs"]
+    failed = [v for v in faster if v.equivalence.status == "failed"]
     others = [f"{_names(differing)} would be, but the answer is another"] if differing else []
+    others += [f"{_names(failed)} would be, but the check of the answer failed"] if failed else []
     more = [f"undecided: {_names(undecided)}"] if undecided else []
     return Match(
         severity="info",

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
 
+from steptrace import format as fmt
 from steptrace.documents.finding import SLOW_PROFILE, Finding, Severity, Source
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
@@ -80,7 +81,7 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
     """
     if slower is None or slower < SLOW_PROFILE or item.cost_ns_per_step is None:
         return item
-    reason = f"in a profile that takes {slower:.3g} times as long as the step itself, so no cost is given"
+    reason = f"in a profile that takes {fmt.significant(slower)} times as long as the step itself, so no cost is given"
     claim = f"{item.claim} ({reason})"
     return replace(item, claim=claim, cost_ns_per_step=None, cost_share=None, severity="info")
 

@@ -86,14 +86,11 @@ def pair(a: Comparison, b: Comparison) -> Pair:
     shared = [name for name in left if name in right]
     if not shared:
         raise RecordError("no variant is in both", where=a.study, expected="results with variants of the same names")
-    ratios = _ratios({name: (left[name], right[name]) for name in shared})
+    simulated = a.on_simulated_gpu or b.on_simulated_gpu
+    ratios = {} if simulated else _ratios({name: (left[name], right[name]) for name in shared})
     adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
     floor = max(a.method.noise_floor, b.method.noise_floor)
-    verdicts = (
-        {}
-        if a.on_simulated_gpu or b.on_simulated_gpu
-        else {name: stats.verdict(ratio, adjusted.get(name), floor) for name, ratio in ratios.items()}
-    )
+    verdicts = {name: stats.verdict(ratio, adjusted.get(name), floor) for name, ratio in ratios.items()}
     return Pair(
         study=a.study,
         title=b.title or b.study,
@@ -164,10 +161,10 @@ def _exact(a: Any, b: Any) -> bool:
 
 
 def _by_a_tenth(a: Any, b: Any) -> bool:
-    """Whether it moves by a tenth or more, or was measured on one side only."""
+    """Whether it moves by a tenth of A's or more, or was measured on one side only."""
     if a is None or b is None:
         return (a is None) is not (b is None)
-    return bool(abs(b - a) > LISTED * max(abs(a), abs(b)))
+    return bool(a != b and abs(b - a) >= LISTED * abs(a))
 
 
 #: Name, value, its words, and when the two sides differ.
@@ -217,7 +214,7 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str]) -> Iterator[st
         if side.partial is not None:
             yield f"{name} is of {side.partial.runs} of {side.partial.planned} runs"
         if side.on_simulated_gpu:
-            yield f"the GPU of {name} is simulated: its times mean nothing, so there is no verdict"
+            yield f"the GPU of {name} is simulated: its times mean nothing, so there is no ratio and no verdict"
     if a.scale != b.scale:
         yield "the scales differ: these are other sizes, and a ratio of their step times says nothing of the machines"
     if reconfigured:

@@ -8,8 +8,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from steptrace import format as fmt
 from steptrace.documents.comparison import StepTimes
 from steptrace.documents.history import EnvironmentChange, KeptRun, KeptVariant, StudyHistory
+from steptrace.documents.run import is_simulated
 from steptrace.errors import RecordError
 from steptrace.judging.history import KeptResult
 from steptrace.judging.pair import VariantPair, pair
@@ -51,11 +53,12 @@ def _run(results: Sequence[KeptResult], place: int, wanted: set[str]) -> KeptRun
 
 
 def machine_of(result: KeptResult) -> str:
-    """The machine in words, with the scale."""
+    """The machine in words, with the scale: the facts that part `KeptResult.machine`."""
     facts = result.environment
-    gpus = facts.get("gpu_count") or 0
+    gpus, processors = facts.get("gpu_count") or 0, facts.get("cpu_count")
     gpu = facts.get("gpu") and f"{f'{gpus} x ' if gpus > 1 else ''}{facts['gpu']}"
-    return f"{gpu or facts.get('cpu') or 'unknown machine'}, {result.scale}"
+    cores = processors and fmt.plural(processors, "processor")
+    return ", ".join(filter(None, [gpu, facts.get("cpu") or (None if gpu else "unknown machine"), cores, result.scale]))
 
 
 def _pairs(before: KeptResult, now: KeptResult) -> dict[str, VariantPair]:
@@ -71,9 +74,11 @@ def _pairs(before: KeptResult, now: KeptResult) -> dict[str, VariantPair]:
 
 def _variant(name: str, step: StepTimes, before: KeptResult | None, compared: VariantPair | None) -> KeptVariant:
     kept = KeptVariant(name, step.median, step.low, step.high, None, None)
+    if before is None or is_simulated(before.environment.get("gpu")):  # compared with one on the same machine
+        return kept
     if compared is not None and compared.ratio is not None:
         return replace(kept, ratio=compared.ratio[0], verdict=compared.verdict)
-    earlier = None if before is None else before.step_ms.get(name)
+    earlier = before.step_ms.get(name)
     return kept if earlier is None or not step.median else replace(kept, ratio=earlier.median / step.median)
 
 

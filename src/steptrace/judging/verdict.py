@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, GateOutcome, ProcessError
 from steptrace.documents.verdict import Differing, Failure, Verdict
 from steptrace.judging import baseline
@@ -69,7 +70,8 @@ def explain(verdict: Verdict) -> str:
         if gate.outcome == "skipped"
     ]
     if verdict.status == "pass":
-        lines.append(f"all {verdict.runs} runs ok, {len(verdict.gates)} gates")
+        held = sum(gate.outcome == "held" for gate in verdict.gates)
+        lines.append(f"all {verdict.runs} runs ok, {fmt.plural(held, 'gate')} held")
     elif verdict.failed:
         lines.append("the same command again runs only what failed")
     return printable("\n".join(lines))

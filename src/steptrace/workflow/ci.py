@@ -26,7 +26,9 @@ _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
     """Markdown of a few dozen lines: whether all is well, then one table and at most three findings a study."""
-    head = "all gates hold" if verdict.gates else "all runs ended well"
+    skipped = sum(gate.outcome == "skipped" for gate in verdict.gates)
+    held = "all gates hold" if not skipped else f"{len(verdict.gates) - skipped} of {len(verdict.gates)} gates hold"
+    head = "all runs ended well" if len(verdict.gates) == skipped else held
     lines = [f"## steptrace: {head if verdict.status == 'pass' else 'not passed'}", ""]
     if verdict.status == "fail":
         told = explain(verdict).splitlines()

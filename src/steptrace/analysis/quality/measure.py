@@ -77,7 +77,7 @@ def _gpu_work(trace: Trace) -> _Check:
     count = len(trace.kernels)
     says = {
         0: "no GPU activity: GPU figures were not measured",
-        1: "one GPU activity only: nothing lies between activities, so idle time was not measured",
+        1: "one GPU activity only: nothing lies between activities, so gaps were not measured",
     }.get(count, f"{count} GPU activities")
     return _Check("GPU work recorded", int(count < 2), 1, count < 2, says)
 

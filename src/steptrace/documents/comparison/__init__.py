@@ -47,6 +47,16 @@ from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.summary.launches import Place
 
 
+def key_of(override: str) -> str:
+    """The key that a variant's override sets: `loss` of `+loss=giou`."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def is_measuring(override: str) -> bool:
+    """Whether an override says how a variant is measured, and nothing of its training."""
+    return key_of(override).partition(".")[0] in ("profile", "scale", "equivalence")
+
+
 class Method(Document, frozen=True):
     """How intervals and verdicts were made."""
 
@@ -101,6 +111,11 @@ class VariantResult(StepFigures, frozen=True):
     step_difference: Difference | None = None
     sync_diff: SyncDiff | None = None
     whatif: WhatIfOfVariant | None = None
+
+    @property
+    def can_be_used(self) -> bool:
+        """Whether its answer is the same, or was not or cannot be checked; not where the check failed."""
+        return self.equivalence.status not in ("differs", "failed")
 
 
 class MemoryFit(Document, frozen=True):
@@ -168,6 +183,15 @@ class Comparison(File, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None
+
+    def fastest(self) -> VariantResult | None:
+        """The variant that is faster than its baseline by most; one that cannot be used only where no other is faster.
+
+        None without one, and on a simulated GPU, whose times mean nothing.
+        """
+        faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.ratio.verdict == "faster"]
+        best = max(faster, key=lambda one: (one[0].can_be_used, one[1]), default=None)
+        return None if best is None or self.on_simulated_gpu else best[0]
 
     def not_told_apart(self, name: str) -> tuple[str, ...]:
         """The variants that are neither faster nor slower than this one, as far as `other_baselines` knows."""

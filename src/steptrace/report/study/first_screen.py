@@ -57,7 +57,7 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
     items = recommended(study.findings)
     lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
     # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
-    longest = max((lengths[v.name] for v in shown if not _slow(v)), default=max(lengths.values(), default=0.0))
+    longest = max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
     traced = has_traced_syncs(study)
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
@@ -70,7 +70,7 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
         reasons=headline.reasons(study),
         references=measured_elsewhere(study, references),
         tone=headline.tone(study),
-        best=headline.fastest(study),
+        best=study.fastest(),
         facts=_facts(study),
         rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],
         is_baseline=is_baseline,
@@ -138,14 +138,14 @@ def _row(
         drawn,
         bar,
         fmt.duration_ms(total if parts else None),
-        f"{variant.profiled_over_unprofiled:.2g}" if _slow(variant) else None,
+        None if (slower := _slower(variant)) is None else fmt.significant(slower, 2),
     )
 
 
-def _slow(variant: VariantResult) -> bool:
-    """Whether its profiled step is mostly the profiler's."""
+def _slower(variant: VariantResult) -> float | None:
+    """How many times longer its profiled step is, where that is mostly the profiler's."""
     slower = variant.profiled_over_unprofiled
-    return slower is not None and slower >= SLOW_PROFILE
+    return None if slower is None or slower < SLOW_PROFILE else slower
 
 
 def _facts(study: Comparison) -> list[str]:

@@ -22,6 +22,9 @@ _MOST_PARTS = 4
 #: A status as a sentence says it.
 _ENDED = {"failed": "failed", "oom": "ran out of memory", "killed": "was killed", "not run": "was not run"}
 
+#: What stands behind the claim that a variant is faster.
+_ANSWERS = {"differs": ", but its answer differs", "failed": ", but the check of its answer failed"}
+
 
 def summary(study: Comparison) -> str:
     """What a reader wants to know first: the headline and what is behind it."""
@@ -46,7 +49,7 @@ def headline(study: Comparison) -> str:
     candidates = [variant for variant in study.variants if not is_baseline(variant)]
     if not any(_verdict(variant) for variant in candidates):
         return _without_verdict(study, candidates)
-    faster = sorted(_with_verdict(candidates, "faster"), key=_ratio_value, reverse=True)
+    faster = sorted(_with_verdict(candidates, "faster"), key=lambda v: (v.can_be_used, _ratio_value(v)), reverse=True)
     slower = sorted(_with_verdict(candidates, "slower"), key=_ratio_value)
     clauses = []
     if faster:
@@ -85,7 +88,7 @@ def why(study: Comparison) -> str:
     A part counts if it makes a tenth of the difference or more, and its interval, if there is one, excludes 0. Nothing
     is said where what the profiler changed is as large as the difference itself.
     """
-    best = fastest(study)
+    best = study.fastest()
     if best is None or best.step_difference is None:
         return ""
     total, parts = best.step_difference.delta_ms, best.waterfall
@@ -101,7 +104,7 @@ def why(study: Comparison) -> str:
 
 def operators(study: Comparison) -> str:
     """How many operators a step of the fastest variant calls and one of its baseline; empty where that is no reason."""
-    best = fastest(study)
+    best = study.fastest()
     before = next((v.operators_per_step for v in study.variants if best and v.name == best.baseline), None)
     if best is None or not before or not best.operators_per_step:
         return ""
@@ -109,12 +112,6 @@ def operators(study: Comparison) -> str:
         return ""
     now = fmt.count(best.operators_per_step)
     return f"Operators per step: {fmt.count(before)} before, {now} in {_code(best.name)}."
-
-
-def fastest(study: Comparison) -> VariantResult | None:
-    """The variant that is faster than its baseline by most; None without one, and where times mean nothing."""
-    faster = _with_verdict(study.variants, "faster")
-    return None if study.on_simulated_gpu else max(faster, key=_ratio_value, default=None)
 
 
 def _is_saved(part: WaterfallPart, total: float) -> bool:
@@ -219,15 +216,15 @@ def _names(variants: Sequence[VariantResult]) -> str:
 
 
 def tone(study: Comparison) -> str:
-    """`bad` if nothing was measured, `care` if a gate is broken or the fastest differs, `good` if one is faster."""
+    """`bad` if nothing was measured, `care` if a gate is broken or the fastest is no choice, else `good`."""
     if not measured(study):
         return "bad"
     if broken_gates(study) or study.on_simulated_gpu:
         return "care"
-    best = fastest(study)
+    best = study.fastest()
     if best is None:
         return "neutral"
-    return "care" if best.equivalence.status == "differs" else "good"
+    return "good" if best.can_be_used else "care"
 
 
 def _verdict(variant: VariantResult) -> str | None:
@@ -268,11 +265,10 @@ def _effect(variant: VariantResult, study: Comparison, word: str) -> str:
     own, of_baseline = samples[variant.name], samples.get(variant.baseline)
     if own is not None and of_baseline is not None and own != of_baseline:
         details.append(f"steps of {fmt.plural(own, 'sample')} against {of_baseline}")
-    differs = variant.equivalence.status == "differs"
     baseline = _code(variant.baseline)
     return (
         f"{_code(variant.name)} is {fmt.ratio(value, low, high)} {word} than {baseline}"
-        f" ({', '.join(details)}){', but its answer differs' if differs else ''}"
+        f" ({', '.join(details)}){_ANSWERS.get(variant.equivalence.status, '')}"
     )
 
 

@@ -4,7 +4,14 @@ import re
 from collections.abc import Sequence
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, ProcessError, VariantResult
+from steptrace.documents.comparison import (
+    Comparison,
+    Equivalence,
+    GateOutcome,
+    ProcessError,
+    VariantResult,
+    is_measuring,
+)
 from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render, sentence
 from steptrace.report.study.model import ending, is_baseline, runs_ok, samples_per_s, samples_per_step
@@ -111,7 +118,7 @@ def _measured_differently(study: Comparison) -> list[str]:
     """How variants were profiled and timed, where a study does not measure all alike."""
     ways: dict[tuple[str, ...], list[VariantResult]] = {}
     for variant in study.variants:
-        own = tuple(text for text in variant.overrides if text.lstrip("+").startswith(("profile", "scale.")))
+        own = tuple(text for text in variant.overrides if is_measuring(text))
         ways.setdefault(own, []).append(variant)
     if len(ways) < 2:
         return []

@@ -27,18 +27,13 @@ def _charts(view: TraceView, _: int) -> Charts:
 
 
 def _data(view: TraceView) -> Mapping[str, Any]:
-    """The window of the figures, and what a step's idle time holds besides."""
+    """The window of the figures, and the idle time of the steps, which is another window."""
     trace = view.trace
     parts = {} if trace.step_parts is None or trace.step_parts.kind != "gpu" else trace.step_parts.parts_ns
-    inside = sum((trace.idle.by_cause or {}).values())
     whole = sum(ns for name, ns in parts.items() if name.startswith("idle_"))
-    beside = (
-        f" Before the first and after the last, the {'step has' if len(trace.steps) == 1 else 'steps have'} another "
-        f"{fmt.duration_ns(whole - inside)}, which wait for the host, too: in all {fmt.duration_ns(whole)}."
-        if parts and whole > inside
-        else ""
-    )
-    return {"names": draw.PART_NAMES, "caption": f"Between the GPU's first and last work.{beside}"}
+    window = "From the step's begin to its end" if len(trace.steps) == 1 else "In the steps, from begin to end,"
+    of_steps = f" {window} the GPU is idle for {fmt.duration_ns(whole)}." if parts else ""
+    return {"names": draw.PART_NAMES, "caption": f"Between the GPU's first and last work.{of_steps}"}
 
 
 def _unmeasured(trace: TraceSummary) -> str | None:

@@ -131,8 +131,8 @@ def caution(view: TraceView) -> list[str]:
         says.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
     if trace.training is False:
         says.append(
-            "Neither a backward pass nor an optimizer step is in the trace: it is a forward pass alone (inference or "
-            "evaluation), no training step"
+            "Neither a backward pass nor an optimizer step is in the trace: it shows no training step (but inference, "
+            "evaluation or something else)"
         )
     return [f"{text}." for text in says]
 
