@@ -2,9 +2,9 @@
 
 import gc
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import hypothesis
 import pytest
@@ -42,11 +42,10 @@ def _what_torch_compile_leaves() -> Iterator[None]:
 
 
 @pytest.fixture
-def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def forked_programs() -> Iterator[None]:
     """Python programs that the test starts are forked from a process that has imported PyTorch, where that can be."""
-    if sys.platform == "linux":
-        forked_python.begin()
-        monkeypatch.setattr(subprocess, "Popen", forked_python.ForkedPopen)
+    with forked_python.instead_of_processes() if sys.platform == "linux" else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

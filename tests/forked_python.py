@@ -33,7 +33,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -57,6 +57,8 @@ code < 0 and os.kill(os.getpid(), -code)
 os._exit(code)
 """
 _PR_SET_CHILD_SUBREAPER = 36
+#: A fork is adopted at once, unless whoever asked for it is gone.
+_ADOPTED_WITHIN_S = 10.0
 
 
 def _read_before(environment: Mapping[str, str]) -> dict[str, str]:
@@ -73,7 +75,6 @@ class _Server:
         self.environment = _read_before(os.environ)
         self._one_call = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         with theirs:
             if _base is None:
                 self._process = _Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
@@ -87,6 +88,7 @@ class _Server:
         """Have a program forked; returns its process id once it is a child of this process."""
         try:
             with self._one_call:
+                _adopt_orphans(1)
                 socket.send_fds(self._socket, [json.dumps(call).encode()], files)
                 return int(self._socket.recv(_MOST))
         except BaseException:  # such as a timeout: what comes yet is no answer to the next call
@@ -140,6 +142,18 @@ class ForkedPopen(subprocess.Popen):  # type: ignore[type-arg]
 def begin() -> None:
     """Have a server before a test looks which processes there are."""
     _the_server()
+
+
+@contextlib.contextmanager
+def instead_of_processes() -> Iterator[None]:
+    """Have `ForkedPopen` in the place of `subprocess.Popen` for a while."""
+    begin()
+    before, subprocess.Popen = subprocess.Popen, ForkedPopen  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        subprocess.Popen = before  # type: ignore[misc]
+        _adopt_orphans(0)  # those of later tests are none of this process's
 
 
 def interpreter(file: Path) -> Path:
@@ -256,7 +270,10 @@ def _become(call: Mapping[str, Any], files: Sequence[int], owner: int) -> NoRetu
     """In a fork: be the process that the interpreter would have made, from its open files to its end."""
     code = 1
     try:
+        latest = time.monotonic() + _ADOPTED_WITHIN_S
         while os.getppid() != owner:
+            if time.monotonic() > latest:
+                raise TimeoutError(f"process {owner}, which wanted this one, is gone")
             time.sleep(0.0005)
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
@@ -356,6 +373,7 @@ def _ended_by(run: Callable[[], None]) -> int:
             sys.stderr.write(f"{ended.code}\n")
     except BaseException as error:
         code = 1
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()  # type: ignore[attr-defined]
@@ -364,8 +382,9 @@ def _ended_by(run: Callable[[], None]) -> int:
     return code
 
 
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+def _adopt_orphans(yes: int) -> None:
+    """Whether processes below this one become its children once their parents have ended."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, yes, 0, 0, 0)
 
 
 def main(connection: str) -> None:

@@ -1,5 +1,6 @@
 """A forked program is what the interpreter would have made of the same command."""
 
+import ctypes
 import os
 import select
 import subprocess
@@ -85,6 +86,22 @@ def test_an_interpreter_s_program_is_as_its_own(tmp_path: Path, end: str, code: 
     )
     assert done.stdout == f"given ['program.py', 'an argument'] {tmp_path} a\n"
     assert done.returncode == code
+
+
+def test_a_fork_whose_owner_is_gone_ends() -> None:
+    code = "import forked_python as f; f._ADOPTED_WITHIN_S = 0; f._become({}, [], 1 << 30)"
+    here = str(Path(__file__).parent)
+    ended = forked_python._Popen([sys.executable, "-c", code], cwd=here, stderr=subprocess.PIPE, text=True)
+    assert "process 1073741824, which wanted this one, is gone" in ended.communicate(timeout=60)[1]
+    assert ended.returncode == 1
+
+
+def test_later_orphans_are_not_adopted() -> None:
+    adopts = ctypes.c_int(-1)
+    with forked_python.instead_of_processes():
+        subprocess.run([sys.executable, "-c", ""], check=True)
+    ctypes.CDLL(None).prctl(37, ctypes.byref(adopts), 0, 0, 0)  # PR_GET_CHILD_SUBREAPER
+    assert adopts.value == 0
 
 
 def test_a_program_ends_with_its_interpreter(tmp_path: Path) -> None:

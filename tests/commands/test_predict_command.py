@@ -113,7 +113,7 @@ def test_a_sync_added_to_a_loss_breaks_the_budget_without_a_gpu_and_names_the_li
     line = loss.read_text().splitlines().index("        print(loss.item())") + 1
     assert main(["predict", "config.yaml", "--budget", "0"]) == 1
     told = capsys.readouterr().err
-    assert "over budget: config.yaml: 1 syncs per step, at most 0" in told
+    assert "over budget: config.yaml: 1 sync per step, at most 0" in told
     assert f"own_losses.py:{line} in __call__, `print(loss.item())`: 1 d2h copy" in told
 
 
@@ -127,7 +127,7 @@ def test_a_function_and_json(own: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_function_over_its_budget_is_called_by_its_name(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2, device='cuda').sum().item()\n")
     assert main(["predict", "program:step", "--budget", "0"]) == 1
-    assert "over budget: program:step: 1 syncs per step, at most 0" in capsys.readouterr().err
+    assert "over budget: program:step: 1 sync per step, at most 0" in capsys.readouterr().err
 
 
 def test_a_function_that_needs_arguments_is_not_called(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,11 +96,30 @@ def test_a_program_without_a_step_is_told_what_to_do(
 
 
 def test_a_program_that_asks_for_torch_before_it_imports_it(launched: Launch, tmp_path: Path) -> None:
-    """As transformers and datasets do."""
+    """As transformers and datasets do, here beside a finder of an old kind."""
     program = tmp_path / "train.py"
-    asks = "import importlib.util\nassert importlib.util.find_spec('torch')\n"
-    program.write_text(f"{asks}import sys, runpy\nrunpy.run_path({str(FORMS)!r}, run_name='__main__')\n")
+    finder = "type('Finder', (), {'find_module': lambda *_: None})()"  # without `find_spec`
+    asks = f"import sys\nsys.meta_path.insert(0, {finder})\nimport importlib.util\n"
+    asks += "assert importlib.util.find_spec('torch')\n"
+    program.write_text(f"{asks}import runpy\nrunpy.run_path({str(FORMS)!r}, run_name='__main__')\n")
     assert launched(command=[sys.executable, str(program), "loader"]).complete
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "more_gpus"),
+    [
+        ("predict", "import torch; torch.ones(2, device='cuda:1')", True),
+        ("predict", "import torch; raise ValueError('You asked for 2 GPUs, there is 1')", True),
+        ("predict", "import torch; raise ImportError('no module named nothing')", False),
+        ("measure", "import torch; torch.cuda.set_device(7)", False),
+    ],
+)
+def test_more_gpus_are_offered_where_a_prediction_lacks_them(
+    launched: Launch, mode: str, code: str, *, more_gpus: bool
+) -> None:
+    with pytest.raises(LaunchError, match="its own output says why") as raised:
+        check_found(launched(command=[sys.executable, "-c", code], mode=mode))
+    assert ("--gpus N" in str(raised.value)) is more_gpus
 
 
 @pytest.mark.parametrize("option", ["-I", "-S"])

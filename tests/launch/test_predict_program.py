@@ -27,6 +27,7 @@ def places(prediction: dict[str, object]) -> dict[str, float]:
 def test_each_sync_of_an_unchanged_program_has_its_line(capfd) -> None:
     found = predicted(capfd, str(FORMS), "loader")
     assert (found["total"], found["by_step"], found["unknown"]) == (3, [3, 3, 3, 3], [])
+    assert found["exit_code"] is None
     copies = "inputs, targets = inputs.to(device), targets.to(device)"
     assert places(found) == {copies: 2, "loss.item()": 1}
     assert {Path(site["file"]).name for site in found["sites"]} == {"forms.py"}
@@ -76,6 +77,16 @@ def test_a_budget_is_held(capfd) -> None:
     assert main(["predict", "--budget", "2", "--allow", "forms.py", *command]) == 0
 
 
+def test_a_program_that_trains_for_fewer_steps_than_asked_for_is_no_failure(capfd) -> None:
+    command = ["--", sys.executable, str(FORMS), "gan", "4"]
+    assert main(["predict", "--budget", "0", *command]) == 0
+    assert "the program ended with exit code 0 after 2 of 4 steps" in capfd.readouterr().err
+    assert main(["predict", "--warmup", "9", *command]) == 2
+    said = capfd.readouterr().err
+    assert "fewer --warmup and --steps" in said
+    assert "gap of the prediction" not in said
+
+
 @pytest.mark.parametrize(
     ("form", "message"), [("by_hand", "no training step was seen"), ("raises", "no step was followed")]
 )
@@ -84,7 +95,7 @@ def test_a_program_that_cannot_be_followed(capfd, form: str, message: str) -> No
     assert message in capfd.readouterr().err
 
 
-def test_a_program_that_ends_early_is_told_with_the_steps_that_were_followed(capfd) -> None:
+def test_a_program_that_fails_partway_is_told_with_the_steps_that_were_followed(capfd) -> None:
     """What it has begun when it ends is no step: its fifth one raises after the update."""
     assert (
         main(
@@ -101,9 +112,10 @@ def test_a_program_that_ends_early_is_told_with_the_steps_that_were_followed(cap
                 "reads_and_raises",
             ]
         )
-        == 0
+        == 1
     )
     said = capfd.readouterr()
     found = json.loads(said.out)
     assert (found["total"], found["by_step"], [site["count"] for site in found["sites"]]) == (1, [1, 1, 1], [1])
+    assert found["exit_code"] == 1
     assert "the program ended with exit code 1 after 3 of 20 steps" in said.err

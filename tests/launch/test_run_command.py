@@ -43,7 +43,7 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert (out / "summary.json").is_file()
     assert not (out / "probe").exists()
     said = capfd.readouterr().out
-    assert "each step: 1 backward pass, 1 batch, 16 samples; steps of the optimizers: SGD 1" in said
+    assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps seen in all: SGD 1" in said
     assert "waiting for data: " in said
     assert "predicted by: steptrace predict -- " in said
     assert "what it saves at its end, such as a checkpoint, was not saved" in said

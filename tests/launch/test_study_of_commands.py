@@ -14,6 +14,7 @@ from snakemake_forks import SNAKEMAKE
 from steptrace.cli import main
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
+from steptrace.launch.main import main as launch_main
 
 ROOT = Path(__file__).parents[2]
 TRAIN = """
@@ -153,6 +154,17 @@ def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], fold
 def test_mistakes_are_told(planned: Callable[..., Plan], old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         planned(STUDY.replace(old, new))
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_program_that_fails_partway_has_no_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, str(ROOT / "tests" / "launch" / "forms.py"), "reads_and_raises"]
+    config = {"program": {"command": command, "cwd": str(tmp_path), "env": {}}, "seed": 0}
+    config |= {"followed": {"predicted_steps": 9}, "distributed": {"world_size": 1}}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    assert launch_main(["predict", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path)]) == 2
+    assert "failed before its steps were followed: the program ended with exit code 1" in capsys.readouterr().err
+    assert not (tmp_path / "prediction.json").exists()
 
 
 PATCHED = "  patched: {{patch: fix.patch}}\n"

@@ -45,11 +45,11 @@ def test_what_is_left_out_is_counted_in_a_warning(tmp_path: Path) -> None:
         path.write_bytes(hostile.CASES[name])
         return read_raw(path).notes
 
-    beyond = "1 events ({}) last longer than a day, or lie further than that from the others, and are left out"
-    assert notes("args nested 100,000 deep") == ["1 values are nested more than 64 deep and are left out"]
-    assert notes("tail nested 100,000 deep") == ["1 values are nested more than 64 deep and are left out"]
+    beyond = "left out: 1 event ({}) longer than a day, or further than that from the others"
+    assert notes("args nested 100,000 deep") == ["left out: 1 value nested more than 64 deep"]
+    assert notes("tail nested 100,000 deep") == ["left out: 1 value nested more than 64 deep"]
     assert notes("times near 9e15") == [beyond.format("call"), beyond.format("gpu")]
-    assert notes("lengths 0 in a step") == ["1 steps of the profiler have no length and are left out"]
+    assert notes("lengths 0 in a step") == ["left out: 1 step of the profiler without a length"]
     assert len(notes("hundreds of categories")) == 11
 
 

@@ -204,7 +204,7 @@ def test_events_that_lost_their_time_are_left_out_and_told(tmp_path: Path) -> No
     raw = read_raw(builder.write(tmp_path / "trace.json"))
     assert raw.columns["gpu"]["ts"].tolist() == [5_000]
     assert raw.notes == [
-        "1 events (gpu) have no time and are left out",
+        "left out: 1 event (gpu) without a time",
         "1 events of the category 'mtia_runtime' are not read",
     ]
 

@@ -29,7 +29,8 @@ from steptrace.judging.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, check_found, ended, launch
 
-EXIT_OVER_BUDGET: Final = 1
+#: A budget is exceeded, or a program has failed partway.
+EXIT_BROKEN: Final = 1
 #: A prediction takes a few seconds and some hundred MB, most of it to import torch.
 _AT_ONCE: Final = 4
 _FILE: Final = "prediction.json"
@@ -46,11 +47,12 @@ class Program:
 
 @dataclass(frozen=True)
 class Followed:
-    """One program and its prediction; without one the error says why."""
+    """One program and its prediction; without one the error says why. `failed`: it ended by an error partway."""
 
     name: str
     prediction: dict[str, Any] | None
     error: SteptraceError | None = None
+    failed: bool = False
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -58,7 +60,8 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Follow training steps on a virtual CUDA device and say where the host would wait for the GPU: those of any "
         "program (`steptrace predict -- python train.py`), of a study's variants, or a function. "
-        "Exit code 1 if a budget is exceeded, 2 if something cannot be followed."
+        "Exit code 1 if a budget is exceeded, or if a program fails before its steps are followed; 2 if something "
+        "cannot be followed."
     )
     command.add_argument(
         "target",
@@ -133,7 +136,7 @@ def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: st
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
     for entry in failed:
         print(f"steptrace: error: {entry.name}: {entry.error}", file=sys.stderr)  # noqa: T201
-    return 2 if failed else EXIT_OVER_BUDGET if over else 0
+    return 2 if failed else EXIT_BROKEN if over or any(entry.failed for entry in found) else 0
 
 
 def _is_command(target: Sequence[str]) -> bool:
@@ -155,7 +158,9 @@ def _follow_command(arguments: argparse.Namespace) -> Followed:
         prediction = prediction_of(launched, shlex.join(arguments.target))
         if not launched.complete:
             warn(f"{ended(launched)} after {len(prediction['by_step'])} of {arguments.steps} steps")
-        return Followed("command", prediction)
+        # Of a program that was followed to the end of what was asked for it is the launcher's doing.
+        prediction["exit_code"] = None if launched.complete else launched.exit_code
+        return Followed("command", prediction, failed=launched.failed)
 
 
 @contextmanager
@@ -211,7 +216,7 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
-            lines.append(f"{given or entry.name}: {total:g} syncs per step{beyond}, at most {budget}{places}")
+            lines.append(f"{given or entry.name}: {_syncs(total)} per step{beyond}, at most {budget}{places}")
     return lines
 
 
@@ -233,7 +238,7 @@ def _document(study: str, found: Sequence[Followed]) -> dict[str, Any]:
 def _text(name: str, prediction: dict[str, Any]) -> str:
     batch = prediction.get("batch_size")
     total = prediction["total"]
-    head = f"{name}: {total:g} sync{'' if total == 1 else 's'} per step predicted"
+    head = f"{name}: {_syncs(total)} per step predicted"
     steps = prediction.get("by_step") or ()
     of_steps = f" (mean of {len(steps)} steps: {', '.join(map(str, steps))})" if len(set(steps)) > 1 else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
@@ -254,6 +259,10 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
     sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
     lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
     return "\n".join(lines)
+
+
+def _syncs(count: float) -> str:
+    return f"{count:g} sync{'' if count == 1 else 's'}"
 
 
 def _place(place: dict[str, Any]) -> str:

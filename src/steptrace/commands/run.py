@@ -198,7 +198,7 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
         parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
         parts += [f"{typical['samples']} samples"] if typical["samples"] else []
     optimizers = ", ".join(f"{name} {count}" for name, count in first.launched.ranks[0]["optimizers"])
-    lines.append(f"  each step: {', '.join(parts)}; steps of the optimizers: {optimizers or 'none seen'}")
+    lines.append(f"  each step: {', '.join(parts)}; optimizer steps seen in all: {optimizers or 'none seen'}")
     wait = _wait_ms(measured)
     if wait is not None:
         lines.append(f"  waiting for data: {wait:.3f} ms of it ({100 * wait / statistics.mean(steps):.0f} %)")

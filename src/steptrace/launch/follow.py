@@ -6,9 +6,15 @@ program logs every so often.
 """
 
 import atexit
+import re
+import sys
+from typing import Final
 
 from steptrace.launch.probe import Phases, Probe
 from steptrace.predict import Prediction, collectives, predict_syncs
+
+#: What an error says of a GPU that is not there.
+_NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
 
 def follow(probe: Probe) -> Phases:
@@ -18,6 +24,7 @@ def follow(probe: Probe) -> Phases:
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
+    atexit.register(_look_at_error, probe)
     by_step: list[int] = []
     found = Prediction.of(syncs)
     try:
@@ -36,3 +43,9 @@ def follow(probe: Probe) -> Phases:
                 found = Prediction.of(syncs)
     finally:  # what a program has begun when it ends early is no step
         probe.record["prediction"] = found.to_json() | {"by_step": by_step}
+
+
+def _look_at_error(probe: Probe) -> None:
+    """Mark that the program has ended by an error that more virtual GPUs may mend."""
+    if _NAMES_GPUS.search(str(getattr(sys, "last_value", ""))):
+        probe.mark("lacks_gpus")

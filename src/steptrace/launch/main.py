@@ -80,7 +80,15 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
 def _predict(config: dict[str, Any], out: Path) -> None:
     (out / "prediction.json").unlink(missing_ok=True)
     launched = _once(config, "predict", warmup=2, steps=config["followed"]["predicted_steps"])
-    write_versioned(out / "prediction.json", prediction_of(launched, _command(config, config["seed"])))
+    command = _command(config, config["seed"])
+    prediction = prediction_of(launched, command)
+    if launched.failed:
+        raise LaunchError(
+            f"the program failed before its steps were followed: {ended(launched)}",
+            where=command,
+            next_step="its own output says why",
+        )
+    write_versioned(out / "prediction.json", prediction)
 
 
 def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> None:

@@ -68,7 +68,7 @@ class Probe:
             return
         self.steps += 1
         if self.steps == 1:
-            self._mark("stepped")
+            self.mark("stepped")
             self.hooks.install_frameworks()
         try:
             self._phases.send(step)
@@ -117,7 +117,8 @@ class Probe:
         if state == "complete" or not file.exists():
             write_whole(file, json.dumps(self.record).encode())
 
-    def _mark(self, what: str) -> None:
+    def mark(self, what: str) -> None:
+        """Leave a file of this name for the launcher."""
         try:
             (Path(self.settings.out) / f"{what}.{os.getpid()}").touch()
         except OSError:

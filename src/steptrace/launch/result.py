@@ -97,11 +97,12 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
     found = dict(launched.ranks[0]["prediction"])
     steps = len(found["by_step"])
     if not steps:
+        too_few = "fewer --warmup and --steps, or a program that trains for more steps"
+        its_output = "its own output says why; a program that runs on CUDA or the CPU but not here is a gap of the "
         raise LaunchError(
             f"no step was followed to its end on the virtual device: {ended(launched)}",
             where=command,
-            next_step="its own output says why; a program that runs on CUDA or the CPU but not here is a gap of the "
-            "prediction",
+            next_step=f"{its_output}prediction" if launched.failed else too_few,
         )
     found["total"] = _each(sum(found["by_step"]), steps)
     ranks = [rank["prediction"]["by_step"] for rank in launched.ranks]

@@ -32,9 +32,8 @@ ADVICE: Final = (
     "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
     "where the program updates its weights in another way"
 )
-_ITS_OUTPUT: Final = (
-    "its own output says why; `steptrace predict --gpus N` offers N GPUs to a program that starts its ranks itself"
-)
+_ITS_OUTPUT: Final = "its own output says why"
+_MORE_GPUS: Final = "; `steptrace predict --gpus N` offers N GPUs to a program that starts its ranks itself"
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,11 @@ class Launched:
     def complete(self) -> bool:
         """Whether every rank came to the end of what was asked for."""
         return bool(self.ranks) and all(rank["state"] == "complete" for rank in self.ranks)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended before that, and not well."""
+        return not self.complete and self.exit_code != 0
 
 
 def launch(
@@ -145,9 +149,8 @@ def check_found(launched: Launched) -> None:
             next_step="look at the program's own output; fewer --warmup and --steps may do",
         )
     by_itself = launched.exit_code != 0 and launched.stopped is None
-    raise LaunchError(
-        "no training step was seen", where=ended(launched), next_step=_ITS_OUTPUT if by_itself else ADVICE
-    )
+    its_output = _ITS_OUTPUT + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
+    raise LaunchError("no training step was seen", where=ended(launched), next_step=its_output if by_itself else ADVICE)
 
 
 def ended(launched: Launched) -> str:

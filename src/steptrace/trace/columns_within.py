@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steptrace import format as fmt
 from steptrace.errors import TraceError
 from steptrace.trace.bounds import LARGEST, LATEST_NS, LONGEST_NS, MOST_DEVICES
 from steptrace.trace.events import MISSING
@@ -28,10 +29,8 @@ def within_bounds(columns: dict[str, Columns], notes: list[str], path: Path) -> 
             keep &= np.abs(np.where(keep, c["ts"], middle) - middle) <= LONGEST_NS
         c = _rows(c, keep)
         if left_out := int((~keep).sum()):
-            notes.append(
-                f"{left_out} events ({kind}) last longer than a day, or lie further than that from the others, "
-                "and are left out"
-            )
+            what = f"{fmt.plural(left_out, 'event')} ({kind})"
+            notes.append(f"left out: {what} longer than a day, or further than that from the others")
         kept[kind] = _with_sane_sizes(kind, c, notes)
         if kind == "gpu":
             kept[kind] = _of_few_devices(kept[kind], notes)
@@ -48,8 +47,8 @@ def _of_few_devices(gpu: Columns, notes: list[str]) -> Columns:
     known = devices[np.argsort(-counts, kind="stable")[:MOST_DEVICES]]
     keep = np.isin(gpu["device"], known)
     notes.append(
-        f"{int((~keep).sum())} activities on {len(devices) - MOST_DEVICES} GPUs are left out, "
-        f"those of the {MOST_DEVICES} GPUs with the most are kept"
+        f"left out: {fmt.plural(int((~keep).sum()), 'activity', 'activities')} on "
+        f"{fmt.plural(len(devices) - MOST_DEVICES, 'GPU')}; the {MOST_DEVICES} GPUs with the most are kept"
     )
     return _rows(gpu, keep)
 
@@ -61,7 +60,7 @@ def without_empty_steps(labels: Columns, names: list[str], notes: list[str]) -> 
     keep = np.ones(len(labels["ts"]), dtype=bool)
     keep[steps] = False
     if steps:
-        notes.append(f"{len(steps)} steps of the profiler have no length and are left out")
+        notes.append(f"left out: {fmt.plural(len(steps), 'step')} of the profiler without a length")
     return _rows(labels, keep)
 
 
@@ -84,12 +83,13 @@ def _with_sane_sizes(kind: str, columns: Columns, notes: list[str]) -> Columns:
                 columns[name] = np.where(wrong, MISSING, columns[name])
                 lost += int(wrong.sum())
     if lost:
-        notes.append(f"{lost} sizes ({kind}) are negative or beyond a pebibyte; they count as not given")
+        notes.append(f"not taken: {fmt.plural(lost, 'size')} ({kind}), negative or beyond a pebibyte")
     if kind != "memory":
         return columns
     keep = np.abs(np.where(columns["size"] == MISSING, LARGEST, columns["size"])) < LARGEST
     if left_out := int((~keep).sum()):
-        notes.append(f"{left_out} allocations and releases have no size, or one beyond a pebibyte, and are left out")
+        what = fmt.plural(left_out, "allocation or release", "allocations and releases")
+        notes.append(f"left out: {what} without a size, or with one beyond a pebibyte")
     return _rows(columns, keep)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steptrace import format as fmt
 from steptrace.errors import TraceError
 from steptrace.trace.bounds import DEEPEST, LATEST_NS, plain_text
 from steptrace.trace.columns_within import within_bounds, without_empty_steps
@@ -160,7 +161,7 @@ class _Reader:
         """
         notes: list[str] = []
         if left_out := left_out + self._decoder.left_out:
-            notes.append(f"{left_out} values are nested more than {DEEPEST} deep and are left out")
+            notes.append(f"left out: {fmt.plural(left_out, 'value')} nested more than {DEEPEST} deep")
         columns = {kind: _without_lost_times(kind, self._join(kind), notes) for kind in INTEGER_ARGS}
         columns = within_bounds(columns, notes, self.path)
         names = self._plain_names(columns)
@@ -265,7 +266,7 @@ def _without_lost_times(kind: str, columns: dict[str, NDArray[Any]], notes: list
     lost = ts == 0
     if not lost.any() or int(ts.max()) < FAR_FROM_ZERO_NS:
         return columns
-    notes.append(f"{int(lost.sum())} events ({kind}) have no time and are left out")
+    notes.append(f"left out: {fmt.plural(int(lost.sum()), 'event')} ({kind}) without a time")
     return {name: values[~lost] for name, values in columns.items()}
 
 

@@ -44,7 +44,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         if name != "torch":
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is None or spec.loader is None or "exec_module" in vars(spec.loader):
             return spec
