@@ -55,7 +55,7 @@ def test_the_fastest_variant_that_computes_the_same_is_named_with_its_interval_a
 def test_the_lines_at_which_the_host_no_longer_waits_are_named() -> None:
     sites = [
         {"file": "loss.py", "line": line, "baseline_count_per_step": 1, "variant_count_per_step": left}
-        for line, left in ((5, 0), (7, 1), (9, None))
+        for line, left in ((9, None), (5, 0), (7, 1), (9, None))
     ]
     found = answer(variant("fast", 1.5, "faster", sync_diff={"basis": "predicted", "sites": sites}))
     assert "The host would then no longer wait at `loss.py:5`, `:9`." in found.advice

@@ -102,7 +102,7 @@ def _waits_gone(variant: VariantResult) -> str:
             before[site.file, site.line] += site.baseline_count_per_step or 0
             after[site.file, site.line] += site.variant_count_per_step or 0
     lines: dict[str, list[int]] = {}
-    for file, line in (place for place in before if before[place] and not after[place]):
+    for file, line in sorted(place for place in before if before[place] and not after[place]):
         lines.setdefault(file, []).append(line)
     gone = [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
     then = "would then no longer wait" if variant.sync_diff.basis == "predicted" else "then no longer waits"
