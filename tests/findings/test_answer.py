@@ -148,11 +148,14 @@ def test_on_a_simulated_gpu_syncs_are_all_there_is_to_choose_by() -> None:
         variant("fast", 9.0, "faster", syncs={"measured_per_step": 9, "predicted_per_step": 0}), gpu=STAND_IN
     )
     assert found.variant is None
-    assert "no variant can be chosen by its time; by its predicted syncs `fast` is expected to gain" in found.claim
+    assert (
+        "no variant can be chosen by its time; by predicted syncs `fast` is expected to gain (0 a step, `base` has 1)"
+        in found.claim
+    )
     assert "scale=gpu" in found.advice
     few, many = variant("few", 9.0, "faster", kernels_per_step=8), variant("many", 1.0, "same", kernels_per_step=95)
-    found = answer(few, many, gpu=STAND_IN)
-    assert "launch-bound `few` is expected to gain by its kernels (8 a step, `many` has 95)" in found.claim
+    found = answer(few, many, variant("less", 1.0, "same", kernels_per_step=8), gpu=STAND_IN)
+    assert "a step, `few` and `less` are expected to gain (8 kernels a step, `many` has 95)" in found.claim
 
 
 def test_on_a_simulated_gpu_what_rests_on_times_is_not_said() -> None:

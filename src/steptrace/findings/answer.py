@@ -132,31 +132,37 @@ def _stay(baseline: VariantResult, faster: Sequence[VariantResult], undecided: S
     )
 
 
-def _by_counts(study: Comparison) -> Match:
-    """What a simulated device leaves to say: PyTorch's real code syncs and launches, and no time means anything."""
+def expected_to_gain(study: Comparison) -> str:
+    """Which variants are expected to gain on a GPU by their counts, where no time means anything: a simulated GPU's."""
     syncs = _extremes({v.name: v.syncs.predicted_per_step for v in study.variants})
     kernels = _extremes({v.name: v.kernels_per_step for v in study.variants})
     if syncs is not None:
-        said = f"by its predicted syncs {syncs[0]} is expected to gain ({syncs[1]})"
-    elif kernels is not None:
-        said = f"where a step is launch-bound {kernels[0]} is expected to gain by its kernels ({kernels[1]})"
-    else:
-        said = "its variants differ neither in predicted syncs nor in kernels"
+        return f"by predicted syncs {syncs[0]} expected to gain ({syncs[1]} a step, {syncs[2]})"
+    if kernels is not None:
+        limited = "where launching kernels is what limits a step"
+        return f"{limited}, {kernels[0]} expected to gain ({kernels[1]} kernels a step, {kernels[2]})"
+    return "its variants differ neither in predicted syncs nor in kernels"
+
+
+def _by_counts(study: Comparison) -> Match:
+    """What a simulated device leaves to say: PyTorch's real code syncs and launches."""
     return Match(
         severity="info",
-        claim=f"the GPU is simulated, so no variant can be chosen by its time; {said}",
+        claim=f"the GPU is simulated, so no variant can be chosen by its time; {expected_to_gain(study)}",
         evidence=(),
         advice=f"Run it on a GPU: {_COMMAND.format(study.study)}.",
     )
 
 
-def _extremes(counts: Mapping[str, float | None]) -> tuple[str, str] | None:
-    """The variant with the least, and both ends in words; None where all that are known are the same."""
+def _extremes(counts: Mapping[str, float | None]) -> tuple[str, str, str] | None:
+    """Who has the least, the least, and who has the most, in words; None where all that are known are the same."""
     known = {name: count for name, count in counts.items() if count is not None}
     if len(set(known.values())) < 2:
         return None
-    least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
-    return f"`{least}`", f"{fmt.count(known[least])} a step, `{most}` has {fmt.count(known[most])}"
+    low, most = min(known.values()), max(known, key=lambda name: known[name])
+    least = [name for name, count in known.items() if count == low]
+    who = f"{_named(least)} {'is' if len(least) == 1 else 'are'}"
+    return who, fmt.count(low), f"`{most}` has {fmt.count(known[most])}"
 
 
 def _interval(study: Comparison, ratio: RatioToBaseline) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult, WaterfallPart
+from steptrace.findings.answer import expected_to_gain
+from steptrace.report.page.markup import sentence
 from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, measured, runs_ok
 from steptrace.report.study.waterfall import CATEGORY_NAMES
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
@@ -33,7 +35,9 @@ def summary(study: Comparison) -> str:
 
 def reasons(study: Comparison) -> str:
     """What is behind the headline: why the fastest is, where syncs stand, whether all compute the same."""
-    return " ".join(filter(None, [why(study), operators(study), syncs(study), answer(study), gates(study)]))
+    expected = f"{sentence(expected_to_gain(study))}." if study.on_simulated_gpu and len(study.variants) > 1 else None
+    found = [why(study), operators(study), syncs(study), expected, answer(study), gates(study)]
+    return " ".join(filter(None, found))
 
 
 def headline(study: Comparison) -> str:
