@@ -132,7 +132,17 @@ def _stay(baseline: VariantResult, faster: Sequence[VariantResult], undecided: S
     )
 
 
-def expected_to_gain(study: Comparison) -> str:
+def _by_counts(study: Comparison) -> Match:
+    """What a simulated device leaves to say: PyTorch's real code syncs and launches."""
+    return Match(
+        severity="info",
+        claim=_expected_to_gain(study),
+        evidence=(),
+        advice=f"Run it on a GPU: {_COMMAND.format(study.study)}.",
+    )
+
+
+def _expected_to_gain(study: Comparison) -> str:
     """Which variants are expected to gain on a GPU by their counts, where no time means anything: a simulated GPU's."""
     syncs = _extremes({v.name: v.syncs.predicted_per_step for v in study.variants})
     kernels = _extremes({v.name: v.kernels_per_step for v in study.variants})
@@ -142,16 +152,6 @@ def expected_to_gain(study: Comparison) -> str:
         limited = "where launching kernels is what limits a step"
         return f"{limited}, {kernels[0]} expected to gain ({kernels[1]} kernels a step, {kernels[2]})"
     return "its variants differ neither in predicted syncs nor in kernels"
-
-
-def _by_counts(study: Comparison) -> Match:
-    """What a simulated device leaves to say: PyTorch's real code syncs and launches."""
-    return Match(
-        severity="info",
-        claim=f"the GPU is simulated, so no variant can be chosen by its time; {expected_to_gain(study)}",
-        evidence=(),
-        advice=f"Run it on a GPU: {_COMMAND.format(study.study)}.",
-    )
 
 
 def _extremes(counts: Mapping[str, float | None]) -> tuple[str, str, str] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult, WaterfallPart
-from steptrace.findings.answer import expected_to_gain
+from steptrace.documents.finding import ANSWER
 from steptrace.report.page.markup import sentence
 from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, measured, runs_ok
 from steptrace.report.study.waterfall import CATEGORY_NAMES
@@ -35,9 +35,14 @@ def summary(study: Comparison) -> str:
 
 def reasons(study: Comparison) -> str:
     """What is behind the headline: why the fastest is, where syncs stand, whether all compute the same."""
-    expected = f"{sentence(expected_to_gain(study))}." if study.on_simulated_gpu and len(study.variants) > 1 else None
-    found = [why(study), operators(study), syncs(study), expected, answer(study), gates(study)]
+    found = [why(study), operators(study), syncs(study), _expected(study), answer(study), gates(study)]
     return " ".join(filter(None, found))
+
+
+def _expected(study: Comparison) -> str:
+    """What its finding on which variant to use expects of a GPU, where that is simulated and no time says it."""
+    found = next((item.claim for item in study.findings if item.rule == ANSWER), None)
+    return f"{sentence(found)}." if found is not None and study.on_simulated_gpu else ""
 
 
 def headline(study: Comparison) -> str:
