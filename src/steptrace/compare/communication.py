@@ -4,20 +4,18 @@ Figures of traces are medians over the variant's runs of medians over the ranks;
 itself (communication.json) is a median over the runs too. None of it decides about speed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from steptrace.compare.explain import median_of
+from steptrace.compare.explain import median_ms, median_of
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import CommunicationOfVariant, StragglerOfVariant, TriedMessage
 from steptrace.documents.run import Communication
-from steptrace.documents.summary import RankAllReduce, Ranks
+from steptrace.documents.summary import Ranks
 from steptrace.errors import RecordError
 from steptrace.record import read_communication
-
-_NS_PER_MS: Final = 1e6
 
 
 def communication(variant: Variant) -> CommunicationOfVariant | None:
@@ -38,8 +36,8 @@ def communication(variant: Variant) -> CommunicationOfVariant | None:
     traced = [ranks.all_reduce for ranks in _ranks(runs) if ranks is not None and ranks.all_reduce is not None]
     accumulate = int(config.get("step", {}).get("accumulate", 1))
     per_step = median_of(traced, lambda t: t.count_per_step)
-    expected = median_of(said, lambda one: one.expected_ns / _NS_PER_MS)
-    measured = _ms(traced, lambda t: t.measured_ns_per_step)
+    expected = median_ms(said, lambda one: one.expected_ns)
+    measured = median_ms(traced, lambda t: t.measured_ns_per_step)
     return CommunicationOfVariant(
         world_size=first.world_size,
         backend=first.backend,
@@ -52,12 +50,12 @@ def communication(variant: Variant) -> CommunicationOfVariant | None:
         bus_bytes_per_s=median_of(said, lambda one: one.bus_bytes_per_s),
         bandwidths=_bandwidths(said),
         expected_ms=expected,
-        simplified_ms=median_of(said, lambda one: one.simplified_ns / _NS_PER_MS),
+        simplified_ms=median_ms(said, lambda one: one.simplified_ns),
         measured_ms=measured,
         measured_over_expected=measured / expected if measured is not None and expected else None,
-        exposed_ms=_ms(traced, lambda t: t.exposed_ns_per_step),
+        exposed_ms=median_ms(traced, lambda t: t.exposed_ns_per_step),
         overlap=median_of(traced, lambda t: t.overlap),
-        wait_ms=_ms(traced, lambda t: t.wait_ns_per_step),
+        wait_ms=median_ms(traced, lambda t: t.wait_ns_per_step),
         bytes_per_step=median_of(traced, lambda t: t.bytes_per_step),
         all_reduces_per_step=per_step,
         all_reduces_per_batch=None if per_step is None else per_step / accumulate,
@@ -77,10 +75,6 @@ def _ranks(runs: Sequence[Measured]) -> list[Ranks | None]:
     return [None if run.summary is None else run.summary.ranks for run in runs]
 
 
-def _ms(traced: Sequence[RankAllReduce], figure: Callable[[RankAllReduce], float | None]) -> float | None:
-    return median_of(traced, lambda t: None if (ns := figure(t)) is None else ns / _NS_PER_MS)
-
-
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:
     """How the config wants gradients reduced; null where an older run does not say."""
     names = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "no_sync", "comm_hook")
@@ -96,7 +90,7 @@ def _bandwidths(said: Sequence[Communication]) -> tuple[TriedMessage, ...]:
     return tuple(
         TriedMessage(
             bytes=size,
-            ms=median_of(tries, lambda tried: tried.median_ns / _NS_PER_MS),
+            ms=median_ms(tries, lambda tried: tried.median_ns),
             bus_bytes_per_s=median_of(tries, lambda tried: tried.bus_bytes_per_s),
         )
         for size, tries in sorted(by_size.items())

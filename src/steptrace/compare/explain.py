@@ -28,6 +28,7 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Section, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
+from steptrace.format import NS_PER_MS
 from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_status
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
@@ -36,7 +37,6 @@ PREDICTION_FOLDER: Final = "prediction"
 PREDICTION_FILE: Final = "prediction.json"
 NOT_MEASURED: Final[Literal["not measured"]] = "not measured"
 
-_NS_PER_MS = 1e6
 #: The parts of a step on the GPU; they add up to it.
 _PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
 #: What tells one sync site from another, as far as a trace says.
@@ -52,7 +52,7 @@ _Item = TypeVar("_Item")
 def trace_figures(variant: Variant) -> dict[str, Any]:
     """The figures of comparison.json that come from profiled windows and from NVML."""
     runs = variant.measured
-    traces = _traces(runs)
+    traces = variant.traces
     gpu_traces = [trace for trace in traces if _has_gpu_work(trace)]
     return {
         **{
@@ -65,7 +65,7 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
         "sections_device_ms": _sections(gpu_traces, lambda section: section.device_ns_per_step),
         "synchronised_sections_ms": _synchronised_sections(runs),
         "breakdown_ms": _breakdown(gpu_traces),
-        "loader_wait_ms": median_of(runs, lambda run: None if run.wait_ns is None else run.wait_ns / _NS_PER_MS),
+        "loader_wait_ms": median_ms(runs, lambda run: run.wait_ns),
         "loader_wait_pct": median_of(runs, lambda run: None if run.wait_share is None else 100 * run.wait_share),
         "peak_allocated_bytes": max(
             (run.record.peak_allocated_bytes for run in runs if run.record.peak_allocated_bytes is not None),
@@ -80,7 +80,7 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
     """
-    traces = [trace for trace in _traces(variant.measured) if _has_gpu_work(trace)]
+    traces = [trace for trace in variant.traces if _has_gpu_work(trace)]
     counts = [trace.syncs.per_step for trace in traces if trace.syncs.per_step is not None]
     by_step = {count for trace in traces for count in trace.syncs.by_step or ()}
     warnings = []
@@ -144,13 +144,13 @@ def median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -
     return _plain(float(np.median(values))) if values else None
 
 
+def median_ms(items: Sequence[_Item], ns: Callable[[_Item], float | None]) -> float | None:
+    """The same of a figure in nanoseconds, as milliseconds."""
+    return median_of(items, lambda item: None if (value := ns(item)) is None else value / NS_PER_MS)
+
+
 def _plain(value: float) -> float:
     return int(value) if value.is_integer() else value
-
-
-def _traces(runs: Sequence[Measured]) -> list[TraceSummary]:
-    """Rank 0's trace of each run that has one."""
-    return [run.trace for run in runs if run.trace is not None]
 
 
 def _has_gpu_work(trace: TraceSummary) -> bool:
@@ -167,7 +167,7 @@ def _breakdown(traces: Sequence[TraceSummary]) -> Breakdown | None:
     known = [tuple(ns for ns in step if ns is not None) for step in steps]
     if not known or any(len(step) < len(_PARTS) for step in known):
         return None
-    sums = (sum(column) / len(known) / _NS_PER_MS for column in zip(*known, strict=True))
+    sums = (sum(column) / len(known) / NS_PER_MS for column in zip(*known, strict=True))
     return Breakdown(**dict(zip(_PARTS, sums, strict=True)))
 
 
@@ -182,7 +182,7 @@ def _sections(traces: Sequence[TraceSummary], figure: Callable[[Section], float 
         for section in trace.sections:
             ns = figure(section)
             if ns is not None:
-                found.setdefault(section.label, []).append(ns / _NS_PER_MS)
+                found.setdefault(section.label, []).append(ns / NS_PER_MS)
     return {label: float(np.median(values)) for label, values in found.items()}
 
 
@@ -194,7 +194,7 @@ def _synchronised_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
     by_run = [table.groupby("section", sort=False)["section_ns"].median() for table in tables]
     names = list(dict.fromkeys(name for medians in by_run for name in medians.index))
     return {
-        name: float(np.median([medians[name] for medians in by_run if name in medians])) / _NS_PER_MS for name in names
+        name: float(np.median([medians[name] for medians in by_run if name in medians])) / NS_PER_MS for name in names
     }
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.input.measure import verdict_on
-from steptrace.compare.explain import median_of
+from steptrace.compare.explain import median_ms, median_of
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import InputOfVariant, LoadingParts
 from steptrace.errors import RecordError
+from steptrace.format import NS_PER_MS
 from steptrace.record import INPUT_FILE, read_input
 
-_NS_PER_MS: Final = 1e6
 #: The parts of loading a batch, in the order a batch goes through them.
 PARTS: Final = ("fetch", "transform", "collate", "pin", "copy")
 
@@ -33,9 +33,9 @@ def input_figures(variant: Variant) -> InputOfVariant | None:
         return None
     share = median_of(runs, _share)
     return InputOfVariant(
-        wait_ms=median_of(runs, lambda run: None if run.wait_ns is None else run.wait_ns / _NS_PER_MS),
-        counted_ms=median_of(runs, _counted_ms),
-        step_ms=median_of(runs, lambda run: float(run.times.counted.mean()) / _NS_PER_MS),
+        wait_ms=median_ms(runs, lambda run: run.wait_ns),
+        counted_ms=median_ms(runs, _counted_ns),
+        step_ms=median_ms(runs, lambda run: float(run.times.counted.mean())),
         idle_part=median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
         share=share,
         verdict=verdict_on(share),
@@ -49,9 +49,9 @@ def _share(run: Measured) -> float | None:
     return None if part is None or run.wait_share is None else part * run.wait_share
 
 
-def _counted_ms(run: Measured) -> float | None:
+def _counted_ns(run: Measured) -> float | None:
     part = _idle_part(run)
-    return None if part is None or run.wait_ns is None else part * run.wait_ns / _NS_PER_MS
+    return None if part is None or run.wait_ns is None else part * run.wait_ns
 
 
 def _idle_part(run: Measured) -> float | None:
@@ -91,4 +91,4 @@ def _parts(batches: pd.DataFrame) -> pd.DataFrame:
 
 def _median_ms(values: "pd.Series[Any]") -> float | None:
     known = values.dropna().to_numpy(dtype=np.float64)
-    return float(np.median(known)) / _NS_PER_MS if len(known) else None
+    return float(np.median(known)) / NS_PER_MS if len(known) else None

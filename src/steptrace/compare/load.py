@@ -96,6 +96,11 @@ class Variant:
         return tuple(run.measured for run in self.runs if run.measured is not None)
 
     @property
+    def traces(self) -> tuple[TraceSummary, ...]:
+        """Rank 0's trace of each run that left one."""
+        return tuple(run.trace for run in self.measured if run.trace is not None)
+
+    @property
     def status(self) -> RunStatus:
         """`ok` if every run ended well, else the worst way in which one ended."""
         return min((run.status for run in self.runs), key=_WORST_FIRST.index, default=NOT_RUN)

@@ -4,7 +4,7 @@ Everything comes from rank 0's profiled windows. Parts are means over the runs, 
 step; shares and counts are medians.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -16,13 +16,12 @@ from steptrace.compare.load import Variant
 from steptrace.documents.comparison import OverviewOfVariant, PlacementOfVariant, PrecisionOfVariant
 from steptrace.documents.rows import TopOperator
 from steptrace.documents.summary import Overview, Placement, Precision, TraceSummary
-
-_NS_PER_MS = 1e6
+from steptrace.format import NS_PER_MS
 
 
 def overview_figures(variant: Variant) -> dict[str, Any]:
     """`overview`, `placement` and `precision` of comparison.json, each None if no run's trace has it."""
-    traces = [run.trace for run in variant.measured if run.trace is not None]
+    traces = variant.traces
     overviews = [trace.overview for trace in traces if trace.overview is not None and trace.overview.steps]
     formats = [shares for trace in traces if (shares := precision_shares(trace.precision)) is not None]
     return {
@@ -37,9 +36,9 @@ def _overview(found: list[Overview]) -> OverviewOfVariant:
     names = dict.fromkeys(name for item in alike for name in item.parts_ns)
     return OverviewOfVariant(
         kind=found[0].kind,
-        step_ms=float(np.mean([item.window_ns / item.steps for item in alike])) / _NS_PER_MS,
+        step_ms=float(np.mean([item.window_ns / item.steps for item in alike])) / NS_PER_MS,
         parts_ms={
-            name: float(np.mean([item.parts_ns.get(name, 0) / item.steps for item in alike])) / _NS_PER_MS
+            name: float(np.mean([item.parts_ns.get(name, 0) / item.steps for item in alike])) / NS_PER_MS
             for name in names
         },
         device_compute_share=median_of(alike, lambda item: item.device_compute_share),
@@ -57,7 +56,7 @@ def _per_step(row: TopOperator, steps: int) -> TopOperator:
     )
 
 
-def _placement(traces: list[TraceSummary]) -> PlacementOfVariant | None:
+def _placement(traces: Sequence[TraceSummary]) -> PlacementOfVariant | None:
     """Figures a step, or of the whole trace where that marks no steps."""
     found = [(trace.placement, trace.quality.steps or 1) for trace in traces if trace.placement is not None]
     if not found:

@@ -15,11 +15,12 @@ from steptrace.compare.memory import memory_fits, memory_of
 from steptrace.compare.other_baselines import other_baselines
 from steptrace.compare.overview import overview_figures
 from steptrace.compare.sync_diff import basis_of, sync_diff
-from steptrace.compare.timing import NS_PER_MS, Timing, compare_times, on_simulated_gpu
+from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu
 from steptrace.compare.trace_findings import trace_findings
 from steptrace.compare.waterfall import waterfall
 from steptrace.compare.whatif import predicted_step, sync_prices
 from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
+from steptrace.format import NS_PER_MS
 
 
 def compare(study_dir: Path, *, partial: bool = False) -> Comparison:

@@ -13,6 +13,7 @@ import numpy as np
 from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.documents.run import is_simulated
+from steptrace.format import NS_PER_MS
 from steptrace.stats import (
     CONFIDENCE,
     DEFAULT_NOISE_FLOOR,
@@ -30,7 +31,6 @@ from steptrace.stats import (
     verdict,
 )
 
-NS_PER_MS = 1e6
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
 _OUTLIERS_WARNING = 0.05
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import Difference, WaterfallPart
 from steptrace.documents.summary import StepParts
+from steptrace.format import NS_PER_MS
 from steptrace.stats import Estimate, difference, typical
 
 RESIDUAL: Final = "residual"
 
-_NS_PER_MS = 1e6
 #: Entries of `Parts` that stand for no part of a step.
 _ALL = ""
 
@@ -63,11 +63,11 @@ def _entry(before: int, after: int, estimate: Estimate) -> dict[str, Any]:
     """A difference in whole ns, and in ms with the interval of `estimate` laid around it."""
     delta = after - before
     ends = [
-        None if end is None else (delta + (end - estimate.value)) / _NS_PER_MS for end in (estimate.low, estimate.high)
+        None if end is None else (delta + (end - estimate.value)) / NS_PER_MS for end in (estimate.low, estimate.high)
     ]
     return {
         "delta_ns": delta,
-        "delta_ms": delta / _NS_PER_MS,
+        "delta_ms": delta / NS_PER_MS,
         "low": ends[0],
         "high": ends[1],
         "baseline_ns": before,

@@ -61,8 +61,7 @@ def sync_prices(variant: Variant) -> SyncPrices | None:
     In profiled ns a step: `all_saved_ns_per_step` (None with a `reason` where the model does not fit), and
     `all_ceiling_ns_per_step`; medians over the runs. None if no run has a GPU trace with steps.
     """
-    whatifs = [run.trace.whatif for run in variant.measured if run.trace is not None]
-    found = [record for record in whatifs if record is not None and record.steps]
+    found = [trace.whatif for trace in variant.traces if trace.whatif is not None and trace.whatif.steps]
     if not found:
         return None
     saved = [record.all_saved_ns / record.steps for record in found if record.all_saved_ns is not None]

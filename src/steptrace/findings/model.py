@@ -15,7 +15,6 @@ from steptrace.documents.finding import SLOW_PROFILE, Finding, Severity, Source
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
 Subject = TypeVar("Subject")
 
-NS_PER_MS: Final = 1e6
 #: What figures are for, in words; a trace without steps is looked at as a whole.
 A_STEP: Final = "a step"
 

@@ -11,9 +11,9 @@ from msgspec.structs import asdict
 
 from steptrace.analysis.input import measure as waiting
 from steptrace.documents.comparison import Comparison, LoadingParts, VariantResult
-from steptrace.findings.model import NS_PER_MS, Match, Rule
+from steptrace.findings.model import Match, Rule
 from steptrace.findings.variants import ProfiledStep, length_ms, per_variant, profiled_step
-from steptrace.format import duration
+from steptrace.format import NS_PER_MS, duration
 from steptrace.format import whole_percent as percent
 
 #: From these shares of a step on, a cost is moderate or high (the TensorFlow Profiler's thresholds for input).

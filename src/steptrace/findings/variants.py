@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from steptrace.documents.comparison import Breakdown, Comparison, SyncSiteOfVariant, VariantResult
-from steptrace.findings.model import A_STEP, NS_PER_MS, Match
+from steptrace.findings.model import A_STEP, Match
+from steptrace.format import NS_PER_MS
 
 
 @dataclass(frozen=True)

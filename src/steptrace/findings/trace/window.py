@@ -11,8 +11,9 @@ from typing import Any, Final
 from steptrace.documents.comparison import Breakdown, Place, SyncSiteOfVariant
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import SyncSite, TraceSummary
-from steptrace.findings.model import A_STEP, NS_PER_MS, Rule, to_finding
+from steptrace.findings.model import A_STEP, Rule, to_finding
 from steptrace.findings.variants import ProfiledStep, length_ms
+from steptrace.format import NS_PER_MS
 
 WHOLE: Final = "in the whole trace"
 
