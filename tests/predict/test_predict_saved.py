@@ -1,7 +1,7 @@
 """Files that a program writes and reads again: what lay on the GPU comes back there, unless it asks otherwise."""
 
 import io
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -48,6 +48,42 @@ def test_what_lay_on_the_cpu_stays_there_unless_it_is_moved() -> None:
     with predict_syncs():
         assert again(torch.ones(3)).device.type == "cpu"
         assert again(torch.ones(3), map_location="cuda").device.type == "cuda"
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_what_lay_on_the_gpu_comes_back_there_wherever_it_was_kept() -> None:
+    """In a named tuple, in an optimizer that is saved whole, empty beside the CPU's empty tensor, under two keys."""
+    with predict_syncs():
+        weight = torch.ones(2, device="cuda")
+        optimizer = torch.optim.Adam([nn.Parameter(weight)])
+        optimizer.param_groups[0]["params"][0].sum().backward()
+        optimizer.step()
+        pair, whole = again((Pair(weight, torch.ones(1)), optimizer), weights_only=False)
+        assert type(pair) is Pair
+        assert [tensor.device.type for tensor in pair] == ["cuda", "cpu"]
+        (parameter,) = whole.param_groups[0]["params"]
+        assert (type(parameter), parameter.is_cuda) == (type(optimizer.param_groups[0]["params"][0]), True)
+        assert whole.state[parameter]["exp_avg"].is_cuda
+        empty = again({"cpu": torch.empty(0), "cuda": torch.empty(0, device="cuda")})
+        assert [tensor.device.type for tensor in empty.values()] == ["cpu", "cuda"]
+        shared = torch.ones(2, device="cuda")
+        twice = again({"a": shared, "b": shared, "part": shared[:1]})
+        assert twice["a"] is twice["b"]
+        twice["part"].zero_()
+        assert twice["a"].tolist() == [0, 1]
+
+
+def test_a_location_can_be_a_function_that_moves_storages() -> None:
+    with predict_syncs() as syncs:
+        found = again([torch.ones(2), torch.ones(3)], map_location=lambda storage, _: storage.cuda(0))
+        assert [tensor.device for tensor in found] == [torch.device("cuda", 0)] * 2
+        assert [(site.kind, site.count) for site in syncs.sites] == [("h2d_copy", 2)]
+        kept = again(torch.ones(2, device="cuda"), map_location=lambda storage, _: storage)
+        assert kept.device.type == "cpu"
 
 
 @pytest.mark.parametrize(("location", "syncs_after"), [("cpu", 0), ("cuda", 4)])

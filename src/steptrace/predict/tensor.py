@@ -9,7 +9,7 @@ from torch import Tensor
 from steptrace.predict import backend
 from steptrace.predict.collectives import cuda_device
 from steptrace.predict.recorder import Recorder
-from steptrace.predict.saved import note_saved
+from steptrace.predict.saved import on_device
 
 _CUDA_TYPE_NAMES = {
     torch.float64: "Double",
@@ -93,7 +93,7 @@ class VirtualTensor(Tensor):
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """The values' memory, which FSDP gives back and takes again."""
-        return self._inner.untyped_storage()
+        return on_device(self._inner.untyped_storage())
 
     def is_pinned(self, _device: object = None) -> bool:
         """Never: only CPU memory can be."""
@@ -133,7 +133,8 @@ class VirtualTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if Recorder.active is not None and self.numel() > 0:
             Recorder.active.sync("d2h_copy", "torch.save", "saving copies to the host")
-        note_saved(self._inner)
+        if self._inner.layout is torch.strided:
+            self.untyped_storage()  # is the device's from now on
         values = self._inner.detach().requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             values = torch.nn.Parameter(values, self.requires_grad)
