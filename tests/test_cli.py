@@ -89,18 +89,34 @@ def test_the_page_is_named_and_said_in_short(tmp_path: Path, capsys: pytest.Capt
     assert lines[-2:] == [str(tmp_path / "out" / name) for name in ("report.html", "summary.json")]
 
 
-def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path, *, killed: bool) -> None:
     inputs = [_two_steps(rank).write(tmp_path / "in" / f"{rank}.json") for rank in (0, 1)]
     out = tmp_path / "out"
     assert main(["analyze", *map(str, inputs), "--out", str(out), "--counters"]) == 0
     mine = [out / "tables" / "trace1" / "mine.txt", out / "tables" / "notes.txt", out / "counters" / "trace.txt"]
     for file in mine:
         file.write_text("mine")
+    if killed:  # after its tables were moved
+        (out / "summary.json").unlink()
+        (out / "report.html").unlink()
+        mine += [out / "tables" / "trace1" / "mine.parquet", out / "counters" / "trace1.json.gz"]
+        for file in mine[-2:]:
+            file.write_text("mine")
     assert main(["analyze", str(inputs[0]), "--out", str(out), "--no-report"]) == 0
     left = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
     assert {name for name in left if not name.startswith("tables/trace0/")} == {
         "summary.json", *(str(file.relative_to(out)) for file in mine),
     }  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a file that cannot be read is found in /proc")
+@pytest.mark.parametrize("command", ["analyze", "excerpt"])
+def test_a_trace_that_cannot_be_read_is_what_is_named(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "/proc/self/mem", "--out", str(tmp_path / "out.json.gz")]) == 2
+    assert "error: /proc/self/mem: cannot be read (Input/output error)" in capsys.readouterr().err
 
 
 def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:

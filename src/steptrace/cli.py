@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
-    arguments = parser(given).parse_args(given, argparse.Namespace(every_command=parser))
+    arguments = parser(given).parse_args(given, argparse.Namespace(every_command=parser, given=given))
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
         code = run(arguments)

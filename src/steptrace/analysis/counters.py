@@ -19,6 +19,7 @@ from steptrace.trace.events import ns_to_us
 from steptrace.trace.stream import EventStream
 
 _BYTES_PER_GB = 1e9
+_QUEUE_LENGTH = "queue length, stream "
 
 
 def write_counters(analyses: Sequence[Analysis], out: Path) -> list[Path]:
@@ -33,12 +34,21 @@ def write_counters(analyses: Sequence[Analysis], out: Path) -> list[Path]:
     return written
 
 
+def has_counters(path: Path) -> bool:
+    """Whether a file is a trace that `write_counters` has written: its first events are counters."""
+    try:
+        with igzip.open(path, "rb") as file:  # type: ignore[no-untyped-call]
+            return f'"name":"{_QUEUE_LENGTH}'.encode() in file.read(1 << 20)
+    except (OSError, EOFError):
+        return False
+
+
 def counter_events(analysis: Analysis) -> Iterator[bytes]:
     """The counters as events of the trace's own clock, one track a stream and one a kind of copy, by GPU."""
     base = analysis.trace.meta.file_base_ns
     for key, rows in analysis.tables["queue_lengths"].groupby(["device", "stream"], sort=True):
         device, stream = cast("tuple[int, int]", key)
-        yield from _track(f"queue length, stream {stream}", device, base, rows["ts"], rows["length"])
+        yield from _track(f"{_QUEUE_LENGTH}{stream}", device, base, rows["ts"], rows["length"])
     for key, rows in analysis.tables["copy_rates"].groupby(["device", "kind"], sort=True):
         device, kind = cast("tuple[int, str]", key)
         rate = rows["bytes_per_second"] / _BYTES_PER_GB

@@ -148,12 +148,19 @@ def _new_folder(out: Path) -> Iterator[Path]:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Remove what an earlier call wrote and this one may not write again; other files stay."""
-    if not (out / "summary.json").exists():
-        return
-    ours = ("tables/trace*/*.parquet", "tables/ranks/*.parquet", "counters/trace*.json.gz")
-    for file in [file for pattern in ours for file in out.glob(pattern)]:
-        file.unlink()
+    """Remove what an earlier call wrote and this one may not write again; other files stay.
+
+    A call that was killed has left no summary.json: then a file says itself whether it is one of ours.
+    """
+    from steptrace.analysis.counters import has_counters
+    from steptrace.schema import is_versioned
+
+    complete = (out / "summary.json").exists()
+    ours = {"tables/trace*/*.parquet": is_versioned, "tables/ranks/*.parquet": is_versioned}
+    for pattern, is_ours in {**ours, "counters/trace*.json.gz": has_counters}.items():
+        for file in list(out.glob(pattern)):
+            if complete or is_ours(file):
+                file.unlink()
     page = out / "report.html"
     if page.is_file() and b'name="generator" content="steptrace"' in page.read_bytes():
         page.unlink()

@@ -34,6 +34,14 @@ EXIT_BROKEN: Final = 1
 #: A prediction takes a few seconds and some hundred MB, most of it to import torch.
 _AT_ONCE: Final = 4
 _FILE: Final = "prediction.json"
+_PROGRAM, _CONFIG, _FUNCTION = "a program, after --", "a study or a config", "a function"
+#: The options that only one kind of target takes, with their defaults.
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    _PROGRAM: {
+        "steps": 4, "warmup": 2, "gpus": None, "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
+    },
+    _CONFIG: {"batch_size": None, "full_size": False},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,10 +78,8 @@ def add(command: argparse.ArgumentParser) -> None:
         help="a study's name (all its variants, at the scale of a GPU), a resolved config.yaml, a function without "
         "arguments that trains one step on 'cuda', or after -- a program that trains, with its arguments",
     )
-    command.add_argument("--steps", type=positive, default=4, metavar="N", help="steps of a program; default: 4")
-    command.add_argument(
-        "--warmup", type=positive, default=2, metavar="N", help="steps of a program before them; default: 2"
-    )
+    command.add_argument("--steps", type=positive, metavar="N", help="steps of a program; default: 4")
+    command.add_argument("--warmup", type=positive, metavar="N", help="steps of a program before them; default: 2")
     command.add_argument(
         "--gpus",
         type=positive,
@@ -97,22 +103,22 @@ def add(command: argparse.ArgumentParser) -> None:
         metavar="FILE:LINE",
         help="syncs there do not count against the budget; also a FILE or a function's name; may be repeated",
     )
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, **{name: value for options in _OPTIONS.values() for name, value in options.items()})
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict, print, and return the exit code."""
     if arguments.allow and arguments.budget is None:
         raise ConfigError("--allow without --budget has nothing to allow", next_step="add --budget N")
-    if _is_command(arguments.target):
+    if "--" in arguments.given or _is_command(arguments.target):
+        _refuse_others(arguments, _PROGRAM)
         return _report([_follow_command(arguments)], arguments, shlex.join(arguments.target))
     target: str = arguments.target[0]
     options = [] if arguments.full_size else ["--small"]
     if arguments.batch_size is not None:
         options += ["--batch-size", str(arguments.batch_size)]
     with _programs(target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        if programs[0].is_function and (options != ["--small"]):
-            raise ConfigError("a function brings its own batch", where=target, expected="a study or a config")
+        _refuse_others(arguments, _FUNCTION if programs[0].is_function else _CONFIG)
         with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool, progress() as status:
             jobs = pool.map(lambda program: _follow(program, Path(scratch) / program.name, options), programs)
             found: list[Followed] = []
@@ -120,6 +126,16 @@ def run(arguments: argparse.Namespace) -> int:
                 status.say(f"{len(found)} of {len(programs)} followed; next: {program.name}")
                 found.append(next(jobs))
     return _report(found, arguments, target)
+
+
+def _refuse_others(arguments: argparse.Namespace, kind: str) -> None:
+    """Raise `ConfigError` for an option that says nothing to this kind of target."""
+    for taken_by, options in _OPTIONS.items():
+        given = next((name for name, default in options.items() if getattr(arguments, name) != default), None)
+        if given is not None and taken_by != kind:
+            option = f"--{given.replace('_', '-')}"
+            where = shlex.join(arguments.target)
+            raise ConfigError(f"{option} says nothing to {kind}", where=where, expected=taken_by)
 
 
 def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: str) -> int:

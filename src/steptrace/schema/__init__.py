@@ -11,6 +11,7 @@ from steptrace.schema.table import (
     Table,
     check_table_version,
     empty,
+    is_versioned,
     read_table,
     validate,
     with_version,

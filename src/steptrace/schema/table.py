@@ -110,6 +110,16 @@ def read_table(path: Path) -> "pd.DataFrame":
         return frame
 
 
+def is_versioned(path: Path) -> bool:
+    """Whether a file is a table with a version, as all are that steptrace writes."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return _VERSION_KEY in (parquet.read_schema(path).metadata or {})
+    except (OSError, ArrowException):
+        return False
+
+
 def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
     """Refuse (`RecordError`) the metadata of a parquet file of a later version."""
     version = metadata.get(_VERSION_KEY, b"1").decode(errors="replace")

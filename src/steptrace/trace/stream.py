@@ -224,8 +224,11 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         raise TraceError(f"cannot be opened ({why})", where=path_text(path)) from error
     with file:
         _check_regular(path, os.fstat(file.fileno()).st_mode)
-        packed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
+        try:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+        except OSError as error:
+            raise TraceError(f"cannot be read ({error.strerror or error})", where=path) from error
         if not packed:
             yield file
             return
