@@ -1,5 +1,7 @@
 """Collectives on the virtual device: what is asked for by NCCL's name, and where the host waits."""
 
+import copy
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +11,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from steptrace.predict import predict_syncs
+from steptrace.predict import collectives, predict_syncs
 from steptrace.predict.sites import Syncs
 
 
@@ -71,6 +73,41 @@ def test_a_rank_has_the_device_of_its_number(monkeypatch: pytest.MonkeyPatch) ->
         assert torch.ones(1, device="cuda:2").device == torch.device("cuda", 2)
         with pytest.raises(RuntimeError, match="invalid device ordinal"):
             torch.ones(1, device="cuda:4")
+
+
+def test_a_process_with_several_gpus_chooses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collectives.machine, "gpus", 2)
+    with predict_syncs():
+        on_second = torch.ones(2, device="cuda:1")
+        assert {(on_second + 1).device, on_second.cuda(1).device} == {torch.device("cuda", 1)}
+        assert on_second.to("cuda").device == torch.device("cuda", 0)
+        for choose in (torch.cuda.device, torch.accelerator.device_index):
+            with choose(1):
+                assert (torch.cuda.current_device(), torch.ones(1).cuda().get_device()) == (1, 1)
+            assert torch.cuda.current_device() == 0
+        with torch.cuda.device_of(on_second):
+            assert torch.cuda.Stream().device.index == 1
+        torch.cuda.set_device(1)
+        assert torch.ones(1).to("cuda:0").device == torch.device("cuda", 0)
+        for wrong in (torch.cuda.set_device, torch.ones(1).cuda, lambda n: torch.cuda.device(n).__enter__()):
+            with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
+                wrong(5)
+        assert len(torch.cuda.get_rng_state_all()) == 2
+
+
+def test_training_and_checkpoints_stay_on_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collectives.machine, "gpus", 2)
+    with predict_syncs():
+        model = nn.Linear(3, 2).to("cuda:1")
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(4, 3, device="cuda:1")).sum().backward()
+        optimizer.step()
+        file = io.BytesIO()
+        torch.save([copy.deepcopy(model).weight, optimizer.state[model.weight]["exp_avg"]], file)
+        for location, gpu in ((None, 1), ("cuda:0", 0)):
+            file.seek(0)
+            found = torch.load(file, map_location=location)
+            assert {tensor.device for tensor in found} == {torch.device("cuda", gpu)}
 
 
 def test_a_sharded_model_that_is_made_without_memory_gets_it_on_the_device() -> None:

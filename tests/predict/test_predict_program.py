@@ -219,3 +219,13 @@ def test_out_and_resizing() -> None:
         assert out.shape == (3,)
         assert out.unsqueeze_(0).shape == (1, 3)
         assert out.cpu().tolist() == [[2.0, 2.0, 2.0]]
+
+
+def test_a_tensor_that_gets_the_data_of_another_has_its_values() -> None:
+    with predict_syncs():
+        weight, mean = nn.Parameter(torch.ones(2, device="cuda")), torch.zeros(2, device="cuda")
+        weight.data = mean
+        mean.add_(3)
+        assert weight.tolist() == [3, 3]
+        weight.data = weight.data[:1]
+        assert (weight + 1).tolist() == [4]

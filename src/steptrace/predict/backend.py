@@ -21,9 +21,9 @@ _lock = threading.Lock()
 _active = False
 
 
-def device() -> torch.device:
-    """The one virtual device."""
-    return torch.device(DEVICE_TYPE, 0)
+def device(index: int = 0) -> torch.device:
+    """A virtual device."""
+    return torch.device(DEVICE_TYPE, index)
 
 
 def set_active(active: bool) -> None:  # noqa: FBT001 - a setter

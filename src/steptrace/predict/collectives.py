@@ -41,7 +41,7 @@ class Machine:
     """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that was chosen."""
 
     gpus: int | None = None
-    chosen: int = 0
+    chosen: int | None = None
 
 
 machine: Final = Machine()
@@ -55,21 +55,36 @@ def device_count() -> int:
 
 
 def device_index() -> int:
-    """The GPU that is this rank's: by its launcher, or else the one that it has chosen."""
+    """The current GPU: the one that the program has chosen, or else that of its rank."""
+    if machine.chosen is not None:
+        return machine.chosen
     rank = os.environ.get("LOCAL_RANK", "")
-    return int(rank) if rank.isdecimal() and int(rank) < device_count() else machine.chosen
+    return int(rank) if rank.isdecimal() and int(rank) < device_count() else 0
 
 
-def choose_device(device: Any) -> None:
-    """`torch.cuda.set_device`: by a number, a name or a device."""
-    index: int | None = device if isinstance(device, int) else torch.device(device).index
-    if index is not None and index in range(device_count()):
+def index_of(device: Any) -> int:
+    """The GPU that a number, a name, a device or None means.
+
+    Raises:
+        RuntimeError: there is no such GPU; PyTorch's own words.
+    """
+    index: int | None = device if isinstance(device, int) or device is None else torch.device(device).index
+    if index is not None and index >= device_count():
+        raise RuntimeError(f"CUDA error: invalid device ordinal ({index} of {device_count()} virtual GPUs)")
+    return device_index() if index is None else index
+
+
+def choose_device(device: Any) -> int:
+    """`torch.cuda.set_device`: by a number, a name or a device; the one before. A negative number chooses nothing."""
+    before, index = device_index(), index_of(device)
+    if index >= 0:
         machine.chosen = index
+    return before
 
 
-def cuda_device() -> torch.device:
-    """The device as a rank's program knows it."""
-    return torch.device("cuda", device_index())
+def cuda_device(device: Any = None) -> torch.device:
+    """A device as the program knows it, with its index; None: the current one."""
+    return torch.device("cuda", index_of(device))
 
 
 def judge(name: str, arguments: Mapping[str, Any], recorder: Recorder) -> None:

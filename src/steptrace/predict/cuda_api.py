@@ -53,9 +53,9 @@ class _Stream:
     stream_id = 0
     device_index = 0
 
-    def __init__(self, _device: object = None, priority: int = 0, **_: Any) -> None:
+    def __init__(self, device: object = None, priority: int = 0, **_: Any) -> None:
         self.priority = priority
-        self.device = cuda_device()
+        self.device = cuda_device(device)
 
     def wait_event(self, _event: object) -> None:
         pass
@@ -84,13 +84,13 @@ class _Stream:
         pass
 
 
-class _Context:
-    """`torch.cuda.device` and `StreamContext`: classes, since PyTorch asks whether something is an instance."""
+class _StreamContext:
+    """`torch.cuda.StreamContext`: a class, since PyTorch asks whether something is an instance."""
 
-    def __init__(self, _value: object = None) -> None:
-        self.idx = 0
+    def __init__(self, _stream: object = None) -> None:
+        pass
 
-    def __enter__(self) -> "_Context":
+    def __enter__(self) -> "_StreamContext":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,8 +132,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "device_count": device_count,
     "current_device": device_index,
     "set_device": choose_device,
-    "device": _Context,
-    "device_of": _Context,
+    "_exchange_device": choose_device,  # by which `torch.cuda.device` and `device_of` do what they do
+    "_maybe_exchange_device": choose_device,
     "get_device_name": lambda _device=None: _PROPERTIES.name,
     "get_device_capability": lambda _device=None: (9, 0),
     "get_device_properties": lambda _device=None: _PROPERTIES,
@@ -143,8 +143,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "Event": _Event,
     "Stream": _Stream,
     "ExternalStream": _Stream,
-    "stream": _Context,
-    "StreamContext": _Context,
+    "stream": _StreamContext,
+    "StreamContext": _StreamContext,
     "set_stream": _nothing,
     "current_stream": lambda _device=None: _default_stream,
     "default_stream": lambda _device=None: _default_stream,
@@ -154,7 +154,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "seed_all": _nothing,
     "initial_seed": lambda: torch.initial_seed(),
     "get_rng_state": rng_state,
-    "get_rng_state_all": lambda: [rng_state()],
+    "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
     "set_rng_state": _nothing,
     "set_rng_state_all": _nothing,
     "empty_cache": _empty_cache,
@@ -185,6 +185,7 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "current_device_idx": device_index,
     "set_device_index": choose_device,
     "set_device_idx": choose_device,
+    "device_index": torch.cuda.device,
     "current_stream": lambda _device=None: _default_stream,
     "set_stream": _nothing,
     "synchronize": lambda _device=None: _wait("device", "torch.accelerator.synchronize"),

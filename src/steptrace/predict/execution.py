@@ -171,11 +171,16 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     result = SUBSTITUTES.get(func, func)(*map_tensors(unwrap, args), **inner_kwargs)
     if func is torch.ops.aten._to_copy.default and not stays_virtual:
         return pinned.mark(result) if kwargs.get("non_blocking") else result
-    return _wrap_results(func, _bind(func, args, kwargs), result, wrap=stays_virtual)
+    gpu: int | None
+    if target is None:
+        gpu = next(leaf.gpu for leaf in _leaves(args, kwargs) if isinstance(leaf, VirtualTensor))
+    else:
+        gpu = collectives.index_of(torch.device(target)) if stays_virtual else None
+    return _wrap_results(func, _bind(func, args, kwargs), result, gpu)
 
 
-def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, *, wrap: bool) -> Any:
-    """Give in-place and `out=` arguments back as themselves, and wrap everything new."""
+def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, gpu: int | None) -> Any:
+    """Give in-place and `out=` arguments back as themselves, and wrap everything new unless it lies on the host."""
     returns = func._schema.returns
     results = result if isinstance(result, tuple) and len(returns) > 1 else (result,)
     written = {
@@ -193,8 +198,8 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, *, wrap: boo
         if original is not None:
             wrapped.append(original)
         else:
-            stays_on_host = not wrap or _HOST_RESULT.get(func._schema.name) == position
-            wrapped.append(value if stays_on_host else _wrap(value))
+            of_host = _HOST_RESULT.get(func._schema.name) == position
+            wrapped.append(value if gpu is None or of_host else _wrap(value, gpu))
     if func.namespace == "c10d":
         wrapped[-1] = collectives.with_results(wrapped[-1], wrapped[:-1])
     if not returns:
@@ -202,5 +207,5 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, *, wrap: boo
     return tuple(wrapped) if len(returns) > 1 else wrapped[0]
 
 
-def _wrap(value: Any) -> Any:
-    return map_tensors(lambda leaf: VirtualTensor(leaf) if isinstance(leaf, Tensor) else leaf, value)
+def _wrap(value: Any, gpu: int) -> Any:
+    return map_tensors(lambda leaf: VirtualTensor(leaf, gpu) if isinstance(leaf, Tensor) else leaf, value)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from steptrace.predict.collectives import cuda_device
+from steptrace.predict.collectives import index_of
 from steptrace.predict.recorder import Recorder
 
 _Storage: Any = torch.storage._StorageBase
@@ -14,16 +14,19 @@ _Storage: Any = torch.storage._StorageBase
 class VirtualStorage(torch.UntypedStorage):
     """Memory of the virtual device. Only Python asks it for its device: C++ sees the CPU's memory that it is."""
 
+    gpu: int
+
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The device as the program knows it."""
-        return cuda_device()
+        return torch.device("cuda", self.gpu)
 
 
-def on_device(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """The same storage, whose memory is the virtual device's from now on."""
+def on_device(storage: Any, gpu: int) -> torch.UntypedStorage:
+    """The same storage, whose memory is that of a virtual GPU from now on."""
     storage.__class__ = VirtualStorage
-    return storage
+    storage.gpu = gpu
+    return storage  # type: ignore[no-any-return]
 
 
 def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
@@ -34,10 +37,12 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         """Copy a storage to another device, as `torch.load` does with each that it has read."""
         if torch.device(device).type != "cuda":
             return to(self, device=device, non_blocking=non_blocking)
-        if isinstance(self, VirtualStorage):
+        gpu = index_of(device)
+        if self.device == torch.device("cuda", gpu):
             return self
         if Recorder.active is not None and self.nbytes():
             Recorder.active.sync("h2d_copy", "aten::copy_", "a blocking copy to the device")
-        return on_device(self.clone())
+        copy: Any = torch.UntypedStorage(self.nbytes())  # type: ignore[no-untyped-call]
+        return on_device(copy.copy_(self), gpu)
 
     return {(_Storage, "to"): moved}

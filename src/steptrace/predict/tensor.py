@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from steptrace.predict import backend
-from steptrace.predict.collectives import cuda_device
 from steptrace.predict.recorder import Recorder
 from steptrace.predict.saved import on_device
 
@@ -32,12 +31,13 @@ class VirtualTensor(Tensor):
     """
 
     _inner: Tensor
+    gpu: int
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> "VirtualTensor":
-        """Wrap a CPU tensor."""
+    def __new__(cls, inner: Tensor, gpu: int = 0) -> "VirtualTensor":
+        """Wrap a CPU tensor; `gpu` is the index of its virtual GPU."""
         has_strides = inner.layout in (torch.strided, torch.sparse_coo)
         wrapper: VirtualTensor = Tensor._make_wrapper_subclass(
             cls,
@@ -46,9 +46,9 @@ class VirtualTensor(Tensor):
             storage_offset=inner.storage_offset() if has_strides else None,
             dtype=inner.dtype,
             layout=inner.layout if has_strides else torch.strided,
-            device=backend.device(),
+            device=backend.device(gpu),
         )
-        wrapper._inner = inner
+        wrapper._inner, wrapper.gpu = inner, gpu
         return wrapper
 
     @classmethod
@@ -66,7 +66,7 @@ class VirtualTensor(Tensor):
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The device as the program knows it."""
-        return cuda_device()
+        return torch.device("cuda", self.gpu)
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
@@ -93,7 +93,7 @@ class VirtualTensor(Tensor):
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """The values' memory, which FSDP gives back and takes again."""
-        return on_device(self._inner.untyped_storage())
+        return on_device(self._inner.untyped_storage(), self.gpu)
 
     def is_pinned(self, _device: object = None) -> bool:
         """Never: only CPU memory can be."""
@@ -153,8 +153,8 @@ class VirtualTensor(Tensor):
         if not self.is_leaf:
             raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
         if id(self) not in memo:
-            copied = VirtualTensor(self._inner.clone())
-            copied.__dict__.update({k: v for k, v in self.__dict__.items() if k != "_inner"})
+            copied = VirtualTensor(self._inner.clone(), self.gpu)
+            copied.__dict__.update({k: v for k, v in self.__dict__.items() if k not in ("_inner", "gpu")})
             memo[id(self)] = copied.requires_grad_(self.requires_grad)
             if self.grad is not None:
                 copied.grad = self.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
@@ -194,4 +194,4 @@ def refresh(tensor: VirtualTensor) -> None:
     """Bring size and strides up to date after an operator has changed those of the tensor inside."""
     inner = tensor._inner
     if tensor.shape != inner.shape or tensor.stride() != inner.stride():
-        SET_DATA(tensor, VirtualTensor(inner))
+        SET_DATA(tensor, VirtualTensor(inner, tensor.gpu))
