@@ -197,3 +197,21 @@ def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_b
         study_builder.add(name, [20.0], breakdown_ms=parts, profiled_over_unprofiled=slower)
     screen = str(first_screen(load_study(study_builder.write())))
     assert re.findall(r'<rect x="0%" width="([\d.]+)%"', screen) == ["100", "100", "50"]
+
+
+def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_builder: Any) -> None:
+    source = {"file": "lab/losses.py", "line": 57}
+    told = {
+        "claim": "it waits at lab/losses.py:57",
+        "advice": "Keep `x` on the device. It is read later.",
+        "source": source,
+    }
+    elsewhere = {"claim": "two places wait", "advice": "Replace both.", "source": source}
+    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, samples_per_step=32)
+    study_builder.comparison["findings"] = [a_finding("sync", 5) | told, a_finding("both", 4) | elsewhere]
+    screen = str(first_screen(load_study(study_builder.write())))
+    first, second = re.findall(r"<details>\s*<summary>(.*?)</summary>", screen)[:2]
+    assert first == '<span class="place">losses.py:57</span>: Keep <code>x</code> on the device.'
+    assert second == "Replace both."
+    assert "<p>It is read later.</p>" in screen
+    assert "samples per step: 32" in screen

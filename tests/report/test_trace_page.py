@@ -153,6 +153,7 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     words = text_of(page)
     assert "GPU busy 70 % of the steps; 20 % of the steps: held up by a sync; 2 syncs per step." in words
+    assert "held up by a sync 20 %" in words  # the bar below it
     assert "a/b.py:7 in f aten::item d2h copy loss 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
     assert "loss 1 3.00 ms not measured" in words
