@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
-from steptrace.compare.overview import precision_shares
+from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.findings import recommended
 from steptrace.report.study import first_screen, overview
@@ -156,5 +156,5 @@ def test_a_trace_without_a_gpu_has_no_formats(tmp_path: Path) -> None:
     builder.op("aten::mm", 10_000, 500_000)
     page = page_of(builder, tmp_path)
     assert "<dt>16-bit</dt>" not in page
-    assert precision_shares(None) is None
+    assert PrecisionOfVariant.of_trace(None) is None
     assert "aten::mm" in page.replace("<wbr>", "")

@@ -15,7 +15,7 @@ from steptrace.compare.explain import median_of
 from steptrace.compare.load import Variant
 from steptrace.documents.comparison import OverviewOfVariant, PlacementOfVariant, PrecisionOfVariant
 from steptrace.documents.rows import TopOperator
-from steptrace.documents.summary import Overview, Placement, Precision, TraceSummary
+from steptrace.documents.summary import Overview, Placement, TraceSummary
 from steptrace.format import NS_PER_MS
 
 
@@ -23,7 +23,7 @@ def overview_figures(variant: Variant) -> dict[str, Any]:
     """`overview`, `placement` and `precision` of comparison.json, each None if no run's trace has it."""
     traces = variant.traces
     overviews = [trace.overview for trace in traces if trace.overview is not None and trace.overview.steps]
-    formats = [shares for trace in traces if (shares := precision_shares(trace.precision)) is not None]
+    formats = [shares for trace in traces if (shares := PrecisionOfVariant.of_trace(trace.precision)) is not None]
     return {
         "overview": _overview(overviews) if overviews else None,
         "placement": _placement(traces),
@@ -66,21 +66,6 @@ def _placement(traces: Sequence[TraceSummary]) -> PlacementOfVariant | None:
         return median_of(found, lambda item: None if (value := figure(item[0])) is None else value / item[1])
 
     return PlacementOfVariant(**{name: per_step(attrgetter(name)) for name in PlacementOfVariant.__struct_fields__})
-
-
-def precision_shares(precision: Precision | None) -> PrecisionOfVariant | None:
-    """A trace's number formats as shares of its kernel time; None without any."""
-    total = sum(precision.kernel_ns.values()) if precision is not None else 0
-    if precision is None or not total:
-        return None
-    eligible = precision.tensor_core_eligible_ns
-    return PrecisionOfVariant(
-        kernel_share={name: ns / total for name, ns in precision.kernel_ns.items()},
-        tf32_share=precision.tf32_ns / total,
-        eligible_share=eligible / total,
-        tensor_core_share=precision.tensor_core_ns / eligible if eligible else None,
-        tensor_core_unknown_share=precision.tensor_core_unknown_ns / eligible if eligible else None,
-    )
 
 
 def _precision(found: list[PrecisionOfVariant]) -> PrecisionOfVariant:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from steptrace.documents.base import Document, field
 from steptrace.documents.memory import OutOfMemory
 from steptrace.documents.rows import TopOperator
+from steptrace.documents.summary import Precision
 
 InputVerdict = Literal["none", "moderate", "high"]
 
@@ -71,6 +72,21 @@ class PrecisionOfVariant(Document, frozen=True):
     eligible_share: Annotated[float | None, field("Work that tensor cores could do.")]
     tensor_core_share: Annotated[float | None, field("Of that, on tensor cores.")]
     tensor_core_unknown_share: Annotated[float | None, field("Of that, not known.")]
+
+    @classmethod
+    def of_trace(cls, precision: Precision | None) -> "PrecisionOfVariant | None":
+        """The shares of one trace; None without kernels."""
+        total = sum(precision.kernel_ns.values()) if precision is not None else 0
+        if precision is None or not total:
+            return None
+        eligible = precision.tensor_core_eligible_ns
+        return cls(
+            kernel_share={name: ns / total for name, ns in precision.kernel_ns.items()},
+            tf32_share=precision.tf32_ns / total,
+            eligible_share=eligible / total,
+            tensor_core_share=precision.tensor_core_ns / eligible if eligible else None,
+            tensor_core_unknown_share=precision.tensor_core_unknown_ns / eligible if eligible else None,
+        )
 
 
 class OutOfMemoryOfVariant(OutOfMemory, frozen=True):

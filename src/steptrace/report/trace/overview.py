@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from steptrace import format as fmt
-from steptrace.compare.overview import precision_shares
+from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.findings import recommended
@@ -35,7 +35,7 @@ def _rate_note(trace: TraceSummary) -> str | None:
 
 
 def _data(view: TraceView) -> Mapping[str, Any]:
-    trace, precision = view.trace, precision_shares(view.trace.precision)
+    trace, precision = view.trace, PrecisionOfVariant.of_trace(view.trace.precision)
     step_ns = None if trace.overview is None else trace.overview.step_ns
     operators = () if trace.overview is None else trace.overview.operators
     return {
