@@ -73,16 +73,6 @@ DEFINITIONS: dict[str, Definition] = {
         "Step time in the profiled window over the unprofiled one. Above 1.10 the trace figures describe a step that "
         "the profiler has changed.",
     ),
-    "parts_gpu": Definition(
-        "Compute, exposed, idle",
-        "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; idle "
-        "is the rest. Together they are the step's span on the GPU.",
-        Definition(
-            "Compute, exposed, idle",
-            "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; "
-            "idle is the rest. Together they are the GPU's span, from its first to its last work.",
-        ),
-    ),
     "parts_host": Definition(
         "Data to optimizer",
         "Host time between the labels that the training loop sets around the parts of a step.",
@@ -291,7 +281,6 @@ PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")
 INPUT_TERMS = ("input_wait", "input_bound", "input_parts")
 LAUNCH_TERMS = (*(figure.key for figure in STEP_FIGURES if figure.needs_steps), "batch_bytes")
 TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
-FINDING_TERMS = ("finding_cost",)
 MEMORY_TERMS = ("peak_allocated", "memory_category", "headroom", "fragmentation")
 
 

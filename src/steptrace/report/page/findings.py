@@ -33,9 +33,7 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
     return render(
         "page/findings",
         prefix=prefix,
-        terms=defs.definitions(
-            (*defs.FINDING_TERMS, *(["host_bound"] if _HOST & {item.rule for item in items} else []))
-        ),
+        terms=defs.definitions(("finding_cost", *(["host_bound"] if _HOST & {item.rule for item in items} else []))),
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {

@@ -8,12 +8,21 @@ from steptrace.documents.summary import StepTime
 from steptrace.report.draw.bars import PART_COLOURS, PART_NAMES, legend_of, stacked_bars, words
 from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition, definitions
+from steptrace.report.page.definitions import Definition
 from steptrace.report.trace.model import Charts, Topic, without_gpu
 from steptrace.report.trace.view import TraceView, gpu_parts
 
 TERMS = (
-    *definitions(("parts_gpu",)),
+    Definition(
+        "Compute, exposed, idle",
+        "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; idle "
+        "is the rest. Together they are the step's span on the GPU.",
+        Definition(
+            "Compute, exposed, idle",
+            "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; "
+            "idle is the rest. Together they are the GPU's span, from its first to its last work.",
+        ),
+    ),
     Definition("Overlap", "Share of communication time during which compute kernels run too."),
     Definition("Launches found", "Share of GPU activities whose launching call is in the trace."),
 )
