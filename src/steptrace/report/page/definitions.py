@@ -74,8 +74,9 @@ DEFINITIONS: dict[str, Definition] = {
         "the profiler has changed.",
     ),
     "parts_host": Definition(
-        "Data to optimizer",
-        "Host time between the labels that the training loop sets around the parts of a step.",
+        "Where a step goes",
+        "Host time between the labels that the training loop sets around the parts of a step; what none of "
+        "them covers is other.",
     ),
     "blocked": Definition(
         "Host blocked",

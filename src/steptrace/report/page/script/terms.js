@@ -7,7 +7,7 @@ const meanings = (block) => [...block.querySelectorAll("dt")].flatMap((term) =>
 const everywhere = new Map([...document.querySelectorAll("details.defs")].reverse().flatMap(meanings));
 for (const head of document.querySelectorAll("thead th, .facts dt, figure h3")) {
   const section = head.closest("section")?.querySelector("details.defs");
-  const words = head.textContent.trim().toLowerCase().replace(/\s+/g, " ").replace(/, predicted$/, "");
+  const words = head.textContent.trim().toLowerCase().replace(/\s+/g, " ").replace(/, (predicted|profiled mean)$/, "");
   const term = new Map(section ? meanings(section) : []).get(words) ?? everywhere.get(words);
   if (!term) continue;
   const show = () => {
