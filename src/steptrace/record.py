@@ -8,7 +8,7 @@ Every file is replaced in one step (written beside its place, then renamed), so 
 file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,16 @@ from steptrace.documents import base as documents
 from steptrace.documents.run import Communication, RunRecord, Status
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import VERSION_KEY, check_version, missing_file, replace_atomically, write_json
-from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN, STEPS_OF_RUN, Table, read_table, validate, write_table
+from steptrace.schema import (
+    INPUT_OF_RUN,
+    OP_LINES,
+    SECTIONS_OF_RUN,
+    STEPS_OF_RUN,
+    Table,
+    read_table,
+    validate,
+    write_table,
+)
 
 if TYPE_CHECKING:  # half a second to import, which whoever only writes a status need not pay
     import pandas as pd
@@ -30,6 +39,7 @@ RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
 SECTIONS_FILE: Final = "sections.parquet"
 INPUT_FILE: Final = "input.parquet"
+OP_LINES_FILE: Final = "op_lines.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 COMMUNICATION_FILE: Final = "communication.json"
 SOURCES_FILE: Final = "sources.json"
@@ -102,6 +112,15 @@ def write_input(run_dir: Path, batches: "pd.DataFrame") -> Path:
 def read_input(run_dir: Path) -> "pd.DataFrame":
     """The `input.parquet` of `run_dir` as an `INPUT_OF_RUN` table; `RecordError` if missing or malformed."""
     return _read(run_dir / INPUT_FILE, INPUT_OF_RUN)
+
+
+def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write `op_lines.parquet` (table `OP_LINES`, one row an operator) into `run_dir` and return its path."""
+    import pandas as pd
+
+    path = run_dir / OP_LINES_FILE
+    frame = pd.DataFrame(list(rows), columns=OP_LINES.names).astype({"line": "Int64"})
+    return _write(_valid(frame, OP_LINES, path), path)
 
 
 def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:

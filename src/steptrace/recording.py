@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import steptrace
 from steptrace.errors import CaptureError
 from steptrace.exchange import write_whole
+from steptrace.place import Place, place
 from steptrace.trace.written import export
 
 _LOG: Final = logging.getLogger("steptrace.capture")
@@ -59,15 +60,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A process's place in its job; `job` is equal for its ranks. None where it is part of none, or not yet."""
-
-    rank: int | None = None
-    world_size: int | None = None
-    job: str | None = None
-
-
-@dataclass(frozen=True)
 class Request:
     """What is asked for: the warm-up begins when `start` steps are over, or at once."""
 
@@ -81,19 +73,6 @@ class Request:
         """The trace and the record of a process; their names hold the rank in a job of several ranks."""
         prefix = f"rank{place.rank}." if (place.world_size or 1) > 1 else ""
         return Path(self.folder) / f"{prefix}trace.json.gz", Path(self.folder) / f"{prefix}capture.json"
-
-
-class _Unprofiled(TypedDict):
-    median_ns: int
-    step_ns: list[int]
-    load_average: float
-    cpus: int
-
-
-class _Record(TypedDict):
-    """What is read of a capture.json again."""
-
-    unprofiled: _Unprofiled | None
 
 
 class Recording:
@@ -253,53 +232,6 @@ class Recording:
             "python": platform.python_version(), "torch": str(torch.__version__) if torch else None,
             "steptrace": steptrace.__version__,
         }  # fmt: skip
-
-
-def unprofiled_before(trace: Path) -> dict[str, Any] | None:
-    """What the record beside a trace says of the unprofiled steps before it; None without a record that can be read.
-
-    Its keys are those of `unprofiled` in capture.json; it is empty where no steps were timed.
-    """
-    end = ".json.gz"
-    name = trace.name.replace("trace", "capture", 1).removesuffix(end) + ".json"
-    if not trace.name.endswith(end) or name == trace.name:
-        return None
-    import msgspec  # only who reads a record needs it
-
-    try:
-        found = msgspec.json.decode(trace.with_name(name).read_bytes(), type=_Record)["unprofiled"]
-    except (OSError, ValueError):  # any file may have that name
-        return None
-    return dict(found or {})
-
-
-def place() -> Place:
-    """This process's place, as torch.distributed knows it, or else the launcher's environment variables.
-
-    Ask late: some frameworks start their first rank without these variables.
-    """
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        rank, world_size = int(distributed.get_rank()), int(distributed.get_world_size())
-    else:
-        texts = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-        if not all(text.isdecimal() for text in texts):
-            return Place()
-        rank, world_size = map(int, texts)
-    return Place(rank, world_size, _job() if world_size > 1 else None)
-
-
-def _job() -> str:
-    """The rendezvous address, or the Slurm step, or the parent that started the ranks."""
-    env, host = os.environ, socket.gethostname()
-    if "MASTER_ADDR" in env and "MASTER_PORT" in env:
-        address = env["MASTER_ADDR"]
-        each_machines_own = address in ("localhost", "::1") or address.startswith("127.")
-        prefix = f"{host}/" if each_machines_own else ""
-        return f"{prefix}{address}:{env['MASTER_PORT']}:{env.get('TORCHELASTIC_RUN_ID', '')}"
-    if "SLURM_JOB_ID" in env and "SLURM_STEP_ID" in env:
-        return f"slurm:{env['SLURM_JOB_ID']}.{env['SLURM_STEP_ID']}"
-    return f"{host}:{os.getppid()}"
 
 
 def _now() -> str:

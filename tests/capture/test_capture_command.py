@@ -20,7 +20,8 @@ from steptrace.capture import control as ask
 from steptrace.capture.control import Entry, Process, enter, entries
 from steptrace.cli import main
 from steptrace.errors import CaptureError
-from steptrace.recording import Place, Recording, place
+from steptrace.place import Place, place
+from steptrace.recording import Recording
 
 HOST = socket.gethostname()
 

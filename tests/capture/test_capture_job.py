@@ -15,9 +15,10 @@ import torch
 
 from steptrace.capture import Capture, Settings, job
 from steptrace.capture.control import Entry, Process, entries
+from steptrace.documents.capture import capture_of
 from steptrace.errors import CaptureError
 from steptrace.launch.listen import listen
-from steptrace.recording import Recording, Request, unprofiled_before
+from steptrace.recording import Recording, Request
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
@@ -312,7 +313,7 @@ def test_a_listener_leaves_the_programs_own_alone_and_takes_over_when_it_is_clos
 )
 def test_a_foreign_capture_json_beside_a_trace_says_nothing(tmp_path, content):
     (tmp_path / "capture.json").write_bytes(content)
-    assert unprofiled_before(tmp_path / "trace.json.gz") is None
+    assert capture_of(tmp_path / "trace.json.gz") is None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

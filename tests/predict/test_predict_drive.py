@@ -17,9 +17,9 @@ from torch.profiler import record_function
 from steptrace.config.schema import StepConfig
 from steptrace.errors import ConfigError, PredictError
 from steptrace.predict import Prediction, predict_callable, predict_config, predict_syncs
-from steptrace.predict.attribution import trace_file_name
 from steptrace.predict.main import main
 from steptrace.predict.rule import declared_rules
+from steptrace.train.op_recorder import trace_file_name
 from steptrace.workloads import masked_losses
 
 LOSSES = {
@@ -58,7 +58,7 @@ def config(loss: str = "IgnoreIndexLoss", **data: Any) -> dict[str, Any]:
             "batch_size": 2, "num_workers": 2, "pin_memory": True, "non_blocking": True, **data,
         },
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9},
-        "precision": {"autocast": None, "grad_scaler": False},
+        "precision": {"autocast": None, "tf32": False, "grad_scaler": False},
         "python_path": [],
     }  # fmt: skip
 
@@ -97,12 +97,12 @@ def test_the_copy_of_a_batch(
     prediction = predict_config(write(config(pin_memory=pin_memory, non_blocking=non_blocking)))
     assert prediction.total == expected
     # Nobody's line: only PyTorch and the pipeline are on the stack.
-    assert {(s.kind, s.label, s.file, s.line) for s in prediction.sites} <= {("h2d_copy", "data", None, None)}
+    assert {(s.kind, s.label, s.file, s.line) for s in prediction.sites} <= {("h2d_copy", "copy data", None, None)}
 
 
 @pytest.mark.parametrize(("autocast", "scaler", "expected"), [("bf16", False, 0), ("fp16", True, 1)])
 def test_precision(autocast: str, scaler: bool, expected: int, write: Callable[[dict[str, Any]], Path]) -> None:  # noqa: FBT001
-    value = config() | {"precision": {"autocast": autocast, "grad_scaler": scaler}}
+    value = config() | {"precision": {"autocast": autocast, "tf32": False, "grad_scaler": scaler}}
     prediction = predict_config(write(value))
     assert prediction.total == expected
     assert [site.label for site in prediction.sites] == ["optimizer"] * expected

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from steptrace.train import loop
-from steptrace.train.loop import MonotonicClock, run_steps, train_step
+from steptrace.train.clock import Clock
+from steptrace.train.loop import run_steps, train_step
 from steptrace.train.op_recorder import OpLineRecorder
 from steptrace.train.setup import training
 
@@ -64,7 +65,7 @@ def test_a_block_reads_nothing_from_the_device_before_its_end(make_config, monke
 def test_a_block_waits_for_the_device_once_before_and_once_after(make_config, monkeypatch):
     events = []
     monkeypatch.setattr(loop, "synchronize", lambda _: events.append("synchronize"))
-    monkeypatch.setattr(MonotonicClock, "mark", lambda self: (events.append("mark"), self._marks.append(0)))
+    monkeypatch.setattr(Clock, "now", lambda _: events.append("mark") or 0)
     with training(make_config(), 7) as parts:
         run_steps(parts, 2)
     assert events == ["synchronize", "mark", "mark", "mark", "synchronize"]
@@ -73,10 +74,8 @@ def test_a_block_waits_for_the_device_once_before_and_once_after(make_config, mo
 def test_the_clock_gives_the_time_between_marks(monkeypatch):
     moments = iter([10, 15, 40])
     monkeypatch.setattr(loop.time, "perf_counter_ns", lambda: next(moments))
-    clock = MonotonicClock()
-    for _ in range(3):
-        clock.mark()
-    assert clock.intervals_ns() == [5, 25]
+    clock = Clock(on_gpu=False)
+    assert clock.intervals_ns([clock.now() for _ in range(3)]) == [5, 25]
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ from steptrace.analysis.syncs.measure import syncs
 from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
+from steptrace.documents.capture import capture_of
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow, TopOperator
 from steptrace.documents.summary import Section, StepTime, Summary, TraceSummary, WhatIf
-from steptrace.recording import unprofiled_before
 from steptrace.schema import TABLES
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
@@ -200,6 +200,7 @@ def _repeated_ranks(analyses: list[Analysis]) -> str | None:
 def summarize_trace(analysis: Analysis) -> TraceSummary:
     """One entry of `traces` in summary.json."""
     trace, device, of = analysis.trace, analysis.device, analysis.tables
+    capture = capture_of(analysis.path)
     return TraceSummary(
         **step_figures(trace, device),
         path=path_text(analysis.path),
@@ -210,7 +211,7 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         device_name=trace.meta.device_name(device),
         compute_major=trace.meta.compute_major(device),
         window_ns=trace.window[1] - trace.window[0],
-        unprofiled_step_ns=(unprofiled_before(analysis.path) or {}).get("median_ns"),
+        unprofiled_step_ns=capture.unprofiled.median_ns if capture and capture.unprofiled else None,
         quality=quality(analysis),
         gpu=overview.gpu(trace, device),
         devices=overview.devices(trace),

@@ -8,7 +8,6 @@
 The answer is the record beside the trace (capture.json). No signal is sent: one would end a process without a handler.
 """
 
-import fcntl
 import json
 import logging
 import os
@@ -22,8 +21,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from steptrace.errors import CaptureError, SteptraceError
-from steptrace.exchange import private_folder, read_own, user_folder, write_whole
-from steptrace.recording import Place, Request, Settings
+from steptrace.exchange import flocked, private_folder, read_own, user_folder, write_whole
+from steptrace.place import Place
+from steptrace.recording import Request, Settings
 
 ROOT_VARIABLE: Final = "STEPTRACE_CAPTURE_CONTROL"
 #: How far ahead of the ranks they are asked to begin: a request is seen within a second, over a network later.
@@ -92,8 +92,7 @@ class Entry:
 
 def default_root() -> Path:
     """The control folder unless another is named."""
-    named = os.environ.get(ROOT_VARIABLE)
-    return Path(named) if named else user_folder() / "capture"
+    return Path(os.environ.get(ROOT_VARIABLE) or user_folder() / "capture")
 
 
 def enter(root: Path, process: Process) -> tuple[Entry, int | None]:
@@ -231,13 +230,7 @@ def _answer(entry: Entry, request: Request, over: str | None) -> tuple[str, str]
 
 
 def _lock(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return flocked(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
 
 
 def _read(path: Path, kind: type[_Message], tries: int = 1) -> _Message | None:

@@ -9,13 +9,15 @@ import statistics
 import sys
 import time
 from collections import deque
+from contextlib import AbstractContextManager
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Final
 
 from steptrace.capture.control import Entry, Process, default_root, enter
 from steptrace.errors import SteptraceError
-from steptrace.recording import Recording, Request, Settings, place
+from steptrace.place import place
+from steptrace.recording import Recording, Request, Settings
 
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: How often the control folder is looked into.
@@ -33,7 +35,7 @@ def is_capturable() -> bool:
     return bool(_OPEN)
 
 
-class Capture:
+class Capture(AbstractContextManager["Capture"]):
     """Makes a training loop capturable: call `step` once at the end of each step.
 
     A process has one; a later one takes the earlier one's place. Not for several threads.
@@ -110,9 +112,6 @@ class Capture:
         except OSError as error:
             _LOG.warning("the control folder was not cleared away: %s", error)
         self._detach()
-
-    def __enter__(self) -> "Capture":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from steptrace.diff.side import Side
-from steptrace.recording import unprofiled_before
+from steptrace.documents.capture import capture_of
 from steptrace.trace.columns import Ints
 
 #: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.
@@ -90,15 +90,14 @@ class Captured:
 
 def captured(side: Side) -> Captured | None:
     """What the captures of a side say; None unless all its traces are of captures."""
-    records = [unprofiled_before(path) for path in side.paths]
-    known = [record for record in records if record is not None]
-    if len(known) < len(records):
+    records = [capture for path in side.paths if (capture := capture_of(path)) is not None]
+    if len(records) < len(side.paths):
         return None
-    before = list(filter(None, known))
-    if len(before) < len(known):
+    before = [capture.unprofiled for capture in records if capture.unprofiled is not None]
+    if len(before) < len(records):
         return Captured(None, None)
-    times = np.concatenate([np.asarray(one["step_ns"], dtype=np.int64) for one in before])
-    return Captured(times, max(one["load_average"] / one["cpus"] for one in before))
+    times = np.concatenate([np.asarray(one.step_ns, dtype=np.int64) for one in before])
+    return Captured(times, max(one.load_average / one.cpus for one in before))
 
 
 def unprofiled_ns(side: Side) -> Ints | None:

@@ -7,10 +7,8 @@ two are checked for PyTorch's own warnings of syncs.
 
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +18,23 @@ from torch import Tensor
 from steptrace.exchange import write_whole
 from steptrace.launch.probe import Phases, Probe
 from steptrace.launch.steps import Step
-from steptrace.recording import WITH_TRACE, Recording, Request, Settings, place
-from steptrace.train.op_recorder import COMPILED, OpLine, OpLineRecorder, trace_file_name
+from steptrace.place import place
+from steptrace.recording import WITH_TRACE, Recording, Request, Settings
+from steptrace.train.clock import Clock
+from steptrace.train.op_recorder import COMPILED, OpLineRecorder
 from steptrace.train.sync_watcher import SyncWatcher, summary
 
 #: Steps watched for PyTorch's own warnings.
 _WARNED_STEPS = 2
 
 
-class _Clock:
-    """Moments of the program: CUDA events once it uses CUDA, the monotonic clock without."""
-
-    def __init__(self) -> None:
-        self.on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-    def now(self) -> Any:
-        if not self.on_gpu:
-            return time.perf_counter_ns()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def between_ns(self, start: Any, end: Any) -> int:
-        return round(start.elapsed_time(end) * 1e6) if self.on_gpu else int(end - start)
-
-    def synchronize(self) -> None:
-        if self.on_gpu:
-            torch.cuda.synchronize()
-
-
 class _Rows:
     """The steps of one phase after the other; losses stay on their device until the record is made."""
 
     def __init__(self) -> None:
-        self._phases: list[tuple[str, _Clock, list[tuple[Any, Any, Step]]]] = []
+        self._phases: list[tuple[str, Clock, list[tuple[Any, Any, Step]]]] = []
 
-    def phase(self, name: str, clock: _Clock) -> list[tuple[Any, Any, Step]]:
+    def phase(self, name: str, clock: Clock) -> list[tuple[Any, Any, Step]]:
         rows: list[tuple[Any, Any, Step]] = []
         self._phases.append((name, clock, rows))
         return rows
@@ -105,13 +84,13 @@ def _timed(probe: Probe, rows: _Rows) -> Generator[None, Step, bool]:
 
     The first step has no beginning that is known, and none is timed across the moment the program takes its GPU.
     """
-    clock, start = _Clock(), None
+    clock, start = _clock(), None
     times, left = rows.phase("warmup", clock), probe.settings.warmup
     while left:
         step = yield
         left = probe.settings.warmup - 1 if step.new_leader else left - 1
         if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            clock, start = _Clock(), None
+            clock, start = _clock(), None
             times = rows.phase("warmup", clock)
         end = clock.now()
         if start is not None:
@@ -131,8 +110,12 @@ def _timed(probe: Probe, rows: _Rows) -> Generator[None, Step, bool]:
     return True
 
 
+def _clock() -> Clock:
+    return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
+
+
 def _profiled(probe: Probe, rows: _Rows, trace: Recording) -> Phases:
-    clock = _Clock()
+    clock = _clock()
     times = rows.phase("profiled", clock)
     over = probe.steps
     probe.hooks.labels = True
@@ -162,19 +145,14 @@ def _watched(probe: Probe) -> Phases:
     with recorder:
         yield
     if alone:
-        _write_lines(recorder.lines, out)
+        write_whole(out / "op_lines.json", json.dumps(recorder.rows()).encode())
+        write_whole(out / "sources.json", json.dumps(recorder.sources()).encode())
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         watcher = SyncWatcher()
-        before = torch.cuda.get_sync_debug_mode()
         torch.cuda.synchronize()
-        try:
-            for _ in range(_WARNED_STEPS):
-                with watcher.step():
-                    torch.cuda.set_sync_debug_mode("warn")
-                    yield
-                    torch.cuda.set_sync_debug_mode(before)
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
+        for _ in range(_WARNED_STEPS):
+            with watcher.step():
+                yield
         if alone:
             write_whole(out / "warned_syncs.json", json.dumps(summary(watcher.by_step)).encode())
 
@@ -183,21 +161,6 @@ def _has_compiled() -> bool:
     """Whether torch.compile has made anything in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo is not None and bool(dynamo.counters["frames"])
-
-
-def _write_lines(lines: list[OpLine], out: Path) -> None:
-    names = {line.site.path: trace_file_name(line.site.path) for line in lines if line.site}
-    texts = {name: _text(path) for path, name in sorted(names.items()) if Path(path).is_file()}
-    rows = [asdict(line) for line in lines]
-    for row in rows:
-        if row["site"] is not None:
-            row["site"]["path"] = names[row["site"]["path"]]
-    write_whole(out / "op_lines.json", json.dumps(rows).encode())
-    write_whole(out / "sources.json", json.dumps(texts).encode())
-
-
-def _text(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 def _memory(probe: Probe) -> dict[str, Any]:
@@ -222,7 +185,7 @@ def _memory(probe: Probe) -> dict[str, Any]:
             for value in state.values() if isinstance(state, dict) else ():
                 add("optimizer_state", value)
     peaks = {}
-    if _Clock().on_gpu:
+    if _clock().on_gpu:
         peaks = {
             "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
             "peak_reserved_bytes": torch.cuda.max_memory_reserved(),

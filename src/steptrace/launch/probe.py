@@ -21,7 +21,7 @@ from steptrace.exchange import write_whole
 from steptrace.launch.hooks import Hooks
 from steptrace.launch.settings import LaunchSettings, answer_file
 from steptrace.launch.steps import Step, StepFinder
-from steptrace.recording import place
+from steptrace.place import place
 
 #: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
 Phases = Generator[None, Step, None]

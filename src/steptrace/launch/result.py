@@ -11,11 +11,10 @@ from steptrace import machine
 from steptrace.documents.memory import RunMemory
 from steptrace.documents.run import Environment, RunRecord
 from steptrace.errors import LaunchError
-from steptrace.files import read_json, replace_atomically, write_versioned
+from steptrace.files import read_json, write_versioned
 from steptrace.launch.start import ADVICE, Launched, ended
 from steptrace.memory_record import write_memory
-from steptrace.record import SOURCES_FILE, WARNED_SYNCS_FILE, write_run, write_sources, write_steps
-from steptrace.schema import OP_LINES, validate, write_table
+from steptrace.record import SOURCES_FILE, WARNED_SYNCS_FILE, write_op_lines, write_run, write_sources, write_steps
 
 if TYPE_CHECKING:  # a prediction and a check of the answer need none
     import pandas as pd
@@ -170,19 +169,13 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
 
 def _write_lines(left: Path, run_dir: Path) -> None:
     """The operators' lines as our own runs leave them."""
-    import pandas as pd
 
     if (left / WARNED_SYNCS_FILE).exists():
         write_versioned(run_dir / WARNED_SYNCS_FILE, read_json(left / WARNED_SYNCS_FILE))
     if (left / SOURCES_FILE).exists():
         write_sources(run_dir, read_json(left / SOURCES_FILE))
-    if not (left / "op_lines.json").exists():
-        return
-    rows = [{**row, **(row.pop("site") or {})} for row in read_json(left / "op_lines.json")]
-    frame = pd.DataFrame(rows, columns=["op", "label", "phase", "path", "line", "function"])
-    frame = frame.rename(columns={"path": "file"}).assign(order=range(len(frame)))
-    frame = validate(frame.astype({"line": "Int64"}), OP_LINES)
-    replace_atomically(run_dir / "op_lines.parquet", lambda temporary: write_table(frame, temporary))
+    if (left / "op_lines.json").exists():
+        write_op_lines(run_dir, read_json(left / "op_lines.json"))
 
 
 def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) -> None:

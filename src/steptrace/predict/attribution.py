@@ -13,7 +13,6 @@ from types import FrameType
 from typing import NamedTuple
 
 import torch
-from torch.profiler.python_tracer import _prefix_regex
 
 import steptrace
 
@@ -50,13 +49,6 @@ class Location(NamedTuple):
 
 
 NOWHERE = Location(None, None, None)
-
-
-def trace_file_name(path: str) -> str:
-    """A file's name as Kineto writes it into a trace: without the entry of `sys.path` that it lies under."""
-    # PyTorch's own list of these entries, so that a prediction and a trace agree by construction.
-    prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
-    return path.removeprefix(prefix)
 
 
 def locate(owner: int) -> tuple[Location, str]:

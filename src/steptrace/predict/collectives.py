@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch import distributed as dist
 
-from steptrace.predict.recorder import Recorder
+from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Rule, never
 
 #: Operators of FSDP's own; its collectives are c10d's.
@@ -87,7 +87,7 @@ def cuda_device(device: Any = None) -> torch.device:
     return torch.device("cuda", index_of(device))
 
 
-def judge(name: str, arguments: Mapping[str, Any], recorder: Recorder) -> None:
+def judge(name: str, arguments: Mapping[str, Any], recorder: Syncs) -> None:
     """Count the syncs of one operator of `NAMESPACES`."""
     group = next((arguments[key] for key in ("process_group", "group_name") if arguments.get(key) is not None), "")
     if _asked.get(group if isinstance(group, str) else dist.ProcessGroup.unbox(group).group_name) == "gloo":

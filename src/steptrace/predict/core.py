@@ -8,10 +8,9 @@ import torch
 
 from steptrace.errors import PredictError
 from steptrace.predict import amp, backend, execution
-from steptrace.predict.recorder import Recorder, recording
+from steptrace.predict.recorder import Syncs, recording
 from steptrace.predict.reroute import rerouted
 from steptrace.predict.rule import Rule
-from steptrace.predict.sites import Syncs
 
 _one_at_a_time = threading.Lock()
 
@@ -37,7 +36,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
             expected="one predict_syncs() at a time",
             next_step="leave the outer block first, or read its counts",
         )
-    recorder = Recorder()
+    recorder = Syncs()
     try:
         backend.ensure_registered()
         amp.ensure_registered()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steptrace.predict.recorder import Recorder
+from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import is_virtual
 
 _VALUES = "torch/csrc/autograd/FunctionsManual.cpp"
@@ -18,7 +18,7 @@ _READS_ZEROS = {
 }
 
 
-def judge_node(node: Any, recorder: Recorder) -> None:
+def judge_node(node: Any, recorder: Syncs) -> None:
     """Count what an autograd node does beside its operators, at the first of them."""
     if node is recorder.node:
         return
@@ -62,8 +62,8 @@ def _ctc_loss(
         for _ in range(2 if given else 1):
             targets.cpu()
         may = targets.dtype == torch.int32 and targets.dim() == 1 and not (given and given[0].dtype != torch.int32)
-        if may and (given or not is_virtual(targets)) and Recorder.active is not None:
-            Recorder.active.cannot_judge("aten::_cudnn_ctc_loss", "cuDNN may take this one, and copies otherwise")
+        if may and (given or not is_virtual(targets)) and Syncs.active is not None:
+            Syncs.active.cannot_judge("aten::_cudnn_ctc_loss", "cuDNN may take this one, and copies otherwise")
         if len(given) == len(lengths):
             lengths = tuple(length.cpu().reshape(-1).tolist() for length in given)
     result: Tensor = torch.ctc_loss(log_probs, targets, *lengths, *options, **named)

@@ -9,17 +9,17 @@ import torch
 
 from steptrace.predict.backend import rng_state
 from steptrace.predict.collectives import choose_device, cuda_device, device_count, device_index
-from steptrace.predict.recorder import Recorder
+from steptrace.predict.recorder import Syncs
 
 
 def _wait(kind: str, op: str) -> None:
-    if Recorder.active is not None:
-        Recorder.active.sync(kind, op, "the program asks the host to wait")
+    if Syncs.active is not None:
+        Syncs.active.sync(kind, op, "the program asks the host to wait")
 
 
 def _unknown(op: str, reason: str) -> None:
-    if Recorder.active is not None:
-        Recorder.active.cannot_judge(op, reason)
+    if Syncs.active is not None:
+        Syncs.active.cannot_judge(op, reason)
 
 
 class _Event:

@@ -1,15 +1,15 @@
 """Drives a program on the virtual device: a resolved config's training step, or anyone's `module:function`.
 
 A first step creates what later ones find (optimizer states, the scale of a gradient scaler, caches), so a second one
-is predicted. Its parts carry the same labels as in a training: data, forward, loss, backward, optimizer. Of several
-ranks one is followed, by itself: what they tell each other is no part of it.
+is predicted, by the loop of the trainings. Of several ranks one is followed, by itself: what they tell each other is no
+part of it.
 """
 
 import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from torch.profiler import record_function
 from torch.utils.data import DataLoader, default_collate
 from yaml import YAMLError
 
@@ -29,8 +28,9 @@ from steptrace.predict.core import predict_syncs
 from steptrace.predict.execution import extend_rules
 from steptrace.predict.rule import declared_rules
 from steptrace.predict.sites import Prediction
+from steptrace.train.loop import Training, train_step
+from steptrace.train.precision import Precision
 
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: What `module:function` has to name.
 _A_STEP = "a function without required arguments that trains one step on 'cuda'"
 
@@ -186,45 +186,29 @@ def _arguments(given: list[str]) -> Iterator[None]:
 def _training_step(config: DictConfig) -> Step:
     """The config's training step on "cuda", built from its seed."""
     torch.manual_seed(config.seed)
-    precision = config.precision
-    dtype = _AUTOCAST[precision.autocast] if precision.autocast else None
-    model = instantiate(config.model, _convert_="all").to("cuda").train()
-    if (config.get("step") or {}).get("compile"):
+    device = torch.device("cuda")
+    precision = Precision.from_config(config.precision, device.type)
+    model = instantiate(config.model, _convert_="all").to(device).train()
+    step = config.get("step") or {}
+    if step.get("compile"):
         model = torch.compile(model)  # the eager step is followed, and that it is another one is said
-    loss_of = instantiate(config.loss, _convert_="all")
-    if isinstance(loss_of, torch.nn.Module):
-        loss_of = loss_of.to("cuda")
-    extend_rules([*declared_rules(model), *declared_rules(loss_of)])
-    optimizer = instantiate(config.optimizer, _convert_="all")(model.parameters())
-    scaler = torch.amp.GradScaler("cuda", enabled=precision.grad_scaler)
-    batches = _batches(config)
-
-    accumulate = config.step.accumulate if "step" in config else 1
-
-    def gradients() -> None:
-        with record_function("data"):
-            inputs, targets = next(batches)
-            inputs = _to_device(inputs, non_blocking=config.data.non_blocking)
-            targets = _to_device(targets, non_blocking=config.data.non_blocking)
-        with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None):
-            with record_function("forward"):
-                outputs = model(inputs)
-            with record_function("loss"):
-                loss = loss_of(outputs, targets)
-                if accumulate > 1:
-                    loss = loss / accumulate
-        with record_function("backward"):
-            scaler.scale(loss).backward()
-
-    def step() -> None:
-        for _ in range(accumulate):
-            gradients()
-        with record_function("optimizer"):
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad(set_to_none=True)
-
-    return step
+    loss = instantiate(config.loss, _convert_="all")
+    if isinstance(loss, torch.nn.Module):
+        loss = loss.to(device)
+    extend_rules([*declared_rules(model), *declared_rules(loss)])
+    training = Training(
+        model=model,
+        loss=loss,
+        optimizer=instantiate(config.optimizer, _convert_="all")(model.parameters()),
+        precision=precision,
+        scaler=precision.scaler(),
+        batches=_batches(config),
+        device=device,
+        non_blocking=config.data.non_blocking,
+        accumulate=step.get("accumulate", 1),
+        set_to_none=step.get("set_to_none", True),
+    )
+    return lambda: train_step(training)
 
 
 def _batches(config: DictConfig) -> Iterator[Any]:
@@ -240,15 +224,3 @@ def _batches(config: DictConfig) -> Iterator[Any]:
     )
     while True:
         yield from loader
-
-
-def _to_device(value: Any, *, non_blocking: bool) -> Any:
-    """A batch's part on "cuda": whatever has a `to`, also inside lists, tuples and mappings."""
-    if hasattr(value, "to"):
-        return value.to("cuda", non_blocking=non_blocking)
-    if isinstance(value, Mapping):
-        return {key: _to_device(part, non_blocking=non_blocking) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [_to_device(part, non_blocking=non_blocking) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from steptrace.predict import backend, collectives, pinned
 from steptrace.predict.cpp_paths import judge_node
 from steptrace.predict.gpu_only import SUBSTITUTES
-from steptrace.predict.recorder import Recorder
+from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES
 from steptrace.predict.rules_sparse import SPARSE_JUDGED
@@ -126,7 +126,7 @@ def _bind(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str
 
 
 def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
-    recorder = Recorder.active
+    recorder = Syncs.active
     if recorder is None:
         return
     judge_node(torch._C._current_autograd_node(), recorder)

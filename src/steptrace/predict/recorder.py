@@ -20,10 +20,13 @@ class _Place(NamedTuple):
     reason: str
 
 
-class Recorder:
-    """Implements `Syncs`. One at a time is active in a process, whichever thread its operators run in."""
+class Syncs:
+    """What `predict_syncs` yields; it fills while the program runs.
 
-    active: "Recorder | None" = None
+    One at a time is active in a process, whichever thread its operators run in.
+    """
+
+    active: "Syncs | None" = None
 
     def __init__(self) -> None:
         self._owner = threading.get_ident()
@@ -31,7 +34,8 @@ class Recorder:
         self._unknown: Counter[_Place] = Counter()
         self._lasting: dict[_Place, None] = {}
         self._operators: Counter[str] = Counter()
-        self._operator_total = 0
+        #: The same over everything, labelled or not. A proxy for the number of kernel launches.
+        self.operator_total = 0
         # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
         # it run in autograd's.
         self._labels: list[str] = []
@@ -48,14 +52,14 @@ class Recorder:
     def sites(self) -> list[Site]:
         """Where they are, in the order of their first occurrence."""
         return [
-            Site(p.kind, p.op, *at, at.code, p.label, p.phase, count, p.reason)
+            Site(p.op, *at, at.code, p.label, p.phase, count, p.reason, p.kind)
             for p, count in self._sites.items()
             for at in (p.location,)
         ]
 
     @property
     def unknown(self) -> list[Unknown]:
-        """What could not be judged."""
+        """What could not be judged: the total may be higher by these."""
         return [
             Unknown(p.op, *at, at.code, p.label, p.phase, count, p.reason)
             for p, count in (dict.fromkeys(self._lasting, 1) | self._unknown).items()
@@ -64,13 +68,8 @@ class Recorder:
 
     @property
     def operators(self) -> dict[str, int]:
-        """Operators that do work, per label."""
+        """Operators that do work (not mere views), per `record_function` label; nested ones in both."""
         return dict(self._operators)
-
-    @property
-    def operator_total(self) -> int:
-        """Operators that do work."""
-        return self._operator_total
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
         """Record `count` syncs at the program's running line."""
@@ -96,7 +95,7 @@ class Recorder:
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
-        self._operator_total += 1
+        self.operator_total += 1
         self._operators.update(dict.fromkeys(self._labels, 1))
 
     def enter(self, label: str) -> None:
@@ -123,7 +122,7 @@ class Recorder:
         self._sites.clear()
         self._unknown.clear()
         self._operators.clear()
-        self._operator_total = 0
+        self.operator_total = 0
         self._while_handling.clear()
 
     def _place(self, kind: str, op: str, reason: str) -> _Place:
@@ -132,10 +131,10 @@ class Recorder:
 
 
 @contextmanager
-def recording(recorder: Recorder) -> Iterator[Recorder]:
+def recording(recorder: Syncs) -> Iterator[Syncs]:
     """Make `recorder` the one that the virtual device reports to."""
-    Recorder.active = recorder
+    Syncs.active = recorder
     try:
         yield recorder
     finally:
-        Recorder.active = None
+        Syncs.active = None

@@ -15,7 +15,7 @@ from torch.utils import _foreach_utils
 
 from steptrace.predict import backend, collectives, cuda_api, pinned, saved
 from steptrace.predict.cpp_paths import REPLACED
-from steptrace.predict.recorder import Recorder
+from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, VirtualTensor, is_virtual, map_tensors
 
 _CUDA = re.compile(r"cuda(:\d+)?")
@@ -183,7 +183,7 @@ def _default_device() -> Iterator[None]:
                 put(None)
 
 
-def _not_compiling(recorder: Recorder) -> Callable[..., Any]:
+def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
     def compile(model: Any = None, **_: Any) -> Any:
         """Leave a function as it is, as a decorator with or without arguments."""
         if model is None:
@@ -196,7 +196,7 @@ def _not_compiling(recorder: Recorder) -> Callable[..., Any]:
     return compile
 
 
-def _labelled(recorder: Recorder, stack: ExitStack) -> None:
+def _labelled(recorder: Syncs, stack: ExitStack) -> None:
     """Let record_function tell the recorder which block is running."""
     owner = torch.autograd.profiler.record_function
     enter, leave = owner.__enter__, owner.__exit__
@@ -269,7 +269,7 @@ def is_virtual_name(device: Any) -> bool:
 
 
 @contextmanager
-def rerouted(recorder: Recorder) -> Iterator[None]:
+def rerouted(recorder: Syncs) -> Iterator[None]:
     """Everything that must be different while a prediction is active, except for the dispatch mode itself."""
     future = torch.__future__
     # Creating an optimizer imports it, and it wants to see torch.cuda as it is.

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from steptrace.predict.collectives import index_of
-from steptrace.predict.recorder import Recorder
+from steptrace.predict.recorder import Syncs
 
 _Storage: Any = torch.storage._StorageBase
 
@@ -40,8 +40,8 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         gpu = index_of(device)
         if self.device == torch.device("cuda", gpu):
             return self
-        if Recorder.active is not None and self.nbytes():
-            Recorder.active.sync("h2d_copy", "aten::copy_", "a blocking copy to the device")
+        if Syncs.active is not None and self.nbytes():
+            Syncs.active.sync("h2d_copy", "aten::copy_", "a blocking copy to the device")
         copy: Any = torch.UntypedStorage(self.nbytes())  # type: ignore[no-untyped-call]
         return on_device(copy.copy_(self), gpu)
 

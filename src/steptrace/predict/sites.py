@@ -1,22 +1,23 @@
 """What a prediction holds: sites, what could not be judged, and operators per section."""
 
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from steptrace.predict.attribution import trace_file_name
+from steptrace.train.op_recorder import trace_file_name
+
+if TYPE_CHECKING:
+    from steptrace.predict.recorder import Syncs
 
 
 @dataclass(frozen=True)
-class Site:
-    """One place in a program that makes the host wait.
+class Place:
+    """One place in a program, of an operation in it, and how often that was called over everything that was predicted.
 
     `file` and `line` are the innermost frame that is neither PyTorch's nor the pipeline's own, of the forward pass
-    also for a sync in the backward pass (`phase`). None means that only such frames were on the stack. `label` is the
-    innermost `record_function` label then running; `count` is over everything that was predicted.
+    also for what happens in the backward pass (`phase`). None means that only such frames were on the stack. `label` is
+    the innermost `record_function` label then running.
     """
 
-    kind: str
     op: str
     file: str | None
     line: int | None
@@ -26,51 +27,17 @@ class Site:
     phase: str
     count: int
     reason: str
+
+
+class Unknown(Place):
+    """An operation whose syncs could not be judged."""
 
 
 @dataclass(frozen=True)
-class Unknown:
-    """An operation whose syncs could not be judged."""
+class Site(Place):
+    """One that makes the host wait, `count` times, for a copy, a stream, an event or the device (`kind`)."""
 
-    op: str
-    file: str | None
-    line: int | None
-    function: str | None
-    code: str | None
-    label: str | None
-    phase: str
-    count: int
-    reason: str
-
-
-class Syncs(Protocol):
-    """What `predict_syncs` yields; it fills while the program runs."""
-
-    @property
-    def total(self) -> int:
-        """Predicted syncs so far."""
-
-    @property
-    def sites(self) -> list[Site]:
-        """Where they are, in the order of their first occurrence."""
-
-    @property
-    def unknown(self) -> list[Unknown]:
-        """What could not be judged: the total may be higher by these."""
-
-    def reset(self) -> None:
-        """Forget what has been counted, as after a warm-up step."""
-
-    def outside_optimizer(self) -> AbstractContextManager[None]:
-        """To be entered while a closure of the program runs inside an optimizer's step, of which it is no part."""
-
-    @property
-    def operators(self) -> dict[str, int]:
-        """Operators on the device that do work (not mere views), per `record_function` label; nested ones in both."""
-
-    @property
-    def operator_total(self) -> int:
-        """The same over everything, labelled or not. A proxy for the number of kernel launches."""
+    kind: str
 
 
 _Place = TypeVar("_Place", Site, Unknown)
@@ -92,7 +59,7 @@ class Prediction:
     batch_size: int | None = None
 
     @classmethod
-    def of(cls, syncs: Syncs) -> "Prediction":
+    def of(cls, syncs: "Syncs") -> "Prediction":
         """Freeze what has been predicted so far, naming files as a trace of the program does."""
         return cls(
             total=syncs.total,

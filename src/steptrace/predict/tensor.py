@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steptrace.predict import backend
-from steptrace.predict.recorder import Recorder
+from steptrace.predict.recorder import Syncs
 from steptrace.predict.saved import on_device
 
 _CUDA_TYPE_NAMES = {
@@ -110,8 +110,8 @@ class VirtualTensor(Tensor):
 
     def tolist(self) -> Any:
         """The values; copies to the host. C++ refuses this for subclasses."""
-        if Recorder.active is not None and self.numel() > 0:
-            Recorder.active.sync("d2h_copy", "aten::_to_copy", "tolist() copies to the host")
+        if Syncs.active is not None and self.numel() > 0:
+            Syncs.active.sync("d2h_copy", "aten::_to_copy", "tolist() copies to the host")
         return self._inner.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -131,8 +131,8 @@ class VirtualTensor(Tensor):
         return self.item().__format__(spec) if self.dim() == 0 else object.__format__(self, spec)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if Recorder.active is not None and self.numel() > 0:
-            Recorder.active.sync("d2h_copy", "torch.save", "saving copies to the host")
+        if Syncs.active is not None and self.numel() > 0:
+            Syncs.active.sync("d2h_copy", "torch.save", "saving copies to the host")
         if self._inner.layout is torch.strided:
             self.untyped_storage()  # is the device's from now on
         values = self._inner.detach().requires_grad_(self.requires_grad)

@@ -5,7 +5,6 @@ could keep every device taken for ever. The training's process inherits the open
 exactly as long as the training lives, even if whatever started it is gone.
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from steptrace.config.gpus import count_gpus, nvidia_gpus, visible_gpus
 from steptrace.errors import TrainError
-from steptrace.exchange import private_folder, user_folder
+from steptrace.exchange import flocked, private_folder, user_folder
 from steptrace.names import file_safe
 
 _POLL_S = 0.5
@@ -86,15 +85,10 @@ def _take(candidates: dict[str, dict[str, str]], needed: int) -> Lease | None:
 def try_lock(path: Path) -> int | None:
     """Lock the file `path` and return its open descriptor, which a child can inherit; None if another holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _open_shared(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = flocked(_open_shared(path))
     except BlockingIOError:
-        os.close(descriptor)
         return None
-    except OSError:
-        os.close(descriptor)
-        raise
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor

@@ -5,18 +5,11 @@ A Kineto trace names the function around an operator, but only with the line of 
 (`schema.OP_LINES`). The step is slow and is never timed.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
-
-from steptrace.files import replace_atomically
-from steptrace.record import write_sources
-from steptrace.schema import OP_LINES, validate, write_table
+from steptrace.record import write_op_lines, write_sources
 from steptrace.train.loop import Training, train_step
-from steptrace.train.op_recorder import OpLine, OpLineRecorder, trace_file_name, why_incomplete
-
-LINES_FILE = "op_lines.parquet"
+from steptrace.train.op_recorder import OpLineRecorder, why_incomplete
 
 
 def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
@@ -32,28 +25,6 @@ def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
     except Exception as error:
         # Of any kind: not everything works under a dispatch mode, and a whole run's timings must not depend on it.
         warnings = (why_incomplete(error),)
-    names = {line.site.path: trace_file_name(line.site.path) for line in recorder.lines if line.site}
-    frame = op_lines_table(recorder.lines, names)
-    replace_atomically(out / LINES_FILE, lambda temporary: write_table(frame, temporary))
-    texts = {
-        name: Path(path).read_text(encoding="utf-8") for path, name in sorted(names.items()) if Path(path).is_file()
-    }
-    write_sources(out, texts)
+    write_op_lines(out, recorder.rows())
+    write_sources(out, recorder.sources())
     return warnings
-
-
-def op_lines_table(lines: list[OpLine], names: Mapping[str, str]) -> pd.DataFrame:
-    """The `OP_LINES` table of `lines`, with the files called as `names` (absolute path -> name in the trace) says."""
-    sites = [line.site for line in lines]
-    frame = pd.DataFrame(
-        {
-            "order": range(len(lines)),
-            "op": [line.op for line in lines],
-            "label": [line.label for line in lines],
-            "phase": [line.phase for line in lines],
-            "file": [names[site.path] if site else None for site in sites],
-            "line": pd.array([site.line if site else None for site in sites], dtype="Int64"),
-            "function": [site.function if site else None for site in sites],
-        }
-    )
-    return validate(frame, OP_LINES)

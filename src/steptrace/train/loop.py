@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
+from steptrace.train.clock import Clock
 from steptrace.train.distributed import ALONE, Ranks, barrier
 from steptrace.train.precision import Precision
 
@@ -167,16 +168,16 @@ def run_steps(training: Training, count: int, after_step: Callable[[int], None] 
     clock = step_clock(training.device)
     barrier(training.ranks)  # or the first step would hold one rank's wait for another that comes later
     synchronize(training.device)
-    clock.mark()
+    marks = [clock.now()]
     for done in range(1, count + 1):
         loss, wait_ns = train_step(training)
-        clock.mark()
+        marks.append(clock.now())
         losses.append(loss)
         waits_ns.append(wait_ns)
         if after_step is not None:
             after_step(done)
     synchronize(training.device)
-    return timings(clock.intervals_ns(), waits_ns, losses)
+    return timings(clock.intervals_ns(marks), waits_ns, losses)
 
 
 def timings(steps_ns: list[int], waits_ns: list[int], losses: list[Tensor]) -> list[StepTiming]:
@@ -187,58 +188,9 @@ def timings(steps_ns: list[int], waits_ns: list[int], losses: list[Tensor]) -> l
     ]
 
 
-class StepClock(Protocol):
-    """Marks moments of a block, and tells the time between them once the device has caught up."""
-
-    name: str
-
-    def mark(self) -> None:
-        """Mark this moment, without waiting for anything."""
-
-    def intervals_ns(self) -> list[int]:
-        """Nanoseconds between consecutive marks. The device must have been synchronised since the last one."""
-
-
-class MonotonicClock:
-    """The host's monotonic clock: right where operations run when they are called, which is on a CPU."""
-
-    name = "monotonic"
-
-    def __init__(self) -> None:
-        self._marks: list[int] = []
-
-    def mark(self) -> None:
-        """Mark this moment."""
-        self._marks.append(time.perf_counter_ns())
-
-    def intervals_ns(self) -> list[int]:
-        """Nanoseconds between consecutive marks."""
-        return [end - start for start, end in zip(self._marks, self._marks[1:], strict=False)]
-
-
-class CudaEventClock:
-    """CUDA events: moments of the device's current stream, marked from the host without waiting for it."""
-
-    name = "cuda_events"
-
-    def __init__(self) -> None:
-        self._marks: list[torch.cuda.Event] = []
-
-    def mark(self) -> None:
-        """Put an event on the current stream."""
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        self._marks.append(event)
-
-    def intervals_ns(self) -> list[int]:
-        """Nanoseconds between consecutive events (CUDA's resolution is about 500 ns)."""
-        # elapsed_time() is float milliseconds.
-        return [round(start.elapsed_time(end) * 1e6) for start, end in zip(self._marks, self._marks[1:], strict=False)]
-
-
-def step_clock(device: torch.device) -> StepClock:
-    """A fresh clock of the kind that fits `device`."""
-    return CudaEventClock() if device.type == "cuda" else MonotonicClock()
+def step_clock(device: torch.device) -> Clock:
+    """The clock that fits `device`."""
+    return Clock(on_gpu=device.type == "cuda")
 
 
 def synchronize(device: torch.device) -> None:

@@ -82,6 +82,23 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the operator whose line was recorded last."""
         return operator()
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `schema.OP_LINES`, with the files called as a trace calls them."""
+        return [
+            {
+                **{"order": order, "op": line.op, "label": line.label, "phase": line.phase},
+                "file": trace_file_name(line.site.path) if line.site else None,
+                "line": line.site.line if line.site else None,
+                "function": line.site.function if line.site else None,
+            }
+            for order, line in enumerate(self.lines)
+        ]
+
+    def sources(self) -> dict[str, str]:
+        """The text of each file that the rows name."""
+        paths = sorted({line.site.path for line in self.lines if line.site})
+        return {trace_file_name(p): _text(Path(p)) for p in paths if Path(p).is_file()}
+
     def _site(self) -> Site | None:
         node = torch._C._current_autograd_node()
         if node is not None:  # in the backward pass, where most operators have no Python frame of their own
@@ -124,3 +141,7 @@ def trace_file_name(path: str) -> str:
     # PyTorch's own list of these entries, so that both agree by construction.
     prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
     return path.removeprefix(prefix)
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")

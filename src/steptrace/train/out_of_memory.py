@@ -175,25 +175,8 @@ def _batch(traceback: TracebackType | None) -> Iterator[Tensor]:
         frame = traceback.tb_frame
         if frame.f_code.co_filename == loop.__file__:
             for name in ("inputs", "targets"):
-                yield from tensors_in(frame.f_locals.get(name))
+                yield from loop.tensors_of(frame.f_locals.get(name))
         traceback = traceback.tb_next
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in containers and objects within one another, which may hold themselves."""
-    pending, seen = [value], set()
-    while pending:
-        value = pending.pop()
-        if isinstance(value, Tensor):
-            yield value
-        elif id(value) not in seen:
-            seen.add(id(value))
-            if isinstance(value, Mapping):
-                pending += value.values()
-            elif isinstance(value, list | tuple):
-                pending += value
-            else:
-                pending += getattr(value, "__dict__", {}).values()
 
 
 def _is_tensor(thing: Any) -> bool:

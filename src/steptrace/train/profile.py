@@ -43,22 +43,22 @@ def profile_steps(training: Training, settings: ProfileSettings, trace: Path) ->
     """Run the window, write its trace to `trace` (.json.gz), and return the timing of each active step."""
     losses: list[torch.Tensor] = []
     waits_ns: list[int] = []
-    clock = step_clock(training.device)
+    clock, marks = step_clock(training.device), []
     synchronize(training.device)
     with _profiler(training.device, settings, trace) as profiler:
         for index in range(settings.steps):
             active = index >= settings.wait + settings.warmup
             if active:
-                clock.mark()
+                marks.append(clock.now())
             loss, wait_ns = train_step(training)
             if active:
-                clock.mark()
+                marks.append(clock.now())
                 losses.append(loss)
                 waits_ns.append(wait_ns)
             profiler.step()
     synchronize(training.device)
     # Every second interval is a step; those between belong to the profiler, which writes the trace in the last one.
-    return timings(clock.intervals_ns()[::2], waits_ns, losses)
+    return timings(clock.intervals_ns(marks)[::2], waits_ns, losses)
 
 
 @contextmanager

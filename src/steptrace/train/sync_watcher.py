@@ -1,6 +1,6 @@
 """PyTorch's own warnings of syncs, operator by operator. Needs PyTorch and the standard library only.
 
-The mode and the filters for warnings are the process's, and whoever switches them on puts them back.
+The mode and the filters for warnings are the process's, and are put back after each step.
 """
 
 import linecache
@@ -34,8 +34,10 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def step(self) -> Generator[None]:
-        """Watch one step."""
+        """Watch one step; where the process uses CUDA, PyTorch warns meanwhile."""
         self.by_step.append([])
+        cuda: Any = torch.cuda
+        before = cuda.get_sync_debug_mode() if cuda.is_initialized() else None
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             shown = warnings.showwarning
@@ -47,8 +49,14 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
                     shown(message, *details, **more)
 
             warnings.showwarning = note
-            with self:
-                yield
+            try:
+                with self:
+                    if before is not None:
+                        cuda.set_sync_debug_mode("warn")
+                    yield
+            finally:
+                if before is not None:
+                    cuda.set_sync_debug_mode(before)
 
     def run(self, operator: Callable[[], Any]) -> Any:
         """Run one operator with its warnings raised here, whatever has called it."""

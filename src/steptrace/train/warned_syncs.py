@@ -3,15 +3,13 @@
 A third count beside the prediction and the trace. By its documentation PyTorch does not warn of every sync: none of
 `torch.cuda.synchronize`, events, or what happens inside other libraries. On the other hand it knows the line.
 
-The mode and the filters for warnings are the process's, so this comes last of all, and both are put back. The steps run
+The mode and the filters for warnings are the process's, so this comes last of all. The steps run
 under the same recorder as in `lines.py`, by which a warning in the backward pass belongs to a line of the forward pass.
 """
 
 import time
 from pathlib import Path
 from typing import Final
-
-import torch
 
 from steptrace.files import write_versioned
 from steptrace.record import WARNED_SYNCS_FILE
@@ -32,7 +30,6 @@ def record_warned_syncs(training: Training, out: Path) -> tuple[str, ...]:
     if training.device.type != "cuda":
         return ()
     watcher = SyncWatcher()
-    before = torch.cuda.get_sync_debug_mode()
     synchronize(training.device)
     try:
         started = time.monotonic()
@@ -40,14 +37,10 @@ def record_warned_syncs(training: Training, out: Path) -> tuple[str, ...]:
             if number and time.monotonic() - started > _LONG_S:
                 break
             with watcher.step():
-                torch.cuda.set_sync_debug_mode("warn")
                 train_step(training)
-                torch.cuda.set_sync_debug_mode(before)
     except Exception as error:
         # Of any kind: as in lines.py, a whole run's timings must not depend on it.
         reason = next(iter(str(error).splitlines()), "")
         return (f"PyTorch's own check for syncs was left out: {type(error).__name__}: {reason}",)
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
     write_versioned(out / WARNED_SYNCS_FILE, summary(watcher.by_step))
     return ()
