@@ -11,11 +11,12 @@ import pytest
 from snakemake.utils import format as format_shell
 
 from documents import fill
+from steptrace.config.digest import extension_digests
 from steptrace.config.plan import key_of_run, make_plan
 from steptrace.documents.base import write
 from steptrace.documents.verdict import Verdict
 from steptrace.standing import comparisons_with_pages
-from steptrace.workflow.rules import CHECKS, ENDING, Machine, Rules, extension_digests, names, of_study
+from steptrace.workflow.rules import CHECKS, ENDING, Machine, Rules, names, of_study
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 

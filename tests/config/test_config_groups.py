@@ -5,10 +5,10 @@ import itertools
 from pathlib import Path
 
 import pytest
+from steptrace.config.keys import check_config
 
 from steptrace.config.compose import Composer
 from steptrace.config.plan import make_plan
-from steptrace.config.schema import check_config
 
 ROOT = Path(__file__).parents[2]
 GROUPS = [path for path in sorted((ROOT / "config").iterdir()) if path.is_dir() and path.name != "study"]

@@ -75,9 +75,9 @@ def test_the_study_of_one_s_own_is_complete(own_study: Plan, copy: Path) -> None
 
 
 def test_the_table_of_keys_is_the_schema_s() -> None:
-    from steptrace.config.schema import key_table
+    from steptrace.config.keys import key_table
 
-    update = "put the output of `python -c 'from steptrace.config.schema import key_table; print(key_table())'` there"
+    update = "put the output of `python -c 'from steptrace.config.keys import key_table; print(key_table())'` there"
     assert key_table() in (ROOT / "config" / "README.md").read_text(), update
 
 

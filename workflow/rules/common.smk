@@ -9,6 +9,7 @@ from pathlib import Path
 
 from psutil import virtual_memory
 
+from steptrace.config.digest import extension_digests
 from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
@@ -24,7 +25,6 @@ from steptrace.workflow.rules import (
     LOCK,
     Machine,
     Rules,
-    extension_digests,
     names,
     of_study,
     of_variant,

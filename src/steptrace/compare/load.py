@@ -20,7 +20,7 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
 from steptrace.record import SECTIONS_FILE, STATUS_FILE, read_run, read_sections, read_status, read_steps
-from steptrace.stats import Nanoseconds, RunTimes, run_times
+from steptrace.run_times import Nanoseconds, RunTimes, run_times
 
 STUDY_FILE: Final = "study.json"
 SUMMARY_FILE: Final = "summary.json"

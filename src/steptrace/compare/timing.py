@@ -14,6 +14,7 @@ from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.documents.run import is_simulated
 from steptrace.format import NS_PER_MS
+from steptrace.run_times import iqr_over_median
 from steptrace.stats import (
     CONFIDENCE,
     DEFAULT_NOISE_FLOOR,
@@ -24,7 +25,6 @@ from steptrace.stats import (
     LARGEST_SAME,
     Ratio,
     holm,
-    iqr_over_median,
     noise_floor,
     ratios,
     typical,

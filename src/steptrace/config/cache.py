@@ -77,7 +77,7 @@ class ComposeCache:
     def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> Composed:
         # Importing Hydra takes 0.15 s, which a run with nothing to do should not pay.
         from steptrace.config.compose import Composer
-        from steptrace.config.schema import check_config
+        from steptrace.config.keys import check_config
 
         if self._composer is None:
             self._composer = Composer(self._folders)

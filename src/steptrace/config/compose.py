@@ -21,7 +21,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from steptrace.config.documents import not_yaml
-from steptrace.config.schema import RootConfig, expected_at, schema_keys
+from steptrace.config.keys import expected_at, schema_keys
+from steptrace.config.schema import RootConfig
 from steptrace.errors import ConfigError
 from steptrace.names import near
 

@@ -1,6 +1,5 @@
 """A study and its variants: read from config/study/NAME.yaml, multiplied by its matrix, composed and given digests."""
 
-import itertools
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,11 +8,12 @@ from typing import Any
 
 from steptrace.config.cache import ComposeCache, Composed
 from steptrace.config.documents import check, read_yaml
+from steptrace.config.matrix import Cell, cells, check_distinct
 from steptrace.config.programs import compose_program, in_words
 from steptrace.config.settings import Project, Settings
 from steptrace.errors import ConfigError
 from steptrace.files import versioned
-from steptrace.names import file_safe, near, shorten
+from steptrace.names import near
 
 #: Beside a variant's config.yaml: the same variant at the scale of a GPU.
 GPU_CONFIG = "config.gpu.yaml"
@@ -98,18 +98,6 @@ class Study:
         return files
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """One combination of the matrix: a suffix for names and its overrides. Without a matrix there is one empty cell."""
-
-    suffix: str
-    overrides: tuple[str, ...]
-    values: Mapping[str, str]
-
-    def named(self, variant: str) -> str:
-        return shorten(f"{variant}__{self.suffix}") if self.suffix else variant
-
-
 def load_study(name: str, project: Project, settings: Settings, cache: ComposeCache) -> Study:
     """Read, check and expand one study.
 
@@ -130,7 +118,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     elsewhere: set[str] = set()
     references: dict[str, Composed] = {}
     compose = _composer(document, path, scale, project, cache)
-    for cell in _cells(document.get("matrix", {}), path):
+    for cell in cells(document.get("matrix", {}), path):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in variants.items():
             where = f"{path}, variant '{cell.named(variant)}'"
@@ -152,7 +140,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
                 )
             )
         references[reference] = compose.reference(cell, scale)
-    _check_distinct([variant.name for variant in expanded], path)
+    check_distinct([variant.name for variant in expanded], path)
     return Study(
         name=name,
         title=document["title"],
@@ -182,11 +170,11 @@ def outline(name: str, project: Project, scale: str, cache: ComposeCache) -> Out
     path = project.study_files[name]
     document = read_yaml(path)
     check(document, project.schema("study"), where=path)
-    cells = _cells(document.get("matrix", {}), path)
+    combinations = cells(document.get("matrix", {}), path)
     variants = document["variants"]
-    names = [cell.named(v) for cell in cells for v, entry in variants.items() if _runs_at(entry, scale)]
+    names = [cell.named(v) for cell in combinations for v, entry in variants.items() if _runs_at(entry, scale)]
     compose = _composer(document, path, scale, project, cache)
-    baseline = compose(variants.get(document["baseline"], []), cells[0], scale, f"{path}, baseline")
+    baseline = compose(variants.get(document["baseline"], []), combinations[0], scale, f"{path}, baseline")
     return Outline(document["title"], tuple(names), baseline)
 
 
@@ -205,15 +193,15 @@ class _Configs:
         self._document, self._path, self._cache = document, path, cache
         self._common = {at: _common(document, at) for at in (scale, _GPU_SCALE)}
 
-    def __call__(self, entry: list[str] | Mapping[str, Any], cell: _Cell, scale: str, where: str) -> Composed:
+    def __call__(self, entry: list[str] | Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
         places = _places(self._document, cell, scale, self._path)
         return self._cache.compose([*self._common[scale], *self.overrides(entry, cell)], where=where, places=places)
 
-    def overrides(self, entry: list[str] | Mapping[str, Any], cell: _Cell) -> tuple[str, ...]:
+    def overrides(self, entry: list[str] | Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
         """What of a variant is its own."""
         return (*_own(entry), *cell.overrides)
 
-    def reference(self, cell: _Cell, scale: str) -> Composed:
+    def reference(self, cell: Cell, scale: str) -> Composed:
         """The configuration of the float64 reference."""
         overrides = _of_reference(self._document, self._common[scale], cell)
         places = _places(self._document, cell, scale, self._path)
@@ -226,15 +214,15 @@ class _Programs:
     def __init__(self, document: Mapping[str, Any], path: Path, workdir: Path) -> None:
         self._document, self._path, self._workdir = document, path, workdir
 
-    def __call__(self, entry: list[str] | Mapping[str, Any], cell: _Cell, scale: str, where: str) -> Composed:
+    def __call__(self, entry: list[str] | Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
         changes = _as_mapping(entry)
         return compose_program(self._document, changes, cell.values, scale, workdir=self._workdir, where=where)
 
-    def overrides(self, entry: list[str] | Mapping[str, Any], cell: _Cell) -> tuple[str, ...]:
+    def overrides(self, entry: list[str] | Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
         """What of a variant is its own."""
         return (*in_words(_as_mapping(entry)), *cell.overrides)
 
-    def reference(self, cell: _Cell, scale: str) -> Composed:
+    def reference(self, cell: Cell, scale: str) -> Composed:
         """What a program is compared with: the baseline."""
         return self(self._document["variants"][self._document["baseline"]], cell, scale, f"{self._path}, baseline")
 
@@ -254,7 +242,7 @@ def _common(document: Mapping[str, Any], scale: str) -> list[str]:
     return [f"scale={scale}", *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
 
 
-def _places(document: Mapping[str, Any], cell: _Cell, scale: str, path: Path) -> dict[str, str]:
+def _places(document: Mapping[str, Any], cell: Cell, scale: str, path: Path) -> dict[str, str]:
     """The key of the file that holds each override which variants share, for error messages."""
     parts = {
         "overrides": document.get("overrides", []),
@@ -269,7 +257,7 @@ def _own(entry: list[str] | Mapping[str, Any]) -> list[str]:
     return entry if isinstance(entry, list) else list(entry["overrides"])
 
 
-def _of_reference(document: Mapping[str, Any], common: list[str], cell: _Cell) -> list[str]:
+def _of_reference(document: Mapping[str, Any], common: list[str], cell: Cell) -> list[str]:
     """The overrides of the reference: the study's, else the baseline's own without its number format.
 
     The defaults of config.yaml cannot be the reference: a study with its own model also has its own loss.
@@ -284,31 +272,3 @@ def _of_reference(document: Mapping[str, Any], common: list[str], cell: _Cell) -
 def base_name(name: str) -> str:
     """Return a variant's name in the study's file, without the suffix of the matrix."""
     return name.split("__", maxsplit=1)[0]
-
-
-def _cells(matrix: Mapping[str, list[Any]], path: Path) -> list[_Cell]:
-    lasts = [key.rpartition(".")[2] for key in matrix]
-    labels = [key if lasts.count(last) > 1 else last for key, last in zip(matrix, lasts, strict=True)]
-    cells: list[_Cell] = []
-    for values in itertools.product(*matrix.values()):
-        texts = [_as_override(value) for value in values]
-        parts = [f"{label}-{file_safe(text)}" for label, text in zip(labels, texts, strict=True)]
-        overrides = tuple(f"{key}={text}" for key, text in zip(matrix, texts, strict=True))
-        cells.append(_Cell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
-    _check_distinct([cell.suffix for cell in cells], path)
-    return cells
-
-
-def _as_override(value: Any) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _check_distinct(names: list[str], path: Path) -> None:
-    seen: dict[str, str] = {}
-    for name in names:  # some file systems do not tell upper from lower case
-        if name.casefold() in seen:
-            other = seen[name.casefold()]
-            raise ConfigError(f"'{name}' and '{other}' would share one folder", where=path, next_step="rename one")
-        seen[name.casefold()] = name

@@ -169,7 +169,6 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
 
 def _write_lines(left: Path, run_dir: Path) -> None:
     """The operators' lines as our own runs leave them."""
-
     if (left / WARNED_SYNCS_FILE).exists():
         write_versioned(run_dir / WARNED_SYNCS_FILE, read_json(left / WARNED_SYNCS_FILE))
     if (left / SOURCES_FILE).exists():

@@ -33,7 +33,7 @@ class Precision:
                 f"unknown autocast dtype {name!r}", where="precision.autocast", expected="null | bf16 | fp16"
             )
         dtype = None if name is None else AUTOCAST_DTYPES[name]
-        return cls(device_type, dtype, bool(config["tf32"]), bool(config["grad_scaler"]))
+        return cls(device_type, dtype, bool(config.get("tf32")), bool(config["grad_scaler"]))
 
     def apply(self) -> None:
         """Set what is global to the process: float32 matrix products and convolutions in TF32, or in full float32.

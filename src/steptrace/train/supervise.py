@@ -13,13 +13,11 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import select
 import shutil
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,18 +26,17 @@ from types import FrameType
 
 from steptrace.documents.run import Status
 from steptrace.errors import RecordError, SteptraceError
-from steptrace.progress import BRIEF
 from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status, write_status
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills, last_lines
 from steptrace.train.fork_server import ask, is_program
 from steptrace.train.process_tree import Guarded, die_with
+from steptrace.train.run_log import Log, say
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
 _STALE = (
-    "status.json",
-    "status.finished.json",
+    "status*.json",
     "run.json",
     "steps.parquet",
     "sections.parquet",
@@ -59,17 +56,10 @@ _STALE = (
 #: Locked as long as an attempt, or anything it started, is at work in the folder.
 LOCK_FILE = ".lock"
 _POLL_S = 0.2
-#: Until then a run is not said to have come anywhere, where others say how it ends.
-_SOON_S = 10.0
-_PROGRESS = re.compile(r"\S.* \d+/\d+\s*\Z")
 
 
 class _StopError(Exception):
-    """The supervisor was told to stop or its parent is gone."""
-
-    def __init__(self, exit_code: int) -> None:
-        self.exit_code = exit_code
-        super().__init__(exit_code)
+    """The supervisor was told to stop or its parent is gone; the argument is its exit code."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,7 @@ def main(arguments: Sequence[str] | None = None, *, server: int | None = None) -
                     return code
             supervise(order, parent=server or parent)
     except _StopError as stopped:
-        return stopped.exit_code
+        return int(stopped.args[0])
     return 0
 
 
@@ -122,16 +112,20 @@ def supervise(order: Order, *, parent: int) -> Ending:
     """
     order.out.mkdir(parents=True, exist_ok=True)
     lock = _only_one_at(order, parent)
-    if (taken := _taken_back(order)) is not None:
+    try:
+        return _taken_back(order) or _attempt(order, parent, lock)
+    finally:
         for descriptor in lock:
             os.close(descriptor)
-        return taken
+
+
+def _attempt(order: Order, parent: int, lock: Sequence[int]) -> Ending:
     for pattern in _STALE:
         for path in order.out.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     start = time.monotonic()
-    log = _Log(order.out / order.log, order.label)
+    log = Log(order.out / order.log, order.label)
     if not log.brief:
         log.say(f"starts{f', attempt {order.attempt}' if order.attempt > 1 else ''}")
     kills = kernel_oom_kills()
@@ -151,8 +145,6 @@ def supervise(order: Order, *, parent: int) -> Ending:
         log.say(f"{ending.status} after {wall_s:.1f} s{f': {ending.error}' if ending.error else ''}")
     if order.show_log and ending.status != "ok":
         sys.stderr.write(printable((order.out / order.log).read_text(encoding="utf-8", errors="replace")))
-    for descriptor in lock:
-        os.close(descriptor)
     return ending
 
 
@@ -181,12 +173,12 @@ def _taken_back(order: Order) -> Ending | None:
             whole = all((order.out / expected).exists() for expected in order.expect)
             if (found.key, found.status) == (order.key, "ok") and whole:
                 (order.out / name).replace(order.out / STATUS_FILE)
-                _say(order.label, "has ended already, and is not run again")
+                say(order.label, "has ended already, and is not run again")
                 return Ending(found.status, found.exit_code, found.signal, found.error)
     return None
 
 
-def _run(order: Order, log: "_Log", parent: int, keep: Sequence[int]) -> tuple[float, int, str | None]:
+def _run(order: Order, log: Log, parent: int, keep: Sequence[int]) -> tuple[float, int, str | None]:
     """Start the child and follow it; return its start (monotonic seconds), its exit code and why it was stopped."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     lease = None
@@ -205,7 +197,7 @@ def _run(order: Order, log: "_Log", parent: int, keep: Sequence[int]) -> tuple[f
     return start, child.result(), problem
 
 
-def _follow(child: Guarded, log: "_Log", parent: int, deadline: float | None) -> str | None:
+def _follow(child: Guarded, log: Log, parent: int, deadline: float | None) -> str | None:
     """Copy the child's output until it ends; return why it was stopped, None if it ended by itself."""
     ended = False
     while True:
@@ -271,62 +263,12 @@ class _Waiting:
         if os.getppid() != self._parent:
             raise _StopError(1)
         if not self._said:
-            _say(self._label, f"waits for {holders}")
+            say(self._label, f"waits for {holders}")
             self._said = True
 
 
-class _Log:
-    """The child's output: everything to the file, progress to stderr, the end kept for the status.
-
-    Where `brief` is set only what takes long says how far it has come: whoever watches is told the rest by others.
-    """
-
-    def __init__(self, path: Path, label: str) -> None:
-        self._file = path.open("wb")
-        self._label = label
-        self.brief = bool(os.environ.get(BRIEF))
-        self._says_from = time.monotonic() + (_SOON_S if self.brief else 0)
-        self._rest = b""
-        self._lines: deque[str] = deque(maxlen=400)
-
-    @property
-    def lines(self) -> list[str]:
-        """The last lines, without line ends."""
-        return list(self._lines)
-
-    def write(self, content: bytes) -> None:
-        self._file.write(content)
-        self._file.flush()
-        *lines, self._rest = (self._rest + content).split(b"\n")
-        for line in lines:
-            self._line(line)
-
-    def close(self) -> None:
-        if self._rest:
-            self._line(self._rest)
-        self._file.close()
-
-    def say(self, text: str) -> None:
-        """One line of progress for whoever watches."""
-        _say(self._label, text)
-
-    def _line(self, line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip("\r")
-        if text.strip():
-            self._lines.append(text)
-        if _PROGRESS.fullmatch(text) and time.monotonic() >= self._says_from:
-            self.say(text.strip())
-
-
-def _say(label: str, text: str) -> None:
-    sys.stderr.write(printable(f"{label}: {text}\n"))
-    sys.stderr.flush()
-
-
-def _parse(arguments: Sequence[str] | None) -> tuple[Order, int]:
-    parser = argparse.ArgumentParser(
-        prog="python -m steptrace.train.supervise", description=(__doc__ or "").split("\n")[0]
-    )
+def _parse(arguments: Sequence[str]) -> tuple[Order, int]:
+    parser = argparse.ArgumentParser(prog="python -m steptrace.train.supervise", description="Supervise one training.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--attempt", type=int, required=True, help="number of this attempt, from 1")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="take one such device for as long as the child runs")

@@ -4,7 +4,6 @@
 input, params and resources functions. Paths are relative to the working directory, as Snakemake's are.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from steptrace.config.digest import versions
 from steptrace.config.plan import Plan, key_of_run
 from steptrace.documents.base import read
 from steptrace.documents.verdict import Verdict
@@ -294,15 +292,6 @@ def of_variant(look_up: Callable[[str, str], dict[str, str]], *kinds: str) -> Ca
 def names(known: Iterable[object]) -> str:
     """A wildcard constraint that matches these names and no other."""
     return "|".join(re.escape(str(name)) for name in known) or "(?!)"
-
-
-def extension_digests(folder: Path) -> dict[str, str]:
-    """Every byte of the extension's sources, and torch's version. The loader asks for a library of these very bytes."""
-    total = hashlib.sha256()
-    sources: Sequence[Path] = [*folder.glob("csrc/*"), *folder.glob("python/steptrace_giou/*.py")]
-    for path in sorted(sources):
-        total.update(b"%b\0%b\0" % (path.name.encode(), path.read_bytes()))
-    return {"config": versions(["torch"])["torch"], "code": total.hexdigest()[:16]}
 
 
 def broken_gates(started: float) -> str | None:
