@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats as reference
 from scipy.signal import lfilter
-from steptrace.run_times import leading_warmup
 
+from steptrace.run_times import leading_warmup
 from steptrace.stats import DEFAULT_NOISE_FLOOR, Ratio, holm, ratios, verdict
 
 RUNS = (3, 5, 10)

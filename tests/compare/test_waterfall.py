@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from steptrace.run_times import run_times
 
 from documents import fill
 from steptrace.compare.load import Measured, Run, Variant
 from steptrace.compare.waterfall import RESIDUAL, waterfall
 from steptrace.documents.summary import Summary
+from steptrace.run_times import run_times
 from steptrace.stats import difference, typical
 
 NAMES = ("compute", "idle_sync", "idle_host")

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from steptrace.config.keys import check_config
 
 from steptrace.config.compose import Composer
 from steptrace.config.documents import read_yaml
+from steptrace.config.keys import check_config
 from steptrace.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

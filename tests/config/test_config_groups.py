@@ -5,9 +5,9 @@ import itertools
 from pathlib import Path
 
 import pytest
-from steptrace.config.keys import check_config
 
 from steptrace.config.compose import Composer
+from steptrace.config.keys import check_config
 from steptrace.config.plan import make_plan
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from steptrace.config.keys import check_config, keys
 
 from steptrace.config.compose import Composer
+from steptrace.config.keys import check_config, keys
 from steptrace.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as reference
-from steptrace.run_times import drift, iqr_over_median, leading_warmup, outlier_mask, run_times
 
+from steptrace.run_times import drift, iqr_over_median, leading_warmup, outlier_mask, run_times
 from steptrace.stats import (
     Ratio,
     holm,
