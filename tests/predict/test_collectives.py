@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from steptrace.predict import collectives, predict_syncs
-from steptrace.predict.sites import Syncs
+from steptrace.predict.recorder import Syncs
 
 
 @contextmanager
