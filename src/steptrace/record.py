@@ -18,16 +18,7 @@ from steptrace.documents import base as documents
 from steptrace.documents.run import Communication, RunRecord, Status
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import VERSION_KEY, check_version, missing_file, replace_atomically, write_json
-from steptrace.schema import (
-    INPUT_OF_RUN,
-    OP_LINES,
-    SECTIONS_OF_RUN,
-    STEPS_OF_RUN,
-    Table,
-    read_table,
-    validate,
-    write_table,
-)
+from steptrace.schema import OP_LINES, STEPS_OF_RUN, Table, read_table, validate, write_table
 
 if TYPE_CHECKING:  # half a second to import, which whoever only writes a status need not pay
     import pandas as pd
@@ -37,9 +28,6 @@ STATUS_FILE: Final = "status.json"
 FINISHED_FILE: Final = "status.finished.json"
 RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
-SECTIONS_FILE: Final = "sections.parquet"
-INPUT_FILE: Final = "input.parquet"
-OP_LINES_FILE: Final = "op_lines.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 COMMUNICATION_FILE: Final = "communication.json"
 SOURCES_FILE: Final = "sources.json"
@@ -92,35 +80,24 @@ def read_steps(run_dir: Path) -> "pd.DataFrame":
     return _valid_steps(_read(run_dir / STEPS_FILE, STEPS_OF_RUN), run_dir / STEPS_FILE)
 
 
-def write_sections(run_dir: Path, sections: "pd.DataFrame") -> Path:
-    """Write `sections.parquet` (table `SECTIONS_OF_RUN`) into `run_dir` and return its path."""
-    path = run_dir / SECTIONS_FILE
-    return _write(_valid(sections, SECTIONS_OF_RUN, path), path)
+def write_rows(run_dir: Path, table: Table, rows: "pd.DataFrame") -> Path:
+    """Write a table of a run (`SECTIONS_OF_RUN`, `INPUT_OF_RUN`, `OP_LINES`) into `run_dir` and return its path."""
+    path = _file_of(table, run_dir)
+    return _write(_valid(rows, table, path), path)
 
 
-def read_sections(run_dir: Path) -> "pd.DataFrame":
-    """The `sections.parquet` of `run_dir` as a `SECTIONS_OF_RUN` table; `RecordError` if missing or malformed."""
-    return _read(run_dir / SECTIONS_FILE, SECTIONS_OF_RUN)
-
-
-def write_input(run_dir: Path, batches: "pd.DataFrame") -> Path:
-    """Write `input.parquet` (table `INPUT_OF_RUN`, one row a batch) into `run_dir` and return its path."""
-    path = run_dir / INPUT_FILE
-    return _write(_valid(batches, INPUT_OF_RUN, path), path)
-
-
-def read_input(run_dir: Path) -> "pd.DataFrame":
-    """The `input.parquet` of `run_dir` as an `INPUT_OF_RUN` table; `RecordError` if missing or malformed."""
-    return _read(run_dir / INPUT_FILE, INPUT_OF_RUN)
+def read_rows(run_dir: Path, table: Table) -> "pd.DataFrame | None":
+    """The same of `run_dir`, None where the run has none; `RecordError` if it is malformed."""
+    path = _file_of(table, run_dir)
+    return _read(path, table) if path.exists() else None
 
 
 def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write `op_lines.parquet` (table `OP_LINES`, one row an operator) into `run_dir` and return its path."""
     import pandas as pd
 
-    path = run_dir / OP_LINES_FILE
     frame = pd.DataFrame(list(rows), columns=OP_LINES.names).astype({"line": "Int64"})
-    return _write(_valid(frame, OP_LINES, path), path)
+    return write_rows(run_dir, OP_LINES, frame)
 
 
 def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:
@@ -135,6 +112,11 @@ def read_sources(path: Path) -> dict[str, str]:
         check_version(content[VERSION_KEY], path, _SOURCES_VERSION)
         content = content.get("files", {})  # in version 1 the files were all there was
     return msgspec.convert(content, dict[str, str])
+
+
+def _file_of(table: Table, run_dir: Path) -> Path:
+    """`sections.parquet` for `sections_of_run`."""
+    return run_dir / f"{table.name.removesuffix('_of_run')}.parquet"
 
 
 def _write(frame: "pd.DataFrame", path: Path) -> Path:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from steptrace.compare.load import load_run
-from steptrace.record import read_run, read_sections, read_steps, write_sections
+from steptrace.record import read_rows, read_run, read_steps, write_rows
 from steptrace.schema import SECTIONS_OF_RUN, validate
 from steptrace.train import sections
 from steptrace.train.loop import run_steps, to_device, train_step
@@ -82,7 +82,7 @@ def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(write_config
     out = tmp_path / "run0"
     config = write_config({**giou("padded", "PaddedLoss"), "scale.section_steps": 3})
     assert main(["--config", str(config), "--out", str(out), "--repeat", "0"]) == 0
-    assert len(read_sections(out)) == 3 * len(NAMES)
+    assert len(read_rows(out, SECTIONS_OF_RUN)) == 3 * len(NAMES)
     assert read_run(out).batch_bytes == {"inputs": 8 * 32 * 32, "targets": 8 * 8 * 4}
     # Two warm-up and four timed steps; three with sections, one for the memory, two of the window leave no rows.
     assert read_steps(out)["step"].tolist() == [0, 1, 2, 3, 4, 5, 12, 13]
@@ -136,7 +136,7 @@ def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
         )
         times = {"forward": [1_000_000, 3_000_000, 9_000_000 + 2_000_000 * repeat], "calc loss": [500_000] * 3}
         rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]
-        write_sections(out, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
+        write_rows(out, SECTIONS_OF_RUN, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
     runs = tuple(load_run(tmp_path / f"run{repeat}", repeat, None) for repeat in range(2))
     variant = Variant("v", None, (), "v", None, tmp_path, runs)
     figures = trace_figures(variant)

@@ -4,6 +4,7 @@ The wait is that of the unprofiled steps. Where a GPU works meanwhile it costs n
 part of the wait had the GPU idle, and that part of the unprofiled wait counts. Without a GPU all of it does.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,8 @@ from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import InputOfVariant, LoadingParts
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
-from steptrace.record import INPUT_FILE, read_input
+from steptrace.record import read_rows
+from steptrace.schema import INPUT_OF_RUN
 
 #: The parts of loading a batch, in the order a batch goes through them.
 PARTS: Final = ("fetch", "transform", "collate", "pin", "copy")
@@ -72,12 +74,9 @@ def _breakdown(variant: Variant) -> LoadingParts | None:
     """Milliseconds a batch in each part of loading; `fetch` is without the transform. None without such a pass."""
     tables = []
     for run in variant.runs:
-        if run.measured is None or not (run.path / INPUT_FILE).exists():
-            continue
-        try:
-            tables.append(_parts(read_input(run.path)))
-        except RecordError:
-            continue  # an extra: the wait stands without it
+        with suppress(RecordError):  # an extra: the wait stands without it
+            rows = read_rows(run.path, INPUT_OF_RUN) if run.measured is not None else None
+            tables += [] if rows is None else [_parts(rows)]
     if not tables:
         return None
     by_run = {part: [_median_ms(table[part]) for table in tables] for part in PARTS}

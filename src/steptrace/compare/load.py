@@ -19,8 +19,9 @@ from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
-from steptrace.record import SECTIONS_FILE, STATUS_FILE, read_run, read_sections, read_status, read_steps
+from steptrace.record import STATUS_FILE, read_rows, read_run, read_status, read_steps
 from steptrace.run_times import Nanoseconds, RunTimes, run_times
+from steptrace.schema import SECTIONS_OF_RUN
 
 STUDY_FILE: Final = "study.json"
 SUMMARY_FILE: Final = "summary.json"
@@ -223,7 +224,7 @@ def _load_measured(run_dir: Path) -> Measured:
         times=times,
         loader_wait_ns=None if waits.isna().any() else waits.to_numpy(np.int64)[times.warmup_left_out :],
         profiled_ns=steps.loc[steps["phase"] == "profiled", "step_ns"].to_numpy(np.int64),
-        sections=read_sections(run_dir) if (run_dir / SECTIONS_FILE).exists() else None,
+        sections=read_rows(run_dir, SECTIONS_OF_RUN),
         summary=None,
     )
 

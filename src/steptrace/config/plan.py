@@ -34,7 +34,6 @@ class Plan:
     settings: Settings
     studies: dict[str, Study]
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
-    _versions: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
     _of_parts: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict, repr=False)
 
     @property
@@ -151,15 +150,14 @@ class Plan:
         names = sorted({str(target) for part in composed for _, target in targets(part.config)})
         folders = sorted({folder for part in composed for folder in part.config.get("python_path", [])})
         key = (*modules, *names, *folders)
-        if key not in self._digests:
+        if key not in self._of_parts:
             paths = [self.project.workdir / folder for folder in folders]
-            self._digests[key] = code_digest([*modules, *names], folders=paths)[:_SHORT]
-            self._versions[key] = " ".join(f"{name}=={v}" for name, v in versions([*names, "torch"]).items())
-        return {
-            "config": "+".join(part.digest[:_SHORT] for part in composed),
-            "code": self._digests[key],
-            "versions": self._versions[key],
-        }
+            installed = versions([*names, "torch"])
+            self._of_parts[key] = {
+                "code": code_digest([*modules, *names], folders=paths)[:_SHORT],
+                "versions": " ".join(f"{name}=={version}" for name, version in installed.items()),
+            }
+        return {"config": "+".join(part.digest[:_SHORT] for part in composed), **self._of_parts[key]}
 
 
 def key_of_run(digests: Mapping[str, str]) -> str:

@@ -33,7 +33,8 @@ from steptrace.documents.memory import RunMemory
 from steptrace.documents.run import RunRecord
 from steptrace.errors import SteptraceError
 from steptrace.memory_record import write_memory
-from steptrace.record import write_communication, write_input, write_run, write_sections, write_steps
+from steptrace.record import write_communication, write_rows, write_run, write_steps
+from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN
 from steptrace.train.arrangement import check_compiled, compilations, recompiled
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
@@ -130,10 +131,9 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     )
     if ranks.rank == 0:
         write_steps(out, steps)
-        if measured.sections is not None:
-            write_sections(out, measured.sections)
-        if measured.input is not None:
-            write_input(out, measured.input)
+        for table, rows in ((SECTIONS_OF_RUN, measured.sections), (INPUT_OF_RUN, measured.input)):
+            if rows is not None:
+                write_rows(out, table, rows)
         write_run(out, record)  # last: a folder with run.json is complete
     return record
 

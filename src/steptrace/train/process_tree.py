@@ -132,18 +132,7 @@ def descendants(root: int) -> list[int]:
 
 def kill_descendants(spared: Collection[int] = ()) -> None:
     """Kill all that runs below this process, until nothing is left that was started meanwhile."""
-    until = time.monotonic() + _GONE_S
-    while time.monotonic() < until:
-        left = [pid for pid in descendants(os.getpid()) if pid not in spared]
-        if not left:
-            return
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+    _kill_all_of(lambda: [pid for pid in descendants(os.getpid()) if pid not in spared])
 
 
 def let_end(spared: Collection[int] = ()) -> None:
@@ -166,25 +155,35 @@ def end_leftovers(workdir: Path) -> int:
     this host is not one of them: it goes on, and its result is taken (`steptrace.workflow.resume`).
     """
     allocation = os.environb.get(_SLURM_JOB)
-    until = time.monotonic() + _GONE_S
-    killed: set[int] = set()
-    while time.monotonic() < until:
-        left = []
+
+    def left() -> list[int]:
+        found = []
         for entry in Path("/proc").glob("[0-9]*") if _LINUX else ():
             with contextlib.suppress(OSError):  # another user's, or gone
                 variables = dict(one.partition(b"=")[::2] for one in (entry / "environ").read_bytes().split(b"\0"))
                 ours = variables.get(WORKDIR_VARIABLE.encode()) == os.fsencode(workdir)
                 ours = ours and variables.get(_SLURM_JOB, allocation) == allocation
                 if ours and int(entry.name) != os.getpid():
-                    left.append(int(entry.name))
-        if not left:
-            break
+                    found.append(int(entry.name))
+        return found
+
+    return len(_kill_all_of(left))
+
+
+def _kill_all_of(find: Callable[[], list[int]]) -> set[int]:
+    """Kill what `find` gives until it gives nothing that was started meanwhile; return all that was killed."""
+    until = time.monotonic() + _GONE_S
+    killed: set[int] = set()
+    while time.monotonic() < until and (left := find()):
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         killed.update(left)
         time.sleep(0.01)
-    return len(killed)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    return killed
 
 
 def _guard(start: Callable[[], int], parent: int, tell: int, closing: int) -> NoReturn:

@@ -15,10 +15,16 @@ from typing import Any, Final
 import msgspec
 
 from steptrace.config.cache import write_if_changed
+from steptrace.documents import base as documents
+from steptrace.documents.base import Document
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.memory import RunMemory
+from steptrace.documents.run import Communication, RunRecord, Status
+from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError
 from steptrace.files import check_version
-from steptrace.memory_record import MEMORY_FILE, read_memory
-from steptrace.record import COMMUNICATION_FILE, RUN_FILE, STATUS_FILE, read_communication, read_run, read_status
+from steptrace.memory_record import MEMORY_FILE
+from steptrace.record import COMMUNICATION_FILE, RUN_FILE, STATUS_FILE
 from steptrace.schema import check_table_version
 from steptrace.standing import PARTIAL, STUDY, WHOLE
 
@@ -129,29 +135,19 @@ def _read_gzip(path: Path) -> None:
             raise ValueError("no gzip file")
 
 
-def _read_comparison(path: Path) -> None:
-    from steptrace.documents.base import read
-    from steptrace.documents.comparison import Comparison
-
-    read(path, Comparison)
-
-
-def _read_verdict(path: Path) -> None:
-    from steptrace.documents.base import read
-    from steptrace.documents.verdict import Verdict
-
-    read(path, Verdict)
+def _document(kind: type[Document]) -> Callable[[Path], object]:
+    return lambda path: documents.read(path, kind)
 
 
 #: By the end of the name; all other JSON has to be JSON.
 _READERS: Final[dict[str, Callable[[Path], object]]] = {
-    STATUS_FILE: lambda path: read_status(path.parent),
-    RUN_FILE: lambda path: read_run(path.parent),
-    COMMUNICATION_FILE: lambda path: read_communication(path.parent),
-    MEMORY_FILE: lambda path: read_memory(path.parent),
-    WHOLE: _read_comparison,
-    PARTIAL: _read_comparison,
-    "verdict.json": _read_verdict,
+    STATUS_FILE: _document(Status),
+    RUN_FILE: _document(RunRecord),
+    COMMUNICATION_FILE: _document(Communication),
+    MEMORY_FILE: _document(RunMemory),
+    WHOLE: _document(Comparison),
+    PARTIAL: _document(Comparison),
+    "verdict.json": _document(Verdict),
     ".parquet": _read_parquet,
     ".json.gz": _read_gzip,
 }
