@@ -5,19 +5,11 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any
 
-from steptrace.predict.attribution import Location, locate
+from steptrace.predict.attribution import locate
 from steptrace.predict.sites import Site, Unknown
-
-
-class _Place(NamedTuple):
-    kind: str
-    op: str
-    location: Location
-    label: str | None
-    phase: str
-    reason: str
 
 
 class Syncs:
@@ -30,16 +22,16 @@ class Syncs:
 
     def __init__(self) -> None:
         self._owner = threading.get_ident()
-        self._sites: Counter[_Place] = Counter()
-        self._unknown: Counter[_Place] = Counter()
-        self._lasting: dict[_Place, None] = {}
+        self._sites: Counter[Site] = Counter()
+        self._unknown: Counter[Unknown] = Counter()
+        self._lasting: dict[Unknown, None] = {}
         self._operators: Counter[str] = Counter()
         #: The same over everything, labelled or not. A proxy for the number of kernel launches.
         self.operator_total = 0
         # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
         # it run in autograd's.
         self._labels: list[str] = []
-        self._while_handling: list[tuple[BaseException, _Place, int]] = []
+        self._while_handling: list[tuple[BaseException, Site, int]] = []
         #: The autograd node of the last operator, None in the forward pass.
         self.node: object = None
 
@@ -51,20 +43,13 @@ class Syncs:
     @property
     def sites(self) -> list[Site]:
         """Where they are, in the order of their first occurrence."""
-        return [
-            Site(p.op, *at, at.code, p.label, p.phase, count, p.reason, p.kind)
-            for p, count in self._sites.items()
-            for at in (p.location,)
-        ]
+        return [replace(site, count=count) for site, count in self._sites.items()]
 
     @property
     def unknown(self) -> list[Unknown]:
         """What could not be judged: the total may be higher by these."""
-        return [
-            Unknown(p.op, *at, at.code, p.label, p.phase, count, p.reason)
-            for p, count in (dict.fromkeys(self._lasting, 1) | self._unknown).items()
-            for at in (p.location,)
-        ]
+        found = dict.fromkeys(self._lasting, 1) | self._unknown
+        return [replace(place, count=count) for place, count in found.items()]
 
     @property
     def operators(self) -> dict[str, int]:
@@ -73,7 +58,7 @@ class Syncs:
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
         """Record `count` syncs at the program's running line."""
-        place = self._place(kind, op, reason)
+        place = Site(**self._place(op, reason), kind=kind)
         self._sites[place] += count
         if (handled := sys.exception()) is not None:
             self._while_handling.append((handled, place, count))
@@ -87,11 +72,11 @@ class Syncs:
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
-        self._unknown[self._place("", op, reason)] += 1
+        self._unknown[Unknown(**self._place(op, reason))] += 1
 
     def always_unknown(self, op: str, reason: str) -> None:
         """Record that the syncs of something set up here are not known, whenever it runs: not forgotten by `reset`."""
-        self._lasting[self._place("", op, reason)] = None
+        self._lasting[Unknown(**self._place(op, reason))] = None
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
@@ -125,9 +110,12 @@ class Syncs:
         self.operator_total = 0
         self._while_handling.clear()
 
-    def _place(self, kind: str, op: str, reason: str) -> _Place:
+    def _place(self, op: str, reason: str) -> dict[str, Any]:
+        """The fields of a `Place` at the program's running line, not counted yet."""
         location, phase = locate(self._owner)
-        return _Place(kind, op, location, self._labels[-1] if self._labels else None, phase, reason)
+        label = self._labels[-1] if self._labels else None
+        fields = {"op": op, "code": location.code, "label": label, "phase": phase, "count": 0, "reason": reason}
+        return location._asdict() | fields
 
 
 @contextmanager

@@ -132,7 +132,9 @@ def descendants(root: int) -> list[int]:
 
 def kill_descendants(spared: Collection[int] = ()) -> None:
     """Kill all that runs below this process, until nothing is left that was started meanwhile."""
-    _kill_all_of(lambda: [pid for pid in descendants(os.getpid()) if pid not in spared])
+    for pid in _kill_all_of(lambda: [pid for pid in descendants(os.getpid()) if pid not in spared]):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def let_end(spared: Collection[int] = ()) -> None:
@@ -180,9 +182,6 @@ def _kill_all_of(find: Callable[[], list[int]]) -> set[int]:
                 os.kill(pid, signal.SIGKILL)
         killed.update(left)
         time.sleep(0.01)
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
     return killed
 
 
