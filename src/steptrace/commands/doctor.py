@@ -92,16 +92,8 @@ def _pytorch() -> list[Check]:
     except importlib.metadata.PackageNotFoundError:
         return [Check("PyTorch", "broken", "not installed", allows, "pip install torch")]
     old = tuple(int(part) for part in version.split(".")[:2]) < (2, 11)
-    built = "built for GPUs" if torch_has_gpu_support() else "built for CPUs"
-    return [
-        Check(
-            "PyTorch",
-            "note" if old else "ok",
-            f"{version}, {built}",
-            allows,
-            "use PyTorch 2.11 or newer" if old else None,
-        )
-    ]
+    found = f"{version}, built for {'GPUs' if torch_has_gpu_support() else 'CPUs'}"
+    return [Check("PyTorch", "note" if old else "ok", found, allows, "use PyTorch 2.11 or newer" if old else None)]
 
 
 def _gpu() -> list[Check]:
@@ -117,18 +109,12 @@ def _gpu() -> list[Check]:
     tried = _tried_on_gpu()
     if tried["error"] is not None:
         return [Check("GPU", "missing", f"PyTorch cannot use it: {tried['error']}", allows, "see nvidia-smi")]
-    seen = "ok" if tried["kernels"] else "missing"
-    return [
-        Check("GPU", "ok", f"{gpus} x {tried['name']}", "step times on the GPU by CUDA events"),
-        Check(
-            "Profiler",
-            "ok" if seen == "ok" else "missing",
-            "the kernel of a product is in its trace" if tried["kernels"] else "no kernel of a product in its trace",
-            allows,
-            None if seen == "ok" else "CUPTI records nothing: is another profiler attached, or libcupti missing?",
-        ),
-        _nvml(),
-    ]
+    gpu = Check("GPU", "ok", f"{gpus} x {tried['name']}", "step times on the GPU by CUDA events")
+    profiler = Check("Profiler", "ok", "the kernel of a product is in its trace", allows)
+    if not tried["kernels"]:
+        next_step = "CUPTI records nothing: is another profiler attached, or libcupti missing?"
+        profiler = Check("Profiler", "missing", "no kernel of a product in its trace", allows, next_step)
+    return [gpu, profiler, _nvml()]
 
 
 def _tried_on_gpu() -> dict[str, Any]:
@@ -223,13 +209,5 @@ def _load() -> list[Check]:
     return [Check("Load", "note" if busy else "ok", found, "steady step times", next_step)]
 
 
-CHECKS: Final[tuple[Callable[[], list[Check]], ...]] = (
-    _python,
-    _pytorch,
-    _gpu,
-    _compilers,
-    _locks,
-    _disk,
-    _shared_memory,
-    _load,
-)
+_Look = Callable[[], list[Check]]
+CHECKS: Final[tuple[_Look, ...]] = (_python, _pytorch, _gpu, _compilers, _locks, _disk, _shared_memory, _load)

@@ -137,12 +137,15 @@ def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Lau
 
 def _launch(config: dict[str, Any], settings: LaunchSettings, seed: int) -> Launched:
     program = config["program"]
-    command = [word.replace("{seed}", str(seed)) for word in program["command"]]
-    return launch(command, settings, limits=_LIMITS, cwd=folder_of(program), env=program["env"])
+    return launch(_words(program, seed), settings, limits=_LIMITS, cwd=folder_of(program), env=program["env"])
+
+
+def _words(program: dict[str, Any], seed: int) -> list[str]:
+    return [word.replace("{seed}", str(seed)) for word in program["command"]]
 
 
 def _command(config: dict[str, Any], seed: int) -> str:
-    return shlex.join(word.replace("{seed}", str(seed)) for word in config["program"]["command"])
+    return shlex.join(_words(config["program"], seed))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import OVER, VARIABLE, LaunchSettings
-from steptrace.train.process_tree import adopt_orphans, descendants, die_with, kill_descendants, let_end
+from steptrace.train.process_tree import adopt_orphans, descendants, die_with, handling, kill_descendants, let_end
 
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
@@ -98,7 +98,13 @@ def launch(
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
     launcher, others = os.getpid(), descendants(os.getpid())
     adopt_orphans()
-    with _signals_are_the_programs() as told:
+    told: list[int] = []
+
+    def tell(number: int, _frame: FrameType | None) -> None:
+        told.append(number)
+
+    # Ctrl-C is left to the program, which gets it from the terminal as well. Not SIG_IGN, which it would inherit.
+    with handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: tell, signal.SIGHUP: tell}):
         try:
             child = subprocess.Popen(
                 command, cwd=cwd, env=environment, stdout=output, preexec_fn=partial(die_with, launcher, signal.SIGTERM)
@@ -203,24 +209,3 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
         child.wait(_KILL_AFTER_S)
     child.kill()
     child.wait()
-
-
-@contextmanager
-def _signals_are_the_programs() -> Generator[list[int]]:
-    """Leave Ctrl-C to the program, which gets it from the terminal as well; be told of a request to end."""
-    told: list[int] = []
-
-    def tell(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
-
-    # Not SIG_IGN, which the program would inherit.
-    wanted = {signal.SIGINT: lambda *_: None, signal.SIGTERM: tell, signal.SIGHUP: tell}
-    try:
-        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-    except ValueError:  # not on the main thread
-        before = {}
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

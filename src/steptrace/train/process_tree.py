@@ -15,9 +15,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -113,6 +114,18 @@ def die_with(parent: int, number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
+@contextlib.contextmanager
+def handling(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
+    """Have these called on signals meanwhile; none where this is not the main thread, which alone may."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number, handler in (handlers if main else {}).items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def descendants(root: int) -> list[int]:
     """The processes that run below `root`; zombies are left out, but not what is below them."""
     children: defaultdict[int, list[int]] = defaultdict(list)
@@ -132,7 +145,7 @@ def descendants(root: int) -> list[int]:
 
 def kill_descendants(spared: Collection[int] = ()) -> None:
     """Kill all that runs below this process, until nothing is left that was started meanwhile."""
-    for pid in _kill_all_of(lambda: [pid for pid in descendants(os.getpid()) if pid not in spared]):
+    for pid in _kill_all_of(lambda: [one for one in descendants(os.getpid()) if one not in spared]):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 

@@ -18,7 +18,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
 from steptrace.train.endings import Ending, classify, kernel_oom_kills, last_lines
 from steptrace.train.fork_server import ask, is_program
-from steptrace.train.process_tree import Guarded, die_with
+from steptrace.train.process_tree import Guarded, die_with, handling
 from steptrace.train.run_log import Log, say
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None, *, server: int | None = None) -
     arguments = sys.argv[1:] if arguments is None else arguments
     order, parent = _parse(arguments)
     try:
-        with _stopping_on_signals():
+        with handling(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), _stop)):
             die_with(server or parent, signal.SIGTERM)
             if order.server and server is None and is_program(order.command):
                 code = ask(order.server, parent, arguments)
@@ -219,17 +219,8 @@ def _follow(child: Guarded, log: Log, parent: int, deadline: float | None) -> st
             return "stopped: it took longer than timeout_minutes allows"
 
 
-@contextlib.contextmanager
-def _stopping_on_signals() -> Iterator[None]:
-    def stop(number: int, _frame: FrameType | None) -> None:
-        raise _StopError(128 + number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise _StopError(128 + number)
 
 
 def _record(order: Order, ending: Ending, tail: Sequence[str], started_at: str, wall_s: float) -> None:
