@@ -19,14 +19,12 @@ _GET_IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"].__get__
 
 
 def virtual_device(value: Any) -> Any:
-    """The virtual device if the value names the first CUDA device; anything else as it is."""
+    """The virtual device if the value names a CUDA device; anything else as it is."""
     if isinstance(value, str) and _CUDA.fullmatch(value):
         value = torch.device(value)
     if not isinstance(value, torch.device) or value.type != "cuda":
         return value
-    if (value.index or 0) >= collectives.device_count():
-        raise RuntimeError(f"CUDA error: invalid device ordinal ({value}; the virtual device is cuda:0)")
-    return backend.device()
+    return backend.device(collectives.index_of(value))
 
 
 class Reroute(TorchFunctionMode):
@@ -47,12 +45,14 @@ class Reroute(TorchFunctionMode):
         if func in (_GET_DEVICE, _GET_IS_CUDA):  # a distributed or nested tensor: those of ours answer for themselves
             device = _GET_DEVICE(args[0])
             if device.type == backend.DEVICE_TYPE:
-                return collectives.cuda_device() if func == _GET_DEVICE else True
+                return collectives.cuda_device(device.index) if func == _GET_DEVICE else True
         if func == SET_DATA and is_virtual(args[1]) is not is_virtual(args[0]):
             # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
             moved = args[1].detach().requires_grad_(args[0].requires_grad)
             torch.utils.swap_tensors(args[0], moved)  # type: ignore[no-untyped-call]
             return None
+        if func == SET_DATA and is_virtual(args[0]):
+            args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
         args = tuple(map_tensors(virtual_device, argument) for argument in args)
         if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
             kwargs["device"] = torch.device("cuda", kwargs["device"])
@@ -95,5 +95,4 @@ def _to_virtual(
     non_blocking: bool = False,  # noqa: FBT001, FBT002 - torch's own
     **kwargs: Any,
 ) -> Tensor:
-    virtual_device(torch.device("cuda", device) if isinstance(device, int) else device)
-    return tensor.to(backend.device(), non_blocking=non_blocking, **kwargs)
+    return tensor.to(backend.device(collectives.index_of(device)), non_blocking=non_blocking, **kwargs)
