@@ -64,14 +64,11 @@ def _parts(gpu: Any) -> list[Any]:
 
 def _amd_gpus(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> int:
     """Return the number of AMD GPUs; a CPU's node has a `gpu_id` of 0."""
-
-    def is_gpu(node: Path) -> bool:
-        try:
-            return int((node / "gpu_id").read_text()) != 0
-        except (OSError, ValueError):
-            return False
-
-    return sum(is_gpu(node) for node in nodes.glob("*"))
+    found = 0
+    for node in nodes.glob("*/gpu_id"):
+        with contextlib.suppress(OSError, ValueError):
+            found += int(node.read_text()) != 0
+    return found
 
 
 def torch_has_gpu_support() -> bool:

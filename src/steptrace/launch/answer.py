@@ -86,9 +86,6 @@ def _gradients(optimizer: Any) -> dict[str, Any]:
 
 def _whole(gradient: Tensor) -> Tensor:
     """A gradient as one vector in float64 on the CPU, of a distributed tensor the part of this rank."""
-    local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-    return (
-        local.detach().coalesce().values().double().cpu().flatten()
-        if local.is_sparse
-        else local.detach().double().cpu().flatten()
-    )
+    local = (gradient.to_local() if hasattr(gradient, "to_local") else gradient).detach()
+    values = local.coalesce().values() if local.is_sparse else local
+    return values.double().cpu().flatten()

@@ -18,11 +18,9 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from torch.utils.data import DataLoader, default_collate
-from yaml import YAMLError
 
-from steptrace.errors import ConfigError, PredictError, SteptraceError
+from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.attribution import LOOK_PAST
 from steptrace.predict.core import predict_syncs
 from steptrace.predict.execution import extend_rules
@@ -30,9 +28,13 @@ from steptrace.predict.rule import declared_rules
 from steptrace.predict.sites import Prediction
 from steptrace.train.loop import Training, train_step
 from steptrace.train.precision import Precision
+from steptrace.train.setup import read_config
 
 #: What `module:function` has to name.
 _A_STEP = "a function without required arguments that trains one step on 'cuda'"
+
+#: Keys without which there is no step.
+_NEEDED = ("model", "loss", "data", "optimizer", "precision")
 
 Step = Callable[[], object]
 #: How many batches a shortened data set holds: those of two steps, also where a step takes a few.
@@ -54,7 +56,7 @@ def predict_config(path: Path, *, batch_size: int | None = None, small: bool = F
         ConfigError: the config cannot be read.
         PredictError: its step cannot be run on the virtual device.
     """
-    config = _read(path)
+    config = read_config(path, _NEEDED)
     if small and "equivalence" in config:
         config.data.batch_size = config.equivalence.batch_size
         config.model = OmegaConf.merge(config.model, config.equivalence.model)
@@ -148,17 +150,6 @@ def _raised_at(error: BaseException) -> str:
     """Where in the program an error arose: its innermost line that is neither PyTorch's nor the prediction's."""
     own = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*LOOK_PAST, __file__))]
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-
-
-def _read(path: Path) -> DictConfig:
-    try:
-        config = OmegaConf.load(path)
-    except (OSError, YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"config cannot be read ({error})", where=path, expected="a YAML mapping") from error
-    missing = {"model", "loss", "data", "optimizer", "precision"} - set(config)
-    if not isinstance(config, DictConfig) or missing:
-        raise ConfigError(f"not a resolved config (without {', '.join(sorted(missing))})", where=path)
-    return config
 
 
 @contextmanager

@@ -8,7 +8,6 @@ carries a warning: a missing figure is no reason to lose a training.
 import threading
 from collections.abc import Callable
 from statistics import fmean
-from types import TracebackType
 from typing import Any
 
 import pynvml
@@ -63,9 +62,7 @@ class NvmlSampler:
                 self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread is not None:
             self._stop.set()
             self._thread.join()

@@ -7,7 +7,7 @@ The config was validated when it was composed; here it is only read. A `_target_
 
 import random
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -51,17 +51,23 @@ _KEYS = (
 )
 
 
-def load_config(path: Path) -> DictConfig:
-    """Read a resolved config and make its `python_path` importable; `ConfigError` if it cannot be read."""
+def read_config(path: Path, needed: Sequence[str] = _KEYS) -> DictConfig:
+    """Read a resolved config; `ConfigError` if it cannot be read or lacks a key that is needed."""
     try:
         config = OmegaConf.load(path)
     except (OSError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"config cannot be read ({error})", where=path, expected="a YAML mapping") from error
     if not isinstance(config, DictConfig):
         raise ConfigError("config is not a mapping", where=path, expected="a YAML mapping")
-    missing = [key for key in _KEYS if key not in config]
+    missing = [key for key in needed if key not in config]
     if missing:
         raise ConfigError(f"config lacks {', '.join(missing)}", where=path, expected="a resolved config of a variant")
+    return config
+
+
+def load_config(path: Path) -> DictConfig:
+    """The same, with its `python_path` made importable."""
+    config = read_config(path)
     for folder in reversed(config.python_path):
         location = str(Path(folder).resolve())
         if location not in sys.path:
