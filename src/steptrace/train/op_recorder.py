@@ -84,10 +84,11 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `schema.OP_LINES`, with the files called as a trace calls them."""
+        names = self._names()
         return [
             {
                 **{"order": order, "op": line.op, "label": line.label, "phase": line.phase},
-                "file": trace_file_name(line.site.path) if line.site else None,
+                "file": names[line.site.path] if line.site else None,
                 "line": line.site.line if line.site else None,
                 "function": line.site.function if line.site else None,
             }
@@ -96,8 +97,12 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def sources(self) -> dict[str, str]:
         """The text of each file that the rows name."""
+        files = {name: Path(path) for path, name in self._names().items()}
+        return {name: f.read_text(encoding="utf-8", errors="replace") for name, f in files.items() if f.is_file()}
+
+    def _names(self) -> dict[str, str]:
         paths = sorted({line.site.path for line in self.lines if line.site})
-        return {trace_file_name(p): _text(Path(p)) for p in paths if Path(p).is_file()}
+        return {path: trace_file_name(path) for path in paths}
 
     def _site(self) -> Site | None:
         node = torch._C._current_autograd_node()
@@ -141,7 +146,3 @@ def trace_file_name(path: str) -> str:
     # PyTorch's own list of these entries, so that both agree by construction.
     prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
     return path.removeprefix(prefix)
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace")
