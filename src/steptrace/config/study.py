@@ -105,8 +105,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         ConfigError: a misspelt key, group, option or baseline, a wrong type, a target that is not allowed.
     """
     path = project.study_files[name]
-    document = read_yaml(path)
-    check(document, project.schema("study"), where=path)
+    document = _read(path, project)
     baseline, variants = document["baseline"], document["variants"]
     if baseline not in variants:
         raise ConfigError(f"the baseline '{baseline}' is not a variant", where=path, next_step=near(baseline, variants))
@@ -132,7 +131,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
                 Variant(
                     name=cell.named(variant),
                     overrides=compose.overrides(entry, cell),
-                    hypothesis=None if isinstance(entry, list) else entry.get("hypothesis"),
+                    hypothesis=entry.get("hypothesis"),
                     baseline=cell.named(baseline),
                     reference=reference,
                     composed=composed,
@@ -156,6 +155,15 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     )
 
 
+def _read(path: Path, project: Project) -> dict[str, Any]:
+    """A study's file, with every variant as a mapping, also one that is a list of its overrides or arguments alone."""
+    document = read_yaml(path)
+    check(document, project.schema("study"), where=path)
+    own = "arguments" if "program" in document else "overrides"
+    variants = document["variants"].items()
+    return document | {"variants": {name: {own: e} if isinstance(e, list) else e for name, e in variants}}
+
+
 @dataclass(frozen=True)
 class Outline:
     """What is known of a study without resolving each of its variants: their names, and the baseline's settings."""
@@ -168,13 +176,14 @@ class Outline:
 def outline(name: str, project: Project, scale: str, cache: ComposeCache) -> Outline:
     """Read a study and resolve its baseline alone; errors as in `load_study`, of what is looked at."""
     path = project.study_files[name]
-    document = read_yaml(path)
-    check(document, project.schema("study"), where=path)
+    document = _read(path, project)
     combinations = cells(document.get("matrix", {}), path)
     variants = document["variants"]
     names = [cell.named(v) for cell in combinations for v, entry in variants.items() if _runs_at(entry, scale)]
     compose = _composer(document, path, scale, project, cache)
-    baseline = compose(variants.get(document["baseline"], []), combinations[0], scale, f"{path}, baseline")
+    baseline = compose(
+        variants.get(document["baseline"], {"overrides": []}), combinations[0], scale, f"{path}, baseline"
+    )
     return Outline(document["title"], tuple(names), baseline)
 
 
@@ -193,13 +202,13 @@ class _Configs:
         self._document, self._path, self._cache = document, path, cache
         self._common = {at: _common(document, at) for at in (scale, _GPU_SCALE)}
 
-    def __call__(self, entry: list[str] | Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
+    def __call__(self, entry: Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
         places = _places(self._document, cell, scale, self._path)
         return self._cache.compose([*self._common[scale], *self.overrides(entry, cell)], where=where, places=places)
 
-    def overrides(self, entry: list[str] | Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
+    def overrides(self, entry: Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
         """What of a variant is its own."""
-        return (*_own(entry), *cell.overrides)
+        return (*entry["overrides"], *cell.overrides)
 
     def reference(self, cell: Cell, scale: str) -> Composed:
         """The configuration of the float64 reference."""
@@ -214,27 +223,21 @@ class _Programs:
     def __init__(self, document: Mapping[str, Any], path: Path, workdir: Path) -> None:
         self._document, self._path, self._workdir = document, path, workdir
 
-    def __call__(self, entry: list[str] | Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
-        changes = _as_mapping(entry)
-        return compose_program(self._document, changes, cell.values, scale, workdir=self._workdir, where=where)
+    def __call__(self, entry: Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
+        return compose_program(self._document, entry, cell.values, scale, workdir=self._workdir, where=where)
 
-    def overrides(self, entry: list[str] | Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
+    def overrides(self, entry: Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
         """What of a variant is its own."""
-        return (*in_words(_as_mapping(entry)), *cell.overrides)
+        return (*in_words(entry), *cell.overrides)
 
     def reference(self, cell: Cell, scale: str) -> Composed:
         """What a program is compared with: the baseline."""
         return self(self._document["variants"][self._document["baseline"]], cell, scale, f"{self._path}, baseline")
 
 
-def _as_mapping(entry: list[str] | Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"arguments": entry} if isinstance(entry, list) else entry
-
-
-def _runs_at(entry: list[str] | Mapping[str, Any], scale: str) -> bool:
+def _runs_at(entry: Mapping[str, Any], scale: str) -> bool:
     """Whether a variant runs at a scale: at all of them, unless its `scales` name some."""
-    scales = None if isinstance(entry, list) else entry.get("scales")
-    return scales is None or scale in scales
+    return scale in entry.get("scales", [scale])
 
 
 def _common(document: Mapping[str, Any], scale: str) -> list[str]:
@@ -252,11 +255,6 @@ def _places(document: Mapping[str, Any], cell: Cell, scale: str, path: Path) -> 
     return {override: f"{path}, {part}" for part, overrides in parts.items() for override in overrides}
 
 
-def _own(entry: list[str] | Mapping[str, Any]) -> list[str]:
-    """The overrides of a variant's entry, which may be the list alone."""
-    return entry if isinstance(entry, list) else list(entry["overrides"])
-
-
 def _of_reference(document: Mapping[str, Any], common: list[str], cell: Cell) -> list[str]:
     """The overrides of the reference: the study's, else the baseline's own without its number format.
 
@@ -264,7 +262,7 @@ def _of_reference(document: Mapping[str, Any], common: list[str], cell: Cell) ->
     """
     if "reference" in document:
         return [*common, *cell.overrides, *document["reference"]]
-    of_baseline = [*common, *_own(document["variants"][document["baseline"]]), *cell.overrides]
+    of_baseline = [*common, *document["variants"][document["baseline"]]["overrides"], *cell.overrides]
     kept = [override for override in of_baseline if not override.lstrip("+~").startswith("precision.")]
     return [*kept, _REFERENCE_PRECISION]
 

@@ -1,7 +1,7 @@
 """What a measured program left, made into the files of a run: as our own trainings leave them. Imports no torch."""
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,13 +66,8 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
     gpu = first["gpu"]
     _write_memory(first, batch, run_dir)
     record = RunRecord(
-        study=named.study,
-        variant=named.variant,
-        repeat=named.repeat,
-        seed=named.seed,
+        **asdict(named),
         world_size=max(rank["world_size"] for rank in ranks),
-        digest=named.digest,
-        scale=named.scale,
         device="cuda" if gpu else "cpu",
         clock="cuda_events" if gpu else "monotonic",
         environment=_environment(first),
