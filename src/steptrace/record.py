@@ -60,6 +60,14 @@ def read_status(run_dir: Path, name: str = STATUS_FILE) -> Status:
     return documents.read(run_dir / name, Status, next_step=_AGAIN)
 
 
+def ended_well(run_dir: Path) -> bool:
+    """Whether `run_dir` has a `status.json` that can be read and says so."""
+    try:
+        return read_status(run_dir).status == "ok"
+    except RecordError:
+        return False
+
+
 def write_run(run_dir: Path, run: RunRecord) -> Path:
     """Write `run.json` into `run_dir` (made if missing) and return its path."""
     return documents.write(run_dir / RUN_FILE, run)

@@ -14,10 +14,9 @@ from pathlib import Path
 from steptrace.compare import compare
 from steptrace.compare.load import PARTIAL_SUMMARY_FILE, SUMMARY_FILE
 from steptrace.documents.base import write
-from steptrace.errors import RecordError
 from steptrace.findings import with_findings
 from steptrace.judging.baseline import kept_baselines
-from steptrace.record import STATUS_FILE, read_status
+from steptrace.record import STATUS_FILE, ended_well
 from steptrace.report.notebook import render_index, render_study
 from steptrace.standing import PARTIAL, WHOLE, comparisons_with_pages, is_whole, planned_runs, study_folders
 from steptrace.workflow.run_summary import summarize_run
@@ -64,9 +63,5 @@ def _summarize(runs: Sequence[Path]) -> None:
 
 def _needs_summary(run: Path) -> bool:
     status = run / STATUS_FILE
-    try:
-        ended_well = read_status(run).status == "ok"
-    except RecordError:
-        return False
     made = [run / name for name in (SUMMARY_FILE, PARTIAL_SUMMARY_FILE)]
-    return ended_well and not any(f.is_file() and f.stat().st_mtime >= status.stat().st_mtime for f in made)
+    return ended_well(run) and not any(f.is_file() and f.stat().st_mtime >= status.stat().st_mtime for f in made)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from steptrace.errors import RecordError
-from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status
+from steptrace.record import FINISHED_FILE, STATUS_FILE, ended_well
 
 #: Where Snakemake marks outputs: a file a name, which is the output's path in base64.
 _MARKS: Final = Path(".snakemake/incomplete")
@@ -31,7 +30,7 @@ def keep_finished(workdir: Path, *, forced: bool = False) -> int:
         status = workdir / path
         if forced and status.name == STATUS_FILE:
             status.with_name(FINISHED_FILE).unlink(missing_ok=True)
-        elif status.name == STATUS_FILE and status.is_file() and _ended_well(status.parent):
+        elif status.name == STATUS_FILE and status.is_file() and ended_well(status.parent):
             status.replace(status.with_name(FINISHED_FILE))
             kept += 1
     return kept
@@ -47,10 +46,3 @@ def _marked(marks: Path) -> Iterator[Path]:
             continue
         if mark.is_file() and not path.is_absolute() and ".." not in path.parts:
             yield path
-
-
-def _ended_well(run: Path) -> bool:
-    try:
-        return read_status(run).status == "ok"
-    except RecordError:
-        return False
