@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+import forked_python
 from steptrace.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -45,15 +46,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def _run(*arguments: str | Path, python: Path = Path(sys.executable), cwd: Path | None = None, code: int = 0) -> str:
+def _run(*arguments: str | Path, python: Path = Path(sys.executable), cwd: Path | None = None, path: str = "") -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PATH"] = path + environment["PATH"]
     if cwd is not None:
         environment["STEPTRACE_LOCKS"] = str(cwd / "locks")
     done = subprocess.run(
         [python, *arguments],
         cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False,
     )  # fmt: skip
-    assert done.returncode == code, done.stdout
+    assert done.returncode == 0, done.stdout
     return done.stdout
 
 
@@ -85,8 +87,11 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     text = study.read_text()
     assert "cpu: [" in text
     study.write_text(text.replace("cpu: [", f"cpu: {short}data.persistent_workers=false, "))
+    # The study of a command finds its `python` on the path.
+    path = f"{forked_python.interpreter(tmp_path / 'python').parent}{os.pathsep}"
     ran = _run(
-        "-m", "snakemake", "--cores", "2", "--config", "repeats=1", "scale=cpu", python=installed, cwd=folder
+        "-m", "snakemake", "--cores", "2", "--config", "repeats=1", "scale=cpu",
+        python=installed, cwd=folder, path=path,
     )  # fmt: skip
     assert f"steptrace: report: {folder}/reports/index.html" in ran
     comparison = json.loads((folder / "results" / "masks" / "comparison.json").read_text())
