@@ -1,10 +1,13 @@
 """The stand-in device's settings, forked programs, and which tests run, in which order."""
 
+import fcntl
 import gc
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -55,7 +58,28 @@ def _servers_end() -> Iterator[None]:
     SNAKEMAKE.close()
 
 
-#: Folders whose files take longest. They go first, so that no worker is left with one of them when the others are done.
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Has a folder made by one worker for all: of that name, empty, by the function given. Not to be changed then."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def made(name: str, make: Callable[[Path], None]) -> Path:
+        folder, done = shared / name, shared / f"{name}.made"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+#: Folders whose files take longest, in their order, before all others: so no worker is left with one of them at the end.
 LONGEST = (
     "workflow", "launch", "train", "commands", "capture", "config", "ext", "analysis", "report", "trace", "properties",
 )  # fmt: skip
@@ -70,7 +94,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, unless `-m slow` or the like is given, and put what takes long first."""
-    items.sort(key=lambda item: item.path.parent.name not in LONGEST)
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.parent.name, len(LONGEST)))
     if "slow" not in config.option.markexpr:
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if item not in slow]

@@ -479,15 +479,22 @@ def study_builder(tmp_path: Path) -> StudyBuilder:
 
 
 @pytest.fixture(scope="session")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(once: Callable[[str, Callable[[Path], None]], Path]) -> dict[str, Path]:
     """Every kind of page, made once.
 
     `study` has failures, `gpu` a trace view and ratios to other baselines, `matrix` many variants; `cpu_trace` is what
     `steptrace run` writes without a GPU.
     """
-    folder = tmp_path_factory.mktemp("reports")
+    return _pages_in(once("pages", _write_pages))
+
+
+def _pages_in(folder: Path) -> dict[str, Path]:
     names = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff", "history")
-    made = {name: folder / f"{name}.html" for name in names}
+    return {name: folder / f"{name}.html" for name in names}
+
+
+def _write_pages(folder: Path) -> None:
+    made = _pages_in(folder)
     found = {name: summarize([file])[0] for name, file in _traces(folder).items()}
     summary = write(folder / "results" / "traces" / "mine" / "summary.json", found["trace"])
     studies = {"study": broken_study, "gpu": gpu_study, "cpu": cpu_study, "matrix": matrix_study}
@@ -504,7 +511,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     kept, skipped = find_results([folder / "baselines", comparisons["study"]])
     assert not skipped
     history_page.write(History(studies=trends(kept), skipped=()), made["history"])
-    return made
 
 
 def _traces(folder: Path) -> dict[str, Path]:

@@ -42,6 +42,7 @@ overrides:
   - python_path=[plugins]
 reference: [loss=masked_reference]
 """
+Once = Callable[[str, Callable[[Path], None]], Path]
 WORKFLOW = "studies: [tiny]\nrepeats: 2\nscale: cpu\n"
 
 
@@ -102,9 +103,13 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project in which nothing has run. Not to be changed: copy it."""
-    folder = tmp_path_factory.mktemp("fresh") / "project"
+def fresh(once: Once, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project in which nothing has run. Dry runs may be made in it, nothing else: copy it."""
+    folder = once("fresh", lambda folder: _write_project(folder / "project")) / "project"
+    return Project(Path(shutil.copytree(folder, tmp_path_factory.mktemp("fresh") / "project")))
+
+
+def _write_project(folder: Path) -> None:
     no_caches = shutil.ignore_patterns("__pycache__")
     for name in ("workflow", "profiles", "config", "src", "reports/notebooks"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
@@ -127,19 +132,19 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for path in (folder / "results").iterdir():
         if path.name != ".cache":
             shutil.rmtree(path)
-    return project
 
 
 @pytest.fixture(scope="session")
-def finished(fresh: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def finished(once: Once, fresh: Project) -> Project:
     """A project that has run to its end. Not to be changed: copy it. `first.log` holds Snakemake's output."""
-    folder = tmp_path_factory.mktemp("finished") / "project"
-    shutil.copytree(fresh.folder, folder)
-    project = Project(folder)
-    result = project.run()
-    assert result.returncode == 0, result.stdout
-    (folder / "first.log").write_text(result.stdout)
-    return project
+
+    def run(folder: Path) -> None:
+        project = Project(Path(shutil.copytree(fresh.folder, folder / "project")))
+        result = project.run()
+        assert result.returncode == 0, result.stdout
+        project.write("first.log", result.stdout)
+
+    return Project(once("finished", run) / "project")
 
 
 @pytest.fixture
