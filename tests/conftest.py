@@ -79,7 +79,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
     return made
 
 
-#: Folders whose files take longest, in their order, before all others: so no worker is left with one of them at the end.
+#: Folders whose files take longest, in their order: before all others, so that none of them is left at the end.
 LONGEST = (
     "workflow", "launch", "train", "commands", "capture", "config", "ext", "analysis", "report", "trace", "properties",
 )  # fmt: skip
