@@ -23,15 +23,16 @@ def nvcc(build: ModuleType) -> str:
 
 
 @pytest.fixture(scope="module")
-def ptxas(build: ModuleType, nvcc: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What ptxas says about the kernels; warnings are errors."""
+def compiled(build: ModuleType, nvcc: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with each source's PTX, and in ptxas.txt what ptxas says about the kernels; warnings are errors."""
     folder = tmp_path_factory.mktemp("cuda")
     said = ""
     for source in build.KERNELS:
         command = build.kernel_command(nvcc, source, ["90"])
         assert command[command.index("-Werror") + 1] == "all-warnings"
-        said += build.run([*command, "-o", str(folder / f"{source}.o")])
-    return said
+        said += build.run([*command, "--keep", "--keep-dir", str(folder), "-o", str(folder / f"{source}.o")])
+    (folder / "ptxas.txt").write_text(said)
+    return folder
 
 
 def kernels(ptxas: str) -> dict[str, dict[str, int]]:
@@ -50,9 +51,9 @@ def kernels(ptxas: str) -> dict[str, dict[str, int]]:
 
 
 def test_kernels_spill_nothing_and_fit_their_registers(
-    ptxas: str, record_property: Callable[[str, object], None]
+    compiled: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    table = kernels(ptxas)
+    table = kernels((compiled / "ptxas.txt").read_text())
     # Fused: both passes, box by box and corner by corner for 11 pairs of types, by the tile where 16 bytes hold several
     # targets (6 pairs); the article's; empty.
     assert len(table) == 2 * (2 * 11 + 6) + 4 + 1
@@ -68,14 +69,9 @@ def test_kernels_spill_nothing_and_fit_their_registers(
 
 
 @pytest.fixture(scope="module")
-def accesses(build: ModuleType, nvcc: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def accesses(compiled: Path) -> dict[str, list[str]]:
     """The loads and stores of each kernel of the fused loss by mangled name, in their order, from the PTX."""
-    command = build.kernel_command(nvcc, "giou_kernels.cu", ["90"])
-    command[command.index("-c")] = "-ptx"
-    command = [part.replace("[sm_90,compute_90]", "compute_90") for part in command if part != "-Xptxas=-v"]
-    output = tmp_path_factory.mktemp("ptx") / "kernels.ptx"
-    build.run([*command, "-o", str(output)])
-    entries = (text.split("(", 1) for text in output.read_text().split(".entry ")[1:])
+    entries = (text.split("(", 1) for text in (compiled / "giou_kernels.ptx").read_text().split(".entry ")[1:])
     return {
         name: re.findall(r"\b(?:ld|st)\.(?:global|shared)[\w.]*", body) for name, body in entries if "loss_" in name
     }
