@@ -1,4 +1,4 @@
-"""The CUDA kernels run on the host, a thread for a thread: indices, tails, reductions, tickets and the order of sums.
+"""The CUDA kernels run on the host, thread by thread: indices, tails, reductions, tickets and the order of sums.
 
 What a GPU adds, memory ordering and speed, is not shown here; tests marked `gpu` do that.
 """
@@ -97,7 +97,7 @@ def compiled(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Emu
     output = folder / "emulator.so"
     include = [f"-I{path}" for path in (folder, HERE, build.SOURCES)]
     # A GPU faults on a wide access to an address that is not a multiple of its width; the sanitizer reports it.
-    flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-fsanitize=alignment", "-fPIC", "-shared", "-pthread", *include]
+    flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-fsanitize=alignment", "-fPIC", "-shared", *include]
     sources = [str(HERE / "harness.cpp"), "-x", "c++", str(build.SOURCES / "giou_workspace.cu")]
     build.run(["g++", *flags, *sources, "-o", str(output)])
     return Emulator(ctypes.CDLL(str(output)))

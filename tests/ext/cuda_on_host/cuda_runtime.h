@@ -1,14 +1,18 @@
-// Just enough of CUDA for a host compiler to run giou_kernels.cu: one thread of the host for each thread of a block, one
-// block after another. Barriers and shuffles are real, so a missing one shows as a wrong sum or as a hang. What this cannot
-// show: the order of memory accesses between blocks, divergence within a warp, speed.
+// Just enough of CUDA for a host compiler to run giou_kernels.cu: a stack of its own for each thread of a block, one block
+// after another. A thread runs until it waits at a barrier or shuffle, then the next one does: a missing barrier shows as a
+// wrong sum, in one order of the threads or in the other, and one that not all threads reach ends the process. What this
+// cannot show: the order of memory accesses between blocks, divergence within a warp, speed.
 #pragma once
 
-#include <barrier>
+#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
-#include <thread>
+#include <ucontext.h>
 #include <vector>
 
 #define __global__
@@ -24,47 +28,116 @@ struct dim3 {
   explicit dim3(unsigned size) : x(size) {}
 };
 
-inline thread_local dim3 threadIdx, blockIdx, gridDim;
+inline dim3 threadIdx, blockIdx, gridDim;
 
 namespace emulated {
 
 constexpr unsigned kWarp = 32;
+constexpr std::size_t kStack = 1 << 18;
+
+struct Barrier {
+  unsigned expected, arrived = 0, phase = 0;
+};
+
+struct Thread {
+  std::unique_ptr<char[]> stack{new char[kStack]};
+  ucontext_t start;
+  std::jmp_buf here;
+  bool started = false, ended = false;
+  const Barrier* waits = nullptr;  // as long as it is in `phase`
+  unsigned phase = 0;
+};
 
 struct Block {
-  explicit Block(unsigned threads) : all(static_cast<std::ptrdiff_t>(threads)), slots(threads) {
-    for (unsigned w = 0; w < threads / kWarp; ++w) warps.push_back(std::make_unique<std::barrier<>>(kWarp));
-  }
-  std::barrier<> all;
-  std::vector<std::unique_ptr<std::barrier<>>> warps;
+  explicit Block(unsigned threads) : all{threads}, warps(threads / kWarp, Barrier{kWarp}), slots(threads) {}
+  Barrier all;
+  std::vector<Barrier> warps;
   std::vector<std::uint64_t> slots;
 };
 
-inline thread_local Block* block = nullptr;
+inline Block* block = nullptr;
+inline std::vector<Thread> team;  // kept from block to block
+inline const std::function<void()>* kernel = nullptr;
+inline std::jmp_buf scheduler;
 
-// Set by the tests: how many multiprocessors the device claims, and whether blocks run from the last to the first.
+// Set by the tests: how many multiprocessors the device claims, and whether blocks and threads run from the last to the first.
 inline int processors = 2;
 inline bool backwards = false;
 inline unsigned long long recording = 0;  // the number of the graph that is being recorded, 0 for none
 inline std::int64_t launches = 0;
 
+[[gnu::noinline]] inline void wait_at(Barrier& barrier) {
+  if (++barrier.arrived == barrier.expected) {
+    barrier.arrived = 0;
+    ++barrier.phase;
+    return;
+  }
+  Thread& own = team[threadIdx.x];
+  own.waits = &barrier;
+  own.phase = barrier.phase;
+  if (_setjmp(own.here) == 0) std::longjmp(scheduler, 1);
+}
+
+inline void first() {
+  (*kernel)();
+  team[threadIdx.x].ended = true;
+  std::longjmp(scheduler, 1);
+}
+
+[[gnu::noinline]] inline void resume(Thread& thread) {
+  if (_setjmp(scheduler) != 0) return;  // it waits, or has ended
+  if (thread.started) std::longjmp(thread.here, 1);
+  thread.started = true;
+  setcontext(&thread.start);
+}
+
+inline void run(unsigned threads) {
+  while (team.size() < threads) team.emplace_back();
+  for (unsigned t = 0; t < threads; ++t) {
+    Thread& thread = team[t];
+    thread.started = thread.ended = false;
+    thread.waits = nullptr;
+    getcontext(&thread.start);
+    thread.start.uc_stack = {thread.stack.get(), 0, kStack};
+    thread.start.uc_link = nullptr;
+    makecontext(&thread.start, first, 0);
+  }
+  for (unsigned left = threads; left > 0;) {
+    bool moved = false;
+    for (unsigned turn = 0; turn < threads; ++turn) {
+      const unsigned t = backwards ? threads - 1 - turn : turn;
+      Thread& thread = team[t];
+      if (thread.ended || (thread.waits != nullptr && thread.waits->phase == thread.phase)) continue;
+      moved = true;
+      threadIdx.x = t;
+      resume(thread);
+      left -= thread.ended;
+    }
+    if (!moved) {
+      std::fputs("a barrier that not all threads reach\n", stderr);
+      std::abort();
+    }
+  }
+}
+
 }  // namespace emulated
 
-inline void __syncthreads() { emulated::block->all.arrive_and_wait(); }
+inline void __syncthreads() { emulated::wait_at(emulated::block->all); }
 inline void __threadfence() {}
 
 template <typename T>
 T __shfl_down_sync(unsigned, T value, int offset) {
   const unsigned thread = threadIdx.x;
   const unsigned source = thread + static_cast<unsigned>(offset);
-  auto& warp = *emulated::block->warps[thread / emulated::kWarp];
+  auto& warp = emulated::block->warps[thread / emulated::kWarp];
   std::memcpy(&emulated::block->slots[thread], &value, sizeof value);
-  warp.arrive_and_wait();
+  emulated::wait_at(warp);
   if (source / emulated::kWarp == thread / emulated::kWarp) std::memcpy(&value, &emulated::block->slots[source], sizeof value);
-  warp.arrive_and_wait();
+  emulated::wait_at(warp);
   return value;
 }
 
-inline void __syncwarp() { emulated::block->warps[threadIdx.x / emulated::kWarp]->arrive_and_wait(); }
+inline void __syncwarp() { emulated::wait_at(emulated::block->warps[threadIdx.x / emulated::kWarp]); }
 
 template <typename T>
 T __ldcg(const T* pointer) {
@@ -118,20 +191,14 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
   const unsigned blocks = config->gridDim.x, threads = config->blockDim.x;
   ++emulated::launches;
+  const std::function<void()> call = [&] { kernel(arguments...); };
+  emulated::kernel = &call;
+  gridDim.x = blocks;
   for (unsigned turn = 0; turn < blocks; ++turn) {
-    const unsigned index = emulated::backwards ? blocks - 1 - turn : turn;
     emulated::Block block(threads);
-    std::vector<std::thread> team;
-    for (unsigned t = 0; t < threads; ++t) {
-      team.emplace_back([&, t] {
-        threadIdx.x = t;
-        blockIdx.x = index;
-        gridDim.x = blocks;
-        emulated::block = &block;
-        kernel(arguments...);
-      });
-    }
-    for (std::thread& thread : team) thread.join();
+    emulated::block = &block;
+    blockIdx.x = emulated::backwards ? blocks - 1 - turn : turn;
+    emulated::run(threads);
   }
   return cudaSuccess;
 }
