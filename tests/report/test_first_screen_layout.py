@@ -39,8 +39,9 @@ def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
                     syncs={"predicted_per_step": 6}, sections_ms=host_sections(30 / (1 + n / 9)),
                 )  # fmt: skip
             builder.comparison["findings"] = ADVICE
-            builder.comparison["question"] = "What does it cost to launch many small operators, and what does each way "\
-                "of launching fewer of them gain?"  # fmt: skip
+            builder.comparison["question"] = (
+                "What does it cost to launch small operators, and what do fewer of them gain? " * 2
+            )
             made[count] = folder / "page.html"
             render_study(builder.write(), made[count])
         return made[count]
