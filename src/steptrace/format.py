@@ -239,9 +239,9 @@ def relative_error(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def plural(number: int, noun: str, nouns: str | None = None) -> str:
-    """A number with its noun: "1 run", "3 runs"."""
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+def plural(number: float, noun: str, nouns: str | None = None) -> str:
+    """A number with its noun: "1 run", "3 runs", "0.5 syncs"."""
+    return f"{number:{',' if isinstance(number, int) else 'g'}} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def duration(ns: float) -> str:

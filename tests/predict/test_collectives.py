@@ -77,10 +77,11 @@ def test_a_rank_has_the_device_of_its_number(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_process_with_several_gpus_chooses_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives.machine, "gpus", 2)
-    with predict_syncs():
+    with predict_syncs() as syncs:
         on_second = torch.ones(2, device="cuda:1")
         assert {(on_second + 1).device, on_second.cuda(1).device} == {torch.device("cuda", 1)}
         assert on_second.to("cuda").device == torch.device("cuda", 0)
+        assert syncs.total == 0
         for choose in (torch.cuda.device, torch.accelerator.device_index):
             with choose(1):
                 assert (torch.cuda.current_device(), torch.ones(1).cuda().get_device()) == (1, 1)

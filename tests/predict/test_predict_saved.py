@@ -1,6 +1,7 @@
 """Files that a program writes and reads again: what lay on the GPU comes back there, unless it asks otherwise."""
 
 import io
+import pickle
 from typing import Any, NamedTuple
 
 import pytest
@@ -70,6 +71,9 @@ def test_what_lay_on_the_gpu_comes_back_there_wherever_it_was_kept() -> None:
         assert whole.state[parameter]["exp_avg"].is_cuda
         empty = again({"cpu": torch.empty(0), "cuda": torch.empty(0, device="cuda")})
         assert [tensor.device.type for tensor in empty.values()] == ["cpu", "cuda"]
+        assert again(weight.untyped_storage())._untyped_storage.is_cuda
+        assert again(weight.to_sparse()).is_cuda
+        assert pickle.loads(pickle.dumps(weight)).is_cuda
         shared = torch.ones(2, device="cuda")
         twice = again({"a": shared, "b": shared, "part": shared[:1]})
         assert twice["a"] is twice["b"]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.output import add_json, progress, show, warn
 from steptrace.commands.run import add_limits
@@ -232,7 +233,9 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
-            lines.append(f"{given or entry.name}: {_syncs(total)} per step{beyond}, at most {budget}{places}")
+            lines.append(
+                f"{given or entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}"
+            )
     return lines
 
 
@@ -254,7 +257,7 @@ def _document(study: str, found: Sequence[Followed]) -> dict[str, Any]:
 def _text(name: str, prediction: dict[str, Any]) -> str:
     batch = prediction.get("batch_size")
     total = prediction["total"]
-    head = f"{name}: {_syncs(total)} per step predicted"
+    head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
     steps = prediction.get("by_step") or ()
     of_steps = f" (mean of {len(steps)} steps: {', '.join(map(str, steps))})" if len(set(steps)) > 1 else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
@@ -275,10 +278,6 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
     sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
     lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
     return "\n".join(lines)
-
-
-def _syncs(count: float) -> str:
-    return f"{count:g} sync{'' if count == 1 else 's'}"
 
 
 def _place(place: dict[str, Any]) -> str:

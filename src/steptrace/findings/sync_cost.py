@@ -15,7 +15,7 @@ from steptrace.documents.finding import Source
 from steptrace.findings.model import Match, Rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.variants import ProfiledStep, per_variant, profiled_step
-from steptrace.format import duration
+from steptrace.format import duration, plural
 from steptrace.format import whole_percent as percent
 
 #: A site below this share of a step is left to the table: it is within the default noise floor.
@@ -48,7 +48,7 @@ def sync_sites(step: ProfiledStep) -> Iterator[Match]:
             claim=f"{place(site)} makes the host wait for the GPU ({what})"
             + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
             evidence=(
-                f"{site.count_per_step or 0:g} syncs {per}",
+                f"{plural(site.count_per_step or 0, 'sync')} {per}",
                 f"host blocked {duration(site.blocked_ns_per_step or 0)} {per}",
                 f"GPU idle {duration(idle_ns)} {per} from the sync to the next GPU work, of {duration(step_ns)}",
                 *_replay(site, ceiling_ns, per),

@@ -22,6 +22,9 @@ class VirtualStorage(torch.UntypedStorage):
         return torch.device("cuda", self.gpu)
 
 
+VirtualStorage.__name__ = torch.UntypedStorage.__name__  # as files name it
+
+
 def on_device(storage: Any, gpu: int) -> torch.UntypedStorage:
     """The same storage, whose memory is that of a virtual GPU from now on."""
     storage.__class__ = VirtualStorage
@@ -31,7 +34,7 @@ def on_device(storage: Any, gpu: int) -> torch.UntypedStorage:
 
 def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     """What of PyTorch is another function meanwhile, by owner and name."""
-    to = _Storage.to
+    to, is_storage = _Storage.to, torch.is_storage
 
     def moved(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
         """Copy a storage to another device, as `torch.load` does with each that it has read."""
@@ -40,9 +43,12 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         gpu = index_of(device)
         if self.device == torch.device("cuda", gpu):
             return self
-        if Syncs.active is not None and self.nbytes():
+        if Syncs.active is not None and self.nbytes() and not isinstance(self, VirtualStorage):
             Syncs.active.sync("h2d_copy", "aten::copy_", "a blocking copy to the device")
         copy: Any = torch.UntypedStorage(self.nbytes())  # type: ignore[no-untyped-call]
         return on_device(copy.copy_(self), gpu)
 
-    return {(_Storage, "to"): moved}
+    return {
+        (_Storage, "to"): moved,
+        (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
+    }

@@ -133,7 +133,10 @@ class VirtualTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if Syncs.active is not None and self.numel() > 0:
             Syncs.active.sync("d2h_copy", "torch.save", "saving copies to the host")
-        if self._inner.layout is torch.strided:
+        if self.layout is torch.sparse_coo:
+            for part in (self._inner._indices(), self._inner._values()):
+                on_device(part.untyped_storage(), self.gpu)
+        elif self.layout is torch.strided:
             self.untyped_storage()  # is the device's from now on
         values = self._inner.detach().requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
