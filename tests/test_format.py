@@ -122,7 +122,8 @@ def test_counts_errors_and_sizes() -> None:
     assert fmt.size_bytes(21_400_000_000) == "19.9 GiB"
     assert fmt.setting(0.0125) == "1.25 %"
     assert fmt.enumeration(["a", "b", "c"]) == "a, b and c"
-    assert fmt.plural(1, "run") == "1 run"
+    assert fmt.plural(1, "run") == fmt.plural(1.0, "run") == "1 run"
+    assert fmt.plural(0.5, "sync") == "0.5 syncs"
 
 
 def test_a_clipped_name_keeps_both_of_its_ends() -> None:

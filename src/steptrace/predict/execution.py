@@ -173,7 +173,8 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         return pinned.mark(result) if kwargs.get("non_blocking") else result
     gpu: int | None
     if target is None:
-        gpu = next(leaf.gpu for leaf in _leaves(args, kwargs) if isinstance(leaf, VirtualTensor))
+        virtual = (leaf.gpu for leaf in _leaves(args, kwargs) if isinstance(leaf, VirtualTensor))
+        gpu = next(virtual, collectives.device_index())
     else:
         gpu = collectives.index_of(torch.device(target)) if stays_virtual else None
     return _wrap_results(func, _bind(func, args, kwargs), result, gpu)
