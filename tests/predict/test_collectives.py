@@ -87,7 +87,7 @@ def test_a_process_with_several_gpus_chooses_one(monkeypatch: pytest.MonkeyPatch
                 assert (torch.cuda.current_device(), torch.ones(1).cuda().get_device()) == (1, 1)
             assert torch.cuda.current_device() == 0
         with torch.cuda.device_of(on_second):
-            assert torch.cuda.Stream().device.index == 1
+            assert torch.cuda.Stream().device_index == 1
         torch.cuda.set_device(1)
         assert torch.ones(1).to("cuda:0").device == torch.device("cuda", 0)
         for wrong in (torch.cuda.set_device, torch.ones(1).cuda, lambda n: torch.cuda.device(n).__enter__()):

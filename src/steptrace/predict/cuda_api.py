@@ -51,11 +51,11 @@ class _Stream:
 
     cuda_stream = 0
     stream_id = 0
-    device_index = 0
 
     def __init__(self, device: object = None, priority: int = 0, **_: Any) -> None:
         self.priority = priority
         self.device = cuda_device(device)
+        self.device_index = self.device.index
 
     def wait_event(self, _event: object) -> None:
         pass
