@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -23,6 +24,10 @@ os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 # six times as much in all for tests/train/test_equivalence.py. What needs several threads sets their number itself.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are given more
+
+# A shell's `make test &` ignores it, and what tests interrupt would go on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Programs that tests start would compile all they import of steptrace each time where nothing may be written beside it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -188,6 +188,17 @@ def test_a_killed_training_has_a_status_and_leaves_nothing(running, out, killed)
     assert all(gone(running[name]) for name in ("guard", "child", "apart"))
 
 
+def test_under_nohup_a_run_outlives_the_terminal(out, tmp_path):
+    begun = tmp_path / "begun"
+    code = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(1)"
+    options = ["--out", str(out), "--attempt", "1", "--", sys.executable, "-c", code]
+    supervisor = subprocess.Popen(["nohup", *MODULE, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(begun.exists)
+    supervisor.send_signal(signal.SIGHUP)
+    assert supervisor.wait(60) == 0
+    assert read_status(out).status == "ok"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_when_the_supervisor_is_told_to_end(running, out, number):
     os.kill(running["supervisor"], number)

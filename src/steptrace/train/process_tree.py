@@ -116,9 +116,13 @@ def die_with(parent: int, number: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def handling(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
-    """Have these called on signals meanwhile; none where this is not the main thread, which alone may."""
+    """Have these called on signals meanwhile; none where this is not the main thread, which alone may.
+
+    What is ignored stays so: SIGHUP under `nohup`, SIGINT in a script's `command &`.
+    """
     main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, handler) for number, handler in (handlers if main else {}).items()}
+    wanted = [number for number in handlers if main and signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handlers[number]) for number in wanted}
     try:
         yield
     finally:
