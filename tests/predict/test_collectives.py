@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 
 from steptrace.predict import collectives, predict_syncs
 from steptrace.predict.recorder import Syncs
@@ -113,6 +112,8 @@ def test_training_and_checkpoints_stay_on_their_gpu(monkeypatch: pytest.MonkeyPa
 
 def test_a_sharded_model_that_is_made_without_memory_gets_it_on_the_device() -> None:
     """As in the FSDP2 example of pytorch/examples; its weights are drawn there, from a generator like CUDA's."""
+    from torch.distributed.fsdp import fully_shard  # a second that no other test needs
+
     with job("nccl") as syncs:
         with torch.device("meta"):
             model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))

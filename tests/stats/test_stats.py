@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+import scipy  # its `stats` loads when it is first used: in one worker
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as reference
 
 from steptrace.run_times import drift, iqr_over_median, leading_warmup, outlier_mask, run_times
 from steptrace.stats import (
@@ -36,7 +36,7 @@ def exp(*logs: float) -> dict[int, float]:
 def test_interval_is_students_where_variances_are_equal() -> None:
     baseline, candidate = [0.0, 0.01, 0.02], [-0.02, -0.03, -0.01]
     ratio = ratios({"b": exp(*baseline), "c": exp(*candidate)}, "b")["c"]
-    expected = reference.ttest_ind(baseline, candidate).confidence_interval(0.95)
+    expected = scipy.stats.ttest_ind(baseline, candidate).confidence_interval(0.95)
     assert ratio.value == pytest.approx(math.exp(0.03))
     assert (ratio.low, ratio.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
     assert not ratio.paired
@@ -47,7 +47,7 @@ def test_interval_has_welchs_degrees_of_freedom_where_variances_differ() -> None
     a, b = (float(np.var(logs, ddof=1)) / 4 for logs in (baseline, candidate))
     df = (a + b) ** 2 / (a**2 / 5 + b**2 / 5) - 2
     assert 3 < df < 6
-    half = reference.t.ppf(0.975, df) * math.sqrt(a + b)
+    half = scipy.stats.t.ppf(0.975, df) * math.sqrt(a + b)
     ratio = ratios({"b": exp(*baseline), "c": exp(*candidate)}, "b")["c"]
     centre = np.mean(baseline) - np.mean(candidate)
     assert (ratio.low, ratio.high) == pytest.approx((math.exp(centre - half), math.exp(centre + half)))
@@ -58,10 +58,10 @@ def test_rounds_that_differ_are_taken_out() -> None:
     baseline = rounds + np.array([0.001, 0.0, 0.002, 0.001])
     candidate = rounds - np.array([0.05, 0.053, 0.047, 0.05])
     ratio = ratios({"b": exp(*baseline), "c": exp(*candidate)}, "b")["c"]
-    expected = reference.ttest_rel(baseline, candidate).confidence_interval(0.95)
+    expected = scipy.stats.ttest_rel(baseline, candidate).confidence_interval(0.95)
     assert ratio.paired
     assert (ratio.low, ratio.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
-    assert ratio.p_value == pytest.approx(reference.ttest_rel(baseline, candidate).pvalue)
+    assert ratio.p_value == pytest.approx(scipy.stats.ttest_rel(baseline, candidate).pvalue)
 
 
 def test_runs_of_different_rounds_are_not_paired() -> None:
@@ -122,7 +122,7 @@ def test_the_unit_does_not_matter(pair: tuple[list[float], list[float]], unit: f
 def test_typical_is_the_geometric_mean_with_a_t_interval() -> None:
     logs = [0.0, 0.02, 0.07]
     estimate = typical(list(np.exp(logs)))
-    expected = reference.ttest_1samp(logs, 0).confidence_interval(0.95)
+    expected = scipy.stats.ttest_1samp(logs, 0).confidence_interval(0.95)
     assert estimate.value == pytest.approx(math.exp(0.03))
     assert (estimate.low, estimate.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
     assert typical([3.0]).low is None
