@@ -82,9 +82,9 @@ def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
         followed = {"followed": {"compared_steps": 2}}
         (tmp_path / f"{name}.yaml").write_text(json.dumps({"name": name, **followed}))
 
-    def check(name: str) -> None:
+    def check(name: str, baseline: str = "baseline") -> None:
         (tmp_path / "study" / name / "equivalence").mkdir(parents=True, exist_ok=True)
-        arguments = ["--config", f"{tmp_path / name}.yaml", "--reference", f"{tmp_path / 'baseline'}.yaml"]
+        arguments = ["--config", f"{tmp_path / name}.yaml", "--reference", f"{tmp_path / baseline}.yaml"]
         out = tmp_path / "study" / name / "equivalence"
         assert launch_main.main(["answer", *arguments, "--out", str(out)]) == 0
         assert json.loads((out / "equivalence.json").read_text())["status"] == "same"
@@ -93,10 +93,13 @@ def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
     for name in ("baseline", "other", "third"):
         check(name)
     assert started == ["baseline", "baseline", "other", "third"]
+    check("third", baseline="other")  # in a matrix each cell has a baseline of its own
+    assert started[4:] == ["third", "other"]
+    started[4:] = []
     monkeypatch.setenv(CALL_VARIABLE, "2 0.5")
     check("other")
     assert started[4:] == ["other", "baseline"]
-    (tmp_path / "study" / ".reference_answers.json").write_text('{"call": "2 0.5", "ans')
+    (tmp_path / ".baseline.answers.json").write_text('{"call": "2 0.5", "ans')
     check("third")
     assert started[6:] == ["third", "baseline"]
     monkeypatch.delenv(CALL_VARIABLE)

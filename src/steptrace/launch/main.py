@@ -32,8 +32,8 @@ from steptrace.train.process_tree import CALL_VARIABLE
 
 #: A program of a study may take its time: the workflow has a limit of its own.
 _LIMITS: Final = Limits(first_step_s=None)
-#: In the study's folder, what the baseline computed in the latest call.
-_KEPT: Final = ".reference_answers.json"
+#: Beside a baseline's configuration, what it computed in the latest call.
+_KEPT: Final = ".{}.answers.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif options.part == "predict":
             _predict(config, options.out)
         else:
-            _answer(config, _read(options.reference), options.out)
+            _answer(config, options.reference, options.out)
     except SteptraceError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -91,8 +91,9 @@ def _predict(config: dict[str, Any], out: Path) -> None:
     write_versioned(out / "prediction.json", prediction)
 
 
-def _answer(config: dict[str, Any], reference: dict[str, Any], out: Path) -> None:
-    own, other = _answers(config), _answers_once(reference, out.parents[1] / _KEPT)
+def _answer(config: dict[str, Any], baseline: Path, out: Path) -> None:
+    reference = _read(baseline)
+    own, other = _answers(config), _answers_once(reference, baseline.with_name(_KEPT.format(baseline.stem)))
     found = verdict(own, other)
     if found["status"] == "differs" and verdict(_answers(reference), other)["status"] != "same":
         found = {

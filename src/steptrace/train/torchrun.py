@@ -54,7 +54,7 @@ def first_failure(lines: Sequence[str]) -> RankFailure | None:
     if at is None or not cause:
         return None
     others = _failures(lines, _last(lines, _FAILURES) or at, at)
-    return next((failure for failure in (*cause, *others) if not _followed(failure)), cause[0])
+    return next((failure for failure in (*cause, *others) if not _is_consequence(failure)), cause[0])
 
 
 def _last(lines: Sequence[str], text: str) -> int | None:
@@ -74,7 +74,7 @@ def _failures(lines: Sequence[str], start: int, end: int) -> list[RankFailure]:
     return failures
 
 
-def _followed(failure: RankFailure) -> bool:
+def _is_consequence(failure: RankFailure) -> bool:
     """Whether a rank failed because another had: `torchrun` ended it, or its connection was gone."""
     end = "\n".join(failure.lines[-_LINES_OF_MESSAGE:])
     return failure.exit_code == -signal.SIGTERM or _LOST_CONNECTION.search(end) is not None
