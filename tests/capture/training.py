@@ -41,5 +41,6 @@ for line in sys.stdin:
             break
     print(done, flush=True)  # noqa: T201
 torch.save(model.state_dict(), sys.argv[1])
+del network  # before its group
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()

@@ -1,9 +1,12 @@
 """Several ranks for real: gloo on this machine's CPUs, started by torchrun under the supervisor."""
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,11 @@ from steptrace.analysis import summarize
 from steptrace.errors import TrainError
 from steptrace.memory_record import read_memory
 from steptrace.record import read_communication, read_run, read_status, read_steps
+from steptrace.train import main
 from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
 from steptrace.train.loop import StepTiming, train_step
 from steptrace.train.main import slowest, steps_table
-from steptrace.train.setup import build_loader, training
+from steptrace.train.setup import build_loader, load_config, training
 from steptrace.train.torchrun import launcher
 
 pytestmark = [
@@ -53,6 +57,28 @@ def run_ranks(out, config):
     supervise = [sys.executable, "-m", "steptrace.train.supervise", *supervised]
     subprocess.run([*supervise, "--", *command, "--out", str(out), "--repeat", "0"], check=True)
     return read_status(out)
+
+
+def test_the_model_is_gone_before_its_group_ends(write_config, tmp_path, monkeypatch):
+    """Else the group's destructor runs with Python's lock, which can wait for ever (`process_group`)."""
+    models, alive = [], []
+
+    @contextmanager
+    def watched(*given):
+        with training(*given) as parts:
+            models.append(weakref.ref(parts.model))
+            yield parts
+
+    @contextmanager
+    def group(*_):
+        yield
+        gc.collect()
+        alive.extend(model() is not None for model in models)
+
+    monkeypatch.setattr(main, "training", watched)
+    monkeypatch.setattr(main, "process_group", group)
+    main.run(load_config(write_config(TWO_RANKS | {"distributed.world_size": 1})), tmp_path / "run0", 0)
+    assert alive == [False]
 
 
 def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_config, tmp_path):

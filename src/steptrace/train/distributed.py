@@ -5,6 +5,7 @@ With a world of one there is no group and everything here does nothing.
 """
 
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -94,6 +95,10 @@ def process_group(config: DictConfig, ranks: Ranks) -> Generator[None]:
     A rank that waits for another longer than `TIMEOUT` raises. A rank also ends with whoever started it, so that no
     rank of a run that was killed goes on alone.
 
+    No model of `data_parallel` may outlive the context. It would hold the group last, and its destructor keeps the GIL
+    while the group's destructor waits for gloo's threads; one of them may need the GIL to free a tensor, and the
+    process never ends (PyTorch 2.13; see issue 56297 of pytorch/pytorch).
+
     Raises:
         TrainError: the backend is not part of this PyTorch.
     """
@@ -115,6 +120,7 @@ def process_group(config: DictConfig, ranks: Ranks) -> Generator[None]:
         own = torch.device("cuda", ranks.local_rank) if backend == "nccl" else None
     dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=ranks.world_size, device_id=own)
     yield
+    gc.collect()  # models that are part of a cycle
     # Not after an error: there may be nobody left to say goodbye to, and the process ends anyway.
     dist.destroy_process_group()
 

@@ -29,6 +29,7 @@ import torch._dynamo
 from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
+from steptrace.deadline import write_stacks_before_it
 from steptrace.documents.memory import RunMemory
 from steptrace.documents.run import RunRecord
 from steptrace.errors import SteptraceError
@@ -78,6 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the run's files")
     parser.add_argument("--repeat", type=int, required=True, help="number of the repeat, from 0")
     options = parser.parse_args(arguments)
+    write_stacks_before_it()
     try:
         run(load_config(options.config), options.out, options.repeat)
     except SteptraceError as error:
@@ -89,12 +91,16 @@ def main(arguments: list[str] | None = None) -> int:
 def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     """Do one run, or one rank's part of it, into folder `out`, and return its record."""
     out.mkdir(parents=True, exist_ok=True)
-    seed = config.seed + repeat
     ranks = ranks_of(config)
+    with process_group(config, ranks):
+        return _run(config, out, repeat, ranks)  # a call of its own: the model is gone before the group is
+
+
+def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
+    seed = config.seed + repeat
     explained = config.profile.repeats is None or repeat < config.profile.repeats
     traces = tuple(trace_name(rank) for rank in range(ranks.world_size)) if explained else ()
     with (
-        process_group(config, ranks),
         _folder(out, ranks) as own,
         watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
         training(config, seed, ranks) as parts,

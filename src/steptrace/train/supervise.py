@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from steptrace import deadline
 from steptrace.documents.run import Status
 from steptrace.errors import RecordError, SteptraceError
 from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status, write_status
@@ -186,18 +187,19 @@ def _run(order: Order, log: Log, parent: int, keep: Sequence[int]) -> tuple[floa
         lease = acquire(order.device, waiting=_Waiting(order.label, parent), count=order.devices)
         environment.update(lease.environment)
     start = time.monotonic()
+    ends_at = start + order.timeout_s if order.timeout_s else None
+    environment |= deadline.environment(ends_at)
     child = Guarded(order.command, environment, keep=(*keep, *(lease.descriptors if lease else ())))
     if lease:
         lease.close()
-    deadline = start + order.timeout_s if order.timeout_s else None
     try:
-        problem = _follow(child, log, parent, deadline)
+        problem = _follow(child, log, parent, ends_at)
     finally:
         child.end()
     return start, child.result(), problem
 
 
-def _follow(child: Guarded, log: Log, parent: int, deadline: float | None) -> str | None:
+def _follow(child: Guarded, log: Log, parent: int, ends_at: float | None) -> str | None:
     """Copy the child's output until it ends; return why it was stopped, None if it ended by itself."""
     ended = False
     while True:
@@ -215,8 +217,9 @@ def _follow(child: Guarded, log: Log, parent: int, deadline: float | None) -> st
             return None
         if child.poll():
             ended = True
-        elif deadline is not None and time.monotonic() > deadline:
-            return "stopped: it took longer than timeout_minutes allows"
+        elif ends_at is not None and time.monotonic() > ends_at:
+            where = deadline.stopped_at(log.lines)
+            return f"stopped: it took longer than timeout_minutes allows{f', at {where}' if where else ''}"
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
