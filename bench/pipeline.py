@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from steptrace.config.plan import make_plan
-from steptrace.train.fork_server import VARIABLE
+from steptrace.train.fork_client import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 LOSSES = ("boolean_mask", "where", "sort", "ignore_index")

@@ -17,7 +17,9 @@ IMPORTED = (
     "snakemake.report.html_reporter",
     "docutils.parsers.rst.directives.images",
     "jinja2.ext",
-    "numpy",
+    "jsonschema",
+    "msgspec",
+    "pandas",  # by Snakemake, to compare the parameters of jobs
     "psutil",
     "smart_open",
     "yte",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.record import read_status
-from steptrace.train.fork_server import VARIABLE
+from steptrace.train.fork_client import VARIABLE
 
 #: Stands in for Snakemake: starts each command it is given, and says its process id and later its exit code.
 OWNER = """

@@ -15,7 +15,7 @@ from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
 from steptrace.workflow.resume import keep_finished
-from steptrace.train import fork_server
+from steptrace.train import fork_client
 from steptrace.train.devices import holder, try_lock
 from steptrace.train.process_tree import CALL_VARIABLE, WORKDIR_VARIABLE, end_leftovers
 from steptrace.workflow.unreadable import set_aside_unreadable
@@ -124,7 +124,7 @@ if RULES.machine.local:
     workflow.register_resource("quiet", QUIET)
     if "mem_mb" not in workflow.global_resources:
         workflow.register_resource("mem_mb", virtual_memory().available >> 20)
-    os.environ[fork_server.VARIABLE] = str(int(workflow.is_main_process))
+    os.environ[fork_client.VARIABLE] = str(int(workflow.is_main_process))
 
 
 def at_the_end():

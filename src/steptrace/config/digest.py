@@ -56,21 +56,21 @@ def code_digest(modules: Iterable[str] = (), *, scripts: Iterable[Path] = (), fo
         parts[f"script/{script.name}"], imports = _scan(script)
         names += imports
     seen: set[str] = set()
-    packages = {_PACKAGE}
+    packages = {""}
     while names:
         name = names.pop()
         if name in seen:
             continue
         seen.add(name)
-        for path in _module_files(_PACKAGE, name):
-            place = path.relative_to(_PACKAGE).as_posix()
+        for place, path in _module_files(_PACKAGE, name).items():
             if place in parts:
                 continue
             parts[place], imports = _scan(path)
             names += imports
             # A package's templates and sources of other languages count with any of its modules.
-            if path.parent not in packages:
-                packages.add(path.parent)
+            package = place.rpartition("/")[0]
+            if package not in packages:
+                packages.add(package)
                 data = (file for file in _files(path.parent) if file.suffix != ".py")
                 parts.update({file.relative_to(_PACKAGE).as_posix(): _scan(file)[0] for file in data})
     for folder in folders:
@@ -173,27 +173,26 @@ def _imported(tree: ast.Module, path: Path) -> Iterator[str]:
 
 
 @functools.cache
-def _module_files(package: Path, name: str) -> list[Path]:
-    """Return the files that importing the dotted name executes: its packages' and its module's own.
+def _module_files(package: Path, name: str) -> dict[str, Path]:
+    """Return the files that importing the dotted name executes, its packages' and its module's own, by their places.
 
     Trailing parts that are no module (a class, a function) are left out; names outside the package give no file. What
     one process has found stays: it plans once, and most names are asked for by many modules.
     """
     parts = name.split(".")
     if parts[0] != package.name:
-        return []
+        return {}
     if parts[-1] == "*":
-        return sorted(package.joinpath(*parts[1:-1]).rglob("*.py"))
-    files = [package / "__init__.py"]
-    for length in range(2, len(parts) + 1):
-        path = package.joinpath(*parts[1:length])
-        if (path / "__init__.py").is_file():
+        files = sorted(package.joinpath(*parts[1:-1]).rglob("*.py"))
+    else:
+        files = [package / "__init__.py"]
+        for length in range(2, len(parts) + 1):
+            path = package.joinpath(*parts[1:length])
+            if not (path / "__init__.py").is_file():
+                files += [path.with_suffix(".py")] * path.with_suffix(".py").is_file()
+                break
             files.append(path / "__init__.py")
-        elif path.with_suffix(".py").is_file():
-            return [*files, path.with_suffix(".py")]
-        else:
-            break
-    return files
+    return {file.relative_to(package).as_posix(): file for file in files}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -22,7 +22,8 @@ from typing import Any, Final, TextIO
 from steptrace import deadline
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import OVER, VARIABLE, LaunchSettings
-from steptrace.train.process_tree import adopt_orphans, descendants, die_with, handling, kill_descendants, let_end
+from steptrace.train.lifetime import adopt_orphans, die_with, handling
+from steptrace.train.process_tree import descendants, kill_descendants, let_end
 
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2

@@ -12,14 +12,10 @@ the server with that one. What was forked from it ends with it. A client that is
 Runs that are forked from one server share its hash seed and the addresses of libraries, which separate processes draw
 anew. So every round of trainings has a server of its own (`--server run0`): what a layout happens to cost is common to
 the variants that are compared in a round, and differs between rounds as before.
-
-Whatever does not work out (another system than Linux, a job on a cluster's node, a server that cannot import) makes
-`ask` return None: then the run is started as a process of its own.
 """
 
 import atexit
 import contextlib
-import hashlib
 import importlib
 import json
 import os
@@ -27,11 +23,8 @@ import select
 import selectors
 import signal
 import socket
-import struct
-import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,49 +32,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-#: Set to 1 by a workflow whose jobs run on its own machine.
-VARIABLE: Final = "STEPTRACE_FORK"
-#: What can be run: each has a `main(arguments)` that returns an exit code.
-PROGRAMS: Final = ("steptrace.train.main", "steptrace.train.equivalence", "steptrace.predict.main")
+from steptrace.train.fork_client import MOST, PROGRAMS, is_program, same_user
+
 #: A server that nobody has asked for so long ends.
 _IDLE_S: Final = 300.0
-#: A new server listens before it imports anything.
-_LISTENS_S: Final = 20.0
 _ASKS_S: Final = 5.0
-_MOST: Final = 1 << 17
 
 #: Open files of a server once it has imported everything; None in a process that is not forked from one.
 _opened: frozenset[int] | None = None
-
-
-def ask(name: str, owner: int, arguments: Sequence[str]) -> int | None:
-    """Have a supervisor for `arguments` forked and wait for its end; return its exit code, None if there was no server.
-
-    Args:
-        name: which of the owner's servers; it is started if there is none yet.
-        owner: the process that the server lives no longer than.
-        arguments: of `steptrace.train.supervise`.
-    """
-    if os.environ.get(VARIABLE) != "1" or not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        connection = _connected(name, owner)
-        if connection is None:
-            return None
-        with connection:
-            socket.send_fds(connection, [json.dumps(list(arguments)).encode()], [0, 1, 2])
-            told = [connection.recv(_MOST), connection.recv(_MOST)]  # that it has forked, and the exit code
-    except OSError:
-        return None
-    return int(told[1]) if told[1] else None  # None: it could not import, or was killed, and its forks with it
-
-
-def is_program(command: Sequence[str]) -> bool:
-    """Whether a server can run `command`: not a launcher of several ranks, nor a program of a study of commands."""
-    match command:
-        case (sys.executable, "-m", name, *_):
-            return name in PROGRAMS
-    return False
 
 
 def program(command: Sequence[str]) -> Callable[[], int] | None:
@@ -131,7 +89,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     with contextlib.suppress(OSError):  # another was first, or the owner is gone
         _live_no_longer_than(int(owner))
         server = _Server(address)
-        for name in (*PROGRAMS, "steptrace.train.supervise"):
+        for name in (*PROGRAMS, "steptrace.train.attempt", "steptrace.train.supervise"):
             importlib.import_module(name)
         files = {int(file.name): str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
         if not any(path.startswith("/dev/nvidia") for path in files.values()):  # a GPU cannot be used in a fork, then
@@ -142,7 +100,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 def _live_no_longer_than(owner: int) -> None:
     """Go on in a fork, which the kernel kills when this process ends: with the owner, or with the fork."""
-    from steptrace.train.process_tree import die_with
+    from steptrace.train.lifetime import die_with
 
     watcher = os.getpid()
     owner_end = os.pidfd_open(owner)
@@ -186,8 +144,8 @@ class _Server:
         asked = b""
         files: list[int] = []
         with contextlib.suppress(OSError):
-            if _same_user(connection):
-                asked, files, *_ = socket.recv_fds(connection, _MOST, 3)
+            if same_user(connection):
+                asked, files, *_ = socket.recv_fds(connection, MOST, 3)
         if not asked or len(files) != 3:
             connection.close()
             return
@@ -233,38 +191,6 @@ def _supervise(arguments: list[str], server: int, files: list[int]) -> NoReturn:
         traceback.print_exc()
     finally:
         _leave(code)
-
-
-def _connected(name: str, owner: int) -> socket.socket | None:
-    """A connection to the server for this process's surroundings, which is started if it is not there."""
-    parts = [name, owner, sys.executable, str(Path.cwd()), sorted(os.environ.items())]
-    address = f"steptrace-{os.getuid()}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server = None
-    until = time.monotonic() + _LISTENS_S
-    while True:
-        try:
-            connection.connect(f"\0{address}")  # an address in memory, not a file
-        except ConnectionRefusedError:
-            if server is None:
-                command = [sys.executable, "-m", "steptrace.train.fork_server", str(owner), address]
-                nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-                variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
-                server = subprocess.Popen(command, env=variables, start_new_session=True, **nowhere)  # type: ignore[call-overload]
-            if time.monotonic() < until:
-                time.sleep(0.02)
-                continue
-        else:
-            if _same_user(connection):
-                return connection
-        connection.close()
-        return None
-
-
-def _same_user(connection: socket.socket) -> bool:
-    """Whether the other end is ours: an address in memory has no owner, anyone may connect or be there first."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
 
 
 def _main_of(name: str, arguments: list[str]) -> int:

@@ -10,31 +10,26 @@ process group is what is ended.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from steptrace.train.fork_server import become, program
+from steptrace.train.lifetime import LINUX, adopt_orphans, die_with
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 #: Between the request to end and the force.
 _GRACE_S = 2.0
 #: For what the child leaves running to end by itself: Python's resource tracker removes shared memory once it is alone.
 _LEFT_S = 0.5
 #: Longest time that killed processes are waited for: one in an uninterruptible call dies only when that returns.
 _GONE_S = 10.0
-_LINUX = sys.platform == "linux"
 #: Set by a workflow for all its jobs: the folder that they write to.
 WORKDIR_VARIABLE = "STEPTRACE_WORKDIR"
 #: Set by a workflow for all its jobs: names this call of it.
@@ -107,34 +102,11 @@ class Guarded:
         return int(value) if kind == "ended" else -signal.SIGKILL
 
 
-def die_with(parent: int, number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent, process `parent`, ends; at once if it has."""
-    _prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), number)
-
-
-@contextlib.contextmanager
-def handling(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
-    """Have these called on signals meanwhile; none where this is not the main thread, which alone may.
-
-    What is ignored stays so: SIGHUP under `nohup`, SIGINT in a script's `command &`.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    wanted = [number for number in handlers if main and signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handlers[number]) for number in wanted}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def descendants(root: int) -> list[int]:
     """The processes that run below `root`; zombies are left out, but not what is below them."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     running = set()
-    for entry in Path("/proc").glob("[0-9]*") if _LINUX else ():
+    for entry in Path("/proc").glob("[0-9]*") if LINUX else ():
         with contextlib.suppress(OSError):
             state, parent, *_ = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             children[int(parent)].append(int(entry.name))
@@ -161,11 +133,6 @@ def let_end(spared: Collection[int] = ()) -> None:
         time.sleep(0.01)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
 def end_leftovers(workdir: Path) -> int:
     """Kill the jobs of a workflow in `workdir` that has ended without them, or ends now; return how many there were.
 
@@ -177,7 +144,7 @@ def end_leftovers(workdir: Path) -> int:
 
     def left() -> list[int]:
         found = []
-        for entry in Path("/proc").glob("[0-9]*") if _LINUX else ():
+        for entry in Path("/proc").glob("[0-9]*") if LINUX else ():
             with contextlib.suppress(OSError):  # another user's, or gone
                 variables = dict(one.partition(b"=")[::2] for one in (entry / "environ").read_bytes().split(b"\0"))
                 ours = variables.get(WORKDIR_VARIABLE.encode()) == os.fsencode(workdir)
@@ -244,7 +211,7 @@ def _guard(start: Callable[[], int], parent: int, tell: int, closing: int) -> No
 
 def _kill_all(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if group and not _LINUX:
+        if group and not LINUX:
             os.killpg(group, signal.SIGKILL)
     kill_descendants()
 
@@ -270,8 +237,3 @@ def _start(command: Sequence[str], environment: Mapping[str, str], output: int, 
         pass_fds=keep,
     )
     return child.pid
-
-
-def _prctl(option: int, value: int) -> None:
-    if _LINUX:
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

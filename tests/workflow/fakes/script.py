@@ -5,9 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-from documents import fill, plain
-from steptrace.documents.comparison import Comparison
-
 name = Path(__file__).stem
 start = time.monotonic()
 with Path("runs.txt").open("a") as file:
@@ -21,6 +18,9 @@ with Path("runs.txt").open("a") as file:
     file.write(f"{name} {' '.join(given)}\n")
 document = {"by": name}
 if name == "compare":
+    from documents import fill, plain
+    from steptrace.documents.comparison import Comparison
+
     study = json.loads(Path(given[0], "study.json").read_text())
     variants = []
     for variant in study["variants"]:
