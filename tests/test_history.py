@@ -7,8 +7,8 @@ import pytest
 
 from documents import fill
 from steptrace.documents.base import write
-from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.kept import Baseline
 from steptrace.errors import RecordError
 from steptrace.judging.history import NOW, history
 

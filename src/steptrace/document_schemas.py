@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from steptrace.documents.baseline import Baseline
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.diff import Diff
-from steptrace.documents.history import History
-from steptrace.documents.memory import RunMemory
-from steptrace.documents.run import RunRecord, Status
+from steptrace.documents.kept import Baseline, History
+from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary
 from steptrace.documents.verdict import Verdict

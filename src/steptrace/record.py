@@ -1,5 +1,6 @@
-"""What one run leaves behind: run.json, steps.parquet and status.json in `results/<study>/<variant>/run<k>/`; where the
-study asks for it, sections.parquet too, and where several ranks trained, communication.json.
+"""What one run leaves behind: run.json, steps.parquet and status.json in `results/<study>/<variant>/run<k>/`;
+memory.json, also of a run that ran out of it; where the study asks for it, sections.parquet too, and where several
+ranks trained, communication.json.
 
 `status.json` is written by the supervisor whatever happens; `run.json` and `steps.parquet` by a training that got to
 its end. A run counts only if its status is `ok`.
@@ -8,6 +9,7 @@ Every file is replaced in one step (written beside its place, then renamed), so 
 file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from steptrace.documents import base as documents
-from steptrace.documents.run import Communication, RunRecord, Status
+from steptrace.documents.base import read, write
+from steptrace.documents.run import Communication, RunMemory, RunRecord, Status
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import VERSION_KEY, check_version, missing_file, replace_atomically, write_json
 from steptrace.schema import OP_LINES, STEPS_OF_RUN, Table, read_table, validate, write_table
 
-if TYPE_CHECKING:  # half a second to import, which whoever only writes a status need not pay
+if TYPE_CHECKING:
     import pandas as pd
+
 
 STATUS_FILE: Final = "status.json"
 #: The status of a run that ended before anybody knew (`resume`), until its supervisor takes it back.
@@ -156,3 +160,23 @@ def _valid_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
     if bool((frame[["step_ns", "loader_wait_ns"]] < 0).any(axis=None)):
         raise RecordError("a step has a negative time", where=path, expected="nanoseconds of at least 0")
     return frame
+
+
+#: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,
+#: communicators), Python, torch's host allocator, C++.
+OUT_OF_MEMORY: Final = re.compile(
+    r"OutOfMemoryError\b|MemoryError\b|(?:CUDA|HIP)(?: error:)? out of memory|Cuda failure \d+ 'out of memory'"
+    r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
+)
+MEMORY_FILE: Final = "memory.json"
+
+
+def write_memory(run_dir: Path, memory: RunMemory) -> Path:
+    """Write `memory.json` into `run_dir` (made if missing) and return its path."""
+    return write(run_dir / MEMORY_FILE, memory)
+
+
+def read_memory(run_dir: Path) -> RunMemory | None:
+    """The `memory.json` of `run_dir`, None if there is none; `RecordError` if it is malformed."""
+    path = run_dir / MEMORY_FILE
+    return read(path, RunMemory) if path.exists() else None

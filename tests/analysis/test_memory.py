@@ -12,8 +12,8 @@ from documents import fill
 from steptrace.analysis import analyze, summarize, summarize_trace
 from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
 from steptrace.analysis.memory.record import downsample
-from steptrace.documents.memory import RunMemory
-from steptrace.memory_record import write_memory
+from steptrace.documents.run import RunMemory
+from steptrace.record import write_memory
 from steptrace.report.trace.page import write
 from steptrace.trace.source import SourceLines
 

@@ -15,7 +15,7 @@ import torch
 
 from steptrace.capture import Capture, Settings, job
 from steptrace.capture.control import Entry, Process, entries
-from steptrace.documents.capture import capture_of
+from steptrace.documents.run import capture_of
 from steptrace.errors import CaptureError
 from steptrace.launch.listen import listen
 from steptrace.recording import Recording, Request

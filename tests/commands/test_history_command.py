@@ -12,7 +12,7 @@ from documents import fill
 from steptrace import cli
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison, Partial
-from steptrace.documents.history import History
+from steptrace.documents.kept import History
 from steptrace.judging import baseline
 
 MACHINE = {"cpu": "Epyc", "cpu_count": 8, "gpu": "H200", "gpu_count": 1, "torch": "2.12.0"}

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from documents import compare, fill
-from steptrace.documents.memory import RunMemory
-from steptrace.memory_record import write_memory
-from steptrace.record import write_status
+from steptrace.documents.run import RunMemory
+from steptrace.record import write_memory, write_status
 
 MIB = 2**20
 

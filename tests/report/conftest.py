@@ -17,9 +17,8 @@ from documents import fill
 from steptrace.analysis import summarize
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read, write
-from steptrace.documents.baseline import StoredStudy, StoredVariant
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.history import History
+from steptrace.documents.kept import History, StoredStudy, StoredVariant
 from steptrace.judging import baseline
 from steptrace.judging.history import find_results
 from steptrace.judging.pair import pair

@@ -7,8 +7,8 @@ from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.markup import render
 from steptrace.report.study import input_pipeline
 from steptrace.report.study.load import load_study
+from steptrace.report.trace.model import TraceView
 from steptrace.report.trace.topics import TOPICS
-from steptrace.report.trace.view import TraceView
 
 TOPIC = next(topic for topic in TOPICS if topic.id == "input")
 PARTS = {"fetch": 14.0, "transform": 1.5, "collate": 0.5, "pin": None, "copy": None}

@@ -16,7 +16,7 @@ from steptrace.report.page.findings import recommended
 from steptrace.report.study import first_screen, overview
 from steptrace.report.study.load import load_study
 from steptrace.report.trace import page as trace_page
-from steptrace.report.trace.view import build
+from steptrace.report.trace.model import build
 
 MakeStudy = Callable[[str], Path]
 

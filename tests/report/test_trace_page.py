@@ -12,9 +12,10 @@ from recorded import recorded
 from steptrace.analysis import summarize
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
+from steptrace.report.page.definitions import definitions
 from steptrace.report.trace import page as trace_page
+from steptrace.report.trace.model import build
 from steptrace.report.trace.topics import TOPICS
-from steptrace.report.trace.view import build
 
 Json = dict[str, Any]
 
@@ -183,7 +184,7 @@ def test_every_shown_topic_defines_its_figures(tmp_path: Path) -> None:
         place = page[page.index(f'id="{topic.id}"') :]
         section = place[: place.index("</section>")]
         shown = any(tag in section for tag in ("<table", "<svg", '<dl class="facts'))
-        for term in topic.terms:
+        for term in definitions(topic.terms):
             assert (str(escape(term.meaning)) in section) == shown, (topic.id, term.term)
 
 

@@ -15,8 +15,7 @@ import torch
 
 from steptrace.analysis import summarize
 from steptrace.errors import TrainError
-from steptrace.memory_record import read_memory
-from steptrace.record import read_communication, read_run, read_status, read_steps
+from steptrace.record import read_communication, read_memory, read_run, read_status, read_steps
 from steptrace.train import main
 from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
 from steptrace.train.loop import StepTiming, train_step

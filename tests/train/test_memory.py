@@ -9,8 +9,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from documents import fill
-from steptrace.documents.memory import RunMemory
-from steptrace.memory_record import MEMORY_FILE, read_memory, write_memory
+from steptrace.documents.run import RunMemory
+from steptrace.record import MEMORY_FILE, read_memory, write_memory
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
 from steptrace.train.memory import free_blocks, watched_memory

@@ -31,8 +31,8 @@ from steptrace.analysis.syncs.measure import syncs
 from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
-from steptrace.documents.capture import capture_of
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow, TopOperator
+from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Section, StepTime, Summary, TraceSummary, WhatIf
 from steptrace.schema import TABLES
 from steptrace.trace.bounds import path_text

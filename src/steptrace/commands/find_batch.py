@@ -21,8 +21,7 @@ from steptrace.commands.tables import columns
 from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
 from steptrace.errors import ConfigError, TrainError
 from steptrace.files import read_versioned
-from steptrace.memory_record import read_memory
-from steptrace.record import read_status
+from steptrace.record import read_memory, read_status
 
 EXIT_NOTHING_FITS: Final = 1
 _FILE: Final = "batches.json"

@@ -11,7 +11,7 @@ from steptrace.commands.tables import columns
 from steptrace.errors import RecordError
 
 if TYPE_CHECKING:
-    from steptrace.documents.history import History
+    from steptrace.documents.kept import History
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, write what was asked for, print, and return the exit code."""
     from steptrace.documents.base import write
-    from steptrace.documents.history import History, Skipped
+    from steptrace.documents.kept import History, Skipped
     from steptrace.judging.history import find_results
     from steptrace.judging.trend import trends
     from steptrace.report import history as pages

@@ -17,10 +17,10 @@ from steptrace.compare.load import Run, Study, Variant
 from steptrace.compare.memory_fit import fit_peaks
 from steptrace.config.documents import read_yaml
 from steptrace.documents.comparison import MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
-from steptrace.documents.memory import RunMemory
+from steptrace.documents.run import RunMemory
 from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import SteptraceError
-from steptrace.memory_record import read_memory
+from steptrace.record import read_memory
 
 #: How many kinds of live tensors of an out of memory comparison.json holds.
 _MOST: Final = 15

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from steptrace.diff.side import Side
-from steptrace.documents.capture import capture_of
+from steptrace.documents.run import capture_of
 from steptrace.trace.columns import Ints
 
 #: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.

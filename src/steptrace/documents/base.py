@@ -2,7 +2,7 @@
 
 A document that is a file of its own (`File`) says which version it is of. To change one so that older files are no
 longer read: give its `schema_version` the next number as default, and its `migrations` a function from the last one.
-Of a file of version 1 that function gets only keys that the present type has (`migrate.known_keys`): where it reads
+Of a file of version 1 that function gets only keys that the present type has (`known_keys`): where it reads
 others, have `migrations[1]` carry them over first.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from steptrace.errors import RecordError
 from steptrace.files import VERSION_KEY, check_version, write_json
@@ -29,7 +30,6 @@ def field(doc: str, unit: str | None = None) -> msgspec.Meta:
 
 
 def _known_keys(content: Any, kind: type[Document]) -> Any:
-    from steptrace.documents.migrate import known_keys  # only where there is an older file
 
     return known_keys(content, kind)
 
@@ -103,3 +103,43 @@ def read(
             expected="a document of this version of steptrace (docs/schemas/)",
             next_step=next_step,
         ) from error
+
+
+def known_keys(content: Any, kind: type[msgspec.Struct]) -> Any:
+    """Version 1 to 2: version 1 had fewer keys at first, and others for a while.
+
+    Keys that the present type lacks are left out, at any depth; missing ones are null or empty where they may be.
+    """
+    return _known(inspect.type_info(kind), content)
+
+
+def _known(kind: inspect.Type, value: Any) -> Any:
+    kind = _bare(kind)
+    if isinstance(kind, inspect.UnionType):
+        for one in map(_bare, kind.types):
+            if isinstance(one, inspect.StructType | inspect.VarTupleType | inspect.DictType):
+                return _known(one, value)
+    if isinstance(kind, inspect.StructType) and isinstance(value, Mapping):
+        lacking = {one.encode_name: _empty(one.type) for one in kind.fields if one.required and _may_be_empty(one.type)}
+        known = {one.encode_name: one.type for one in kind.fields}
+        return lacking | {name: _known(known[name], item) for name, item in value.items() if name in known}
+    if isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
+        return [_known(kind.item_type, item) for item in value]
+    if isinstance(kind, inspect.DictType) and isinstance(value, Mapping):
+        return {name: _known(kind.value_type, item) for name, item in value.items()}
+    return value
+
+
+def _may_be_empty(kind: inspect.Type) -> bool:
+    kind = _bare(kind)
+    nullable = isinstance(kind, inspect.UnionType) and any(isinstance(one, inspect.NoneType) for one in kind.types)
+    return nullable or isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.AnyType)
+
+
+def _empty(kind: inspect.Type) -> Any:
+    kind = _bare(kind)
+    return [] if isinstance(kind, inspect.VarTupleType) else {} if isinstance(kind, inspect.DictType) else None
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    return kind.type if isinstance(kind, inspect.Metadata) else kind

@@ -1,6 +1,13 @@
-"""run.json, status.json, communication.json: what one run leaves behind besides its tables. Unmeasured is null."""
+"""run.json, status.json, communication.json, memory.json: what one run leaves behind besides its tables.
 
-from typing import Annotated, Any, Literal
+And what is read again of a capture.json, the record that `steptrace.recording` writes beside a trace. Unmeasured is
+null.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from steptrace.documents.base import Document, File, field
 
@@ -100,3 +107,78 @@ class Communication(File, frozen=True, kw_only=True):
     bus_bytes_per_s: Annotated[float, field("That of the message nearest to all gradients.", "B/s")]
     expected_ns: Annotated[int, field("One reduction of all gradients: parameter_bytes x 2(n-1)/n / bandwidth.", "ns")]
     simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.", "ns")]
+
+
+class LiveTensors(Document, frozen=True):
+    """Tensors of one kind that were alive when memory ran out; those of shared storage count once."""
+
+    category: Annotated[str, field("Category, as in docs/memory.md.")]
+    what: Annotated[str, field("Operator that saved them, or what they are.")]
+    shape: Annotated[tuple[int, ...], field("Shape.")]
+    dtype: Annotated[str, field("Number format.")]
+    count: Annotated[int, field("How many.")]
+    bytes: Annotated[int, field("Their bytes together.", "B")]
+
+
+class OutOfMemory(Document, frozen=True):
+    """How a run ran out of memory, and what was alive."""
+
+    message: Annotated[str, field("The error.")]
+    phase: Annotated[str | None, field("Part of the step.")]
+    requested_bytes: Annotated[int | None, field("Asked for.", "B")]
+    used_bytes: Annotated[int | None, field("Taken by then.", "B")]
+    by_category: Annotated[dict[str, int], field("Alive by category; what no row of `live` explains is unknown.", "B")]
+    live: Annotated[tuple[LiveTensors, ...], field("Alive by kind of tensor.")]
+
+
+class RunMemory(File, frozen=True, kw_only=True):
+    """The memory of a run: what there was to be had, and who held it."""
+
+    device: Annotated[str, field("`cpu` or `cuda`.")]
+    batch_size: Annotated[int, field("Batch size.")]
+    capacity_bytes: Annotated[int, field("What there was to be had.", "B")]
+    capacity_source: Annotated[str, field("`limit` (scale.memory_limit_mb), `device` or `machine`.")]
+    held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.", "B")]
+    gradient_bytes: Annotated[int | None, field("Gradients of the parameters at the end of a backward pass.", "B")] = (
+        None
+    )
+    free_bytes: Annotated[
+        int | None, field("Free in the caching allocator at the end of the forward pass; a CPU has none.", "B")
+    ] = None
+    largest_free_bytes: Annotated[int | None, field("The largest free block then.", "B")] = None
+    oom: Annotated[OutOfMemory | None, field("How it ran out.")] = None
+
+    @property
+    def fragmentation(self) -> float | None:
+        """1 - largest free block / free bytes of the caching allocator; None without one, or with nothing free."""
+        if not self.free_bytes or self.largest_free_bytes is None:
+            return None
+        return 1 - self.largest_free_bytes / self.free_bytes
+
+
+_END: Final = ".json.gz"
+
+
+class Unprofiled(msgspec.Struct, frozen=True):
+    """The unprofiled steps before a trace, in ns, and the machine's load average with its number of CPUs."""
+
+    median_ns: int
+    step_ns: list[int]
+    load_average: float
+    cpus: int
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """A trace's record; `unprofiled` is None where no steps were timed before it."""
+
+    unprofiled: Unprofiled | None
+
+
+def capture_of(trace: Path) -> Capture | None:
+    """The record beside a trace; None without one that can be read, as any file may have its name."""
+    name = f"{trace.name.replace('trace', 'capture', 1).removesuffix(_END)}.json"
+    try:
+        content = trace.with_name(name).read_bytes() if trace.name.endswith(_END) and "trace" in trace.name else b""
+        return msgspec.json.decode(content, type=Capture)
+    except (OSError, ValueError):
+        return None

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from steptrace.documents import base
-from steptrace.documents.baseline import Baseline, StoredStudy, StoredVariant
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.kept import Baseline, StoredStudy, StoredVariant
 from steptrace.errors import RecordError, SteptraceError
 from steptrace.judging.gates import Baselines, Gates, baselines_of
 

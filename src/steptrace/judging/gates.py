@@ -20,10 +20,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from steptrace.documents.base import Document
-from steptrace.documents.baseline import Baseline
 from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
 from steptrace.documents.figures import figures_of
+from steptrace.documents.kept import Baseline
 from steptrace.errors import ConfigError
 from steptrace.names import near
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import StepTimes
-from steptrace.documents.history import EnvironmentChange, KeptRun, KeptVariant, StudyHistory
+from steptrace.documents.kept import EnvironmentChange, KeptRun, KeptVariant, StudyHistory
 from steptrace.documents.run import is_simulated
 from steptrace.errors import RecordError
 from steptrace.judging.history import KeptResult

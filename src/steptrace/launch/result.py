@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from steptrace import machine
-from steptrace.documents.memory import RunMemory
-from steptrace.documents.run import Environment, RunRecord
+from steptrace.documents.run import Environment, RunMemory, RunRecord
 from steptrace.errors import LaunchError
 from steptrace.files import read_json, write_versioned
 from steptrace.launch.start import ADVICE, Launched, ended
-from steptrace.memory_record import write_memory
-from steptrace.record import SOURCES_FILE, WARNED_SYNCS_FILE, write_op_lines, write_run, write_sources, write_steps
+from steptrace.record import (
+    SOURCES_FILE,
+    WARNED_SYNCS_FILE,
+    write_memory,
+    write_op_lines,
+    write_run,
+    write_sources,
+    write_steps,
+)
 
 if TYPE_CHECKING:  # a prediction and a check of the answer need none
     import pandas as pd

@@ -12,7 +12,6 @@ from steptrace.files import replace_atomically
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.markup import page, render
 
 #: How many rows of a topic the page lists; diff.json has all.
@@ -38,28 +37,7 @@ _TOTALS = (
     ("kernels", "GPU activities"),
     ("syncs", "Syncs"),
 )
-_TERMS = (
-    Definition(
-        "Slower, faster",
-        "The quartiles of the time per step do not overlap between the sides, and the medians differ by at least 1 % "
-        "and 1 µs. Steps of one window are not independent: this sorts differences and proves none.",
-    ),
-    Definition(
-        "Same kernel",
-        "By its name; else by its name without numbers in template arguments and without parameters; else by what it "
-        "computes. Kernels alike on a level are added up, and the other side's name stands below.",
-    ),
-    Definition(
-        "Operator",
-        "Host time of its own is that not spent in operators it calls; GPU time is that of the work launched by it and "
-        "by no operator inside. So both add up over operators.",
-    ),
-    Definition(
-        "Line",
-        "Function of the program behind GPU work: the first Python frame that is neither PyTorch's nor the "
-        "pipeline's; of backward work that of the forward operator. Needs traces recorded with stacks.",
-    ),
-)
+_TERMS = ("diff_slower", "same_kernel", "diff_operator", "diff_line")
 
 
 def write(found: Diff, out: Path) -> None:
@@ -83,7 +61,7 @@ def page_html(found: Diff) -> str:
         headline=headline(found),
         most_rows=MOST_ROWS,
         unknown={topic: unknown(found, topic) for topic in found.not_measured},
-        terms=[*_TERMS, *definitions(tuple(figure.key for figure in STEP_FIGURES))],
+        terms=[*_TERMS, *(figure.key for figure in STEP_FIGURES)],
     )
     return page("Diff – steptrace", body, toc)
 

@@ -4,31 +4,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steptrace import format as fmt
-from steptrace.documents.history import History, KeptRun, KeptVariant, StudyHistory
+from steptrace.documents.kept import History, KeptRun, KeptVariant, StudyHistory
 from steptrace.files import replace_atomically
 from steptrace.markdown import clean, table
 from steptrace.report.draw.cells import MACHINE_COLOURS, Dot, course_cell
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import page, render
 
 #: Of more variants than these only the tables are shown.
 MOST_CHARTS = 12
 _CHART_HEIGHT = 90
 HEAD = ("Kept as", "Date", "Step", "Ratio to the result before", "Verdict", "Changed since the result before")
-_TERMS = (
-    Definition(
-        "Ratio to the result before",
-        "Step time of the result before on the same machine and scale over this one's, both from unprofiled steps: "
-        "above 1 means that this one is faster.",
-    ),
-    Definition(
-        "Faster, slower, same",
-        "As `steptrace compare` says it of two results: the interval over whole runs excludes 1, the effect exceeds "
-        "the noise floor, and the claim survives Holm's correction over the variants. Stored baselines hold no runs, "
-        "so there is a ratio and no verdict.",
-    ),
-)
+_TERMS = ("history_ratio", "history_faster")
 
 
 def write(found: History, out: Path) -> None:

@@ -7,25 +7,12 @@ from steptrace.files import replace_atomically
 from steptrace.judging.pair import Pair, VariantPair, headline
 from steptrace.markdown import clean, table
 from steptrace.report.draw.bars import Part, one_part
-from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import page, render
 
 #: With more variants the bars are left out: the table has them all.
 MOST_BARS = 12
 STEP_HEAD = ("Variant", "Step in A", "Step in B", "A / B", "95 % interval", "B is")
-_TERMS = (
-    Definition("A / B", "Step time in A over that in B, both from unprofiled steps: above 1 means that B is faster."),
-    Definition(
-        "Faster, slower, same",
-        "As within a study: the interval over whole runs excludes 1, the effect exceeds the noise floor, and the claim "
-        "survives Holm's correction over the variants. Runs of the two sessions are not paired.",
-    ),
-    Definition(
-        "Other figures",
-        "Counts and words are listed where they differ; memory and shares of time, which have no interval here, where "
-        "they move by a tenth or more.",
-    ),
-)
+_TERMS = ("pair_ratio", "pair_faster", "other_figures")
 
 
 def write(found: Pair, out: Path) -> None:

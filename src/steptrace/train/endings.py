@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptrace.documents.run import RunStatus
-from steptrace.memory_record import OUT_OF_MEMORY
+from steptrace.record import OUT_OF_MEMORY
 from steptrace.train.torchrun import first_failure
 
 #: The last line of a Python traceback: an exception's dotted name, with or without a message.

@@ -30,11 +30,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
 from steptrace.deadline import write_stacks_before_it
-from steptrace.documents.memory import RunMemory
-from steptrace.documents.run import RunRecord
+from steptrace.documents.run import RunMemory, RunRecord
 from steptrace.errors import SteptraceError
-from steptrace.memory_record import write_memory
-from steptrace.record import write_communication, write_rows, write_run, write_steps
+from steptrace.record import write_communication, write_memory, write_rows, write_run, write_steps
 from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN
 from steptrace.train.arrangement import check_compiled, compilations, recompiled
 from steptrace.train.bandwidth import communication

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from steptrace.documents.memory import RunMemory
-from steptrace.memory_record import MEMORY_FILE, write_memory
+from steptrace.documents.run import RunMemory
+from steptrace.record import MEMORY_FILE, write_memory
 from steptrace.train.loop import Training, tensors_of, train_step
 from steptrace.train.out_of_memory import LiveTensorSums, is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 

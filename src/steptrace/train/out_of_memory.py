@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from steptrace.documents.memory import LiveTensors, OutOfMemory
-from steptrace.memory_record import OUT_OF_MEMORY
+from steptrace.documents.run import LiveTensors, OutOfMemory
+from steptrace.record import OUT_OF_MEMORY
 from steptrace.train import loop
 
 #: How many kinds of live tensors are written down, the largest first.

@@ -18,13 +18,11 @@ from steptrace.config.cache import write_if_changed
 from steptrace.documents import base as documents
 from steptrace.documents.base import Document
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.memory import RunMemory
-from steptrace.documents.run import Communication, RunRecord, Status
+from steptrace.documents.run import Communication, RunMemory, RunRecord, Status
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError
 from steptrace.files import check_version
-from steptrace.memory_record import MEMORY_FILE
-from steptrace.record import COMMUNICATION_FILE, RUN_FILE, STATUS_FILE
+from steptrace.record import COMMUNICATION_FILE, MEMORY_FILE, RUN_FILE, STATUS_FILE
 from steptrace.schema import check_table_version
 from steptrace.standing import PARTIAL, STUDY, WHOLE
 

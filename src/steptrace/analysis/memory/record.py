@@ -9,12 +9,12 @@ import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis, plain, records, rows
 from steptrace.analysis.memory import measure
-from steptrace.documents.memory import RunMemory
 from steptrace.documents.rows import AtPeak
+from steptrace.documents.run import RunMemory
 from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import RecordError
 from steptrace.intervals import Ints
-from steptrace.memory_record import read_memory
+from steptrace.record import read_memory
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 

@@ -3,8 +3,8 @@
 from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, field
-from steptrace.documents.memory import OutOfMemory
 from steptrace.documents.rows import TopOperator
+from steptrace.documents.run import OutOfMemory
 from steptrace.documents.summary import Precision
 
 InputVerdict = Literal["none", "moderate", "high"]

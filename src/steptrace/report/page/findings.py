@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from steptrace.documents.finding import ANSWER, Finding
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -33,7 +32,7 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
     return render(
         "page/findings",
         prefix=prefix,
-        terms=defs.definitions(("finding_cost", *(["host_bound"] if _HOST & {item.rule for item in items} else []))),
+        terms=("finding_cost", *(["host_bound"] if _HOST & {item.rule for item in items} else [])),
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {

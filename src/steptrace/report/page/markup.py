@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from steptrace import format as fmt
 from steptrace.documents.comparison import VariantResult
 from steptrace.documents.finding import Finding
+from steptrace.report.page.definitions import definitions
 from steptrace.report.page.places import place, unplaced
 
 #: Templates lie beside the modules that fill them.
@@ -118,7 +119,8 @@ def _environment() -> jinja2.Environment:
         unplaced=unplaced,
     )
     environment.globals.update(page_globals())
-    environment.globals.update(fmt=fmt, Anchors=Anchors, not_measured=Markup('<span class="null">not measured</span>'))
+    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors)
+    environment.globals.update(not_measured=Markup('<span class="null">not measured</span>'))
     return environment
 
 

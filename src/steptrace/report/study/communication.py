@@ -7,45 +7,13 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import CommunicationOfVariant, Comparison
 from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import measured
 
 #: From here on the measured time is far enough above the expected one to say so.
 FAR_ABOVE: Final = 1.5
 
-TERMS: Final = (
-    Definition(
-        "Expected",
-        "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth, for n ranks. The simpler formula "
-        "beside it, parameters × 4 bytes ÷ bandwidth, leaves the factor out and counts float32 whatever is sent.",
-    ),
-    Definition(
-        "Bus bandwidth",
-        "Measured at the end of every run by all-reduces alone: message size × 2(n−1)/n ÷ the median time of the "
-        "slowest rank. The expected time uses that of a message as large as all gradients.",
-    ),
-    Definition(
-        "Measured, exposed, overlap",
-        "Measured: the time of a profiled step with an all-reduce under way, each instant once, median over the ranks. "
-        "Exposed: what of it no computation hid; on a GPU no compute kernel ran, on a CPU no operator on the "
-        "training's threads. Overlap: the hidden share. Waiting for a later rank is part of both.",
-    ),
-    Definition(
-        "Waited",
-        "From a rank's arrival in an all-reduce to that of the last rank, each instant once; mean over the ranks. The "
-        "straggler causes most of it, and is the same rank in every run.",
-    ),
-    Definition(
-        "Buckets, all-reduces",
-        "PyTorch gathers gradients in buckets and reduces each as a whole: as many all-reduces a step as buckets, "
-        "unless a step takes several batches and each is reduced.",
-    ),
-    Definition(
-        "Step time of several ranks",
-        "That of the slowest rank, step by step. All ranks begin the timed block together.",
-    ),
-)
+TERMS: Final = ("comm_expected", "bus_bandwidth", "comm_measured", "comm_waited", "buckets", "step_of_ranks")
 
 
 def communication(study: Comparison) -> Html | None:

@@ -39,7 +39,7 @@ def input_pipeline(study: Comparison) -> Html | None:
         names=PART_NAMES,
         unit=fmt.unit_for_ms(waits),
         parts_unit=fmt.unit_for_ms([ms for v in timed for ms in _loading(v).values() if ms is not None]),
-        terms=defs.definitions(defs.INPUT_TERMS if timed else defs.INPUT_TERMS[:2]),
+        terms=defs.INPUT_TERMS if timed else defs.INPUT_TERMS[:2],
     )
 
 

@@ -22,5 +22,5 @@ def launches(study: Comparison) -> Html:
         unit=fmt.unit_for_ms(times),
         cells=cells,
         figures=[figure for figure in STEP_FIGURES if figure.needs_steps],  # the others stand in the table of variants
-        terms=defs.definitions((*defs.LAUNCH_TERMS, "synchronised") if labels else defs.LAUNCH_TERMS),
+        terms=(*defs.LAUNCH_TERMS, "synchronised") if labels else defs.LAUNCH_TERMS,
     )

@@ -42,7 +42,7 @@ def memory(study: Comparison) -> Html | None:
         curves=[(name, curve) for name, curve in curves if curve is not None],
         many=len(curves) > _MANY,
         fits=[_fit(fit) for fit in fits],
-        terms=defs.definitions((*terms, *(("memory_fit",) if fits else ()))),
+        terms=(*terms, *(("memory_fit",) if fits else ())),
     )
 
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import headline
 from steptrace.report.study.load import load_study
@@ -59,9 +58,7 @@ def on_gpu(study: Comparison, references: Sequence[Path | str]) -> Html | None:
         references=[(reference, _beside(study, reference.study)) for reference in found],
         expected=() if found else expectations(study),
         blocked=_blocked,
-        terms=defs.definitions(
-            ("syncs", "operators_per_step", *(("step_time", "verdict", "blocked") if found else ()))
-        ),
+        terms=("syncs", "operators_per_step", *(("step_time", "verdict", "blocked") if found else ())),
     )
 
 

@@ -6,7 +6,6 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.rows import TopOperator
 from steptrace.report.draw import bars as draw
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown
 from steptrace.report.study.model import measured, parts_kind, step_parts
@@ -40,7 +39,7 @@ def overview(study: Comparison) -> Html:
         unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
         cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
         top_operators=top_operators(study),
-        terms=defs.definitions(terms(has_gpu=has_gpu, kind=kind)),
+        terms=terms(has_gpu=has_gpu, kind=kind),
     )
 
 

@@ -28,7 +28,7 @@ def sync_changes(study: Comparison) -> Html:
         many=len(shown) > _MANY,
         whatif_in_words=whatif_in_words,
         changed_of=changed,
-        terms=defs.definitions(defs.PRICE_TERMS)
+        terms=defs.PRICE_TERMS
         if any(v.sync_diff is not None and v.sync_diff.basis == "measured" for v in shown)
         else (),
     )

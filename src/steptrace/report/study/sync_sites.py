@@ -23,7 +23,7 @@ def sync_sites(study: Comparison) -> Html:
         rank=rank_sites,
         rank_predicted=rank_predicted,
         many=len(study.variants) > MANY,
-        terms=defs.definitions(_sync_terms(study)),
+        terms=_sync_terms(study),
     )
 
 

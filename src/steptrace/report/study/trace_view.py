@@ -50,7 +50,7 @@ def trace_view(study: Comparison, comparison: Path | str) -> Html | None:
         rest=rest,
         many=len(shown) > _MANY,
         has_gpu=any(lane.kind == "stream" for view in shown for lane in view.timeline.lanes),
-        terms=defs.definitions(_terms(shown)),
+        terms=_terms(shown),
     )
 
 

@@ -41,7 +41,7 @@ def variants(study: Comparison) -> Html:
         samples_per_s=samples_per_s,
         samples_per_step=samples_per_step(study),
         failures=[variant for variant in study.variants if endings(variant)],
-        terms=defs.definitions(_table_terms(study)),
+        terms=_table_terms(study),
     )
 
 

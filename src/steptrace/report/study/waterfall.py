@@ -46,7 +46,7 @@ def waterfall(study: Comparison) -> Html:
         left_out=known - len(shown),
         names=CATEGORY_NAMES,
         confidence=study.method.confidence,
-        terms=defs.definitions(defs.WATERFALL_TERMS[kind]),
+        terms=defs.WATERFALL_TERMS[kind],
     )
 
 

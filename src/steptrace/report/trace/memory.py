@@ -5,9 +5,7 @@ from typing import Any, Final
 
 from steptrace.documents.summary import DeviceMemory
 from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
-from steptrace.report.page.definitions import MEMORY_TERMS, definitions
-from steptrace.report.trace.model import Charts, Topic, unless
-from steptrace.report.trace.view import TraceView
+from steptrace.report.trace.model import Charts, TraceView
 
 #: A device with a smaller share of the largest peak than this is only named.
 _WORTH_SHOWING: Final = 0.01
@@ -26,7 +24,8 @@ def device_name(entry: DeviceMemory) -> str:
     return "Host" if entry.device_type == "cpu" else f"GPU {entry.device or 0}"
 
 
-def _charts(view: TraceView, _: int) -> Charts:
+def charts(view: TraceView, _: int) -> Charts:
+    """The charts of the topic."""
     found = {}
     for index, entry in enumerate(_shown(view)):
         name = device_name(entry)
@@ -35,7 +34,8 @@ def _charts(view: TraceView, _: int) -> Charts:
     return found
 
 
-def _data(view: TraceView) -> Mapping[str, Any]:
+def data(view: TraceView) -> Mapping[str, Any]:
+    """What else its template takes."""
     shown = _shown(view)
     names = {name: word for name, (word, _) in CATEGORIES.items()}
     return {
@@ -48,16 +48,3 @@ def _data(view: TraceView) -> Mapping[str, Any]:
         "name_of": device_name,
         "categories": names,
     }
-
-
-TOPIC = Topic(
-    "memory",
-    "Memory",
-    definitions(MEMORY_TERMS),
-    _charts,
-    _data,
-    unmeasured=unless(
-        lambda t: t.memory,
-        "the trace holds no allocations. The profiler records them with <code>profile_memory=True</code>",
-    ),
-)

@@ -1,13 +1,94 @@
-"""What a topic of a trace's page is."""
+"""What a trace's page is made of: a trace under its title with the parts of its time, and what a topic is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
 from typing import Any
 
-from steptrace.documents.summary import Ranks, TraceSummary
+from steptrace import format as fmt
+from steptrace.documents.summary import GpuTime, Overview, Ranks, StepTime, Summary, TraceSummary
+from steptrace.errors import RecordError
+from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.view import TraceView
+
+
+@dataclass(frozen=True)
+class TraceView:
+    """A trace under the title that the page gives it."""
+
+    title: str
+    trace: TraceSummary
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the trace holds GPU work."""
+        return self.trace.gpu.activities > 0
+
+    @property
+    def step_ms(self) -> float | None:
+        """Median duration of the profiled steps."""
+        return median(step.dur_ns / fmt.NS_PER_MS for step in self.trace.steps) if self.trace.steps else None
+
+    @property
+    def sync_count(self) -> int | None:
+        """Syncs of the whole trace; None where there was nothing to wait for."""
+        count = self.trace.syncs.count
+        return count if self.has_gpu or count else None
+
+
+def build(summary: Summary) -> tuple[TraceView, ...]:
+    """All traces of a summary.json with their titles, in its order.
+
+    Raises:
+        RecordError: the summary holds no traces.
+    """
+    if not summary.traces:
+        raise RecordError("summary holds no traces", expected="the content of a summary.json of `steptrace analyze`")
+    titles = _titles(summary.traces)
+    return tuple(TraceView(title, trace) for title, trace in zip(titles, summary.traces, strict=True))
+
+
+def gpu_parts(times: GpuTime | StepTime) -> tuple[Part, ...]:
+    """The parts that a GPU's span, or a step, is made of."""
+    parts = {
+        "compute": times.compute_ns,
+        "exposed_comm": times.exposed_comm_ns,
+        "exposed_memory": times.exposed_memory_ns,
+        "idle": times.idle_ns,
+    }
+    return tuple(Part(name, ns / fmt.NS_PER_MS) for name, ns in parts.items() if ns is not None)
+
+
+def _titles(traces: Sequence[TraceSummary]) -> list[str]:
+    """What each trace is called: its file's name, with as many folders as tell it from the others.
+
+    Of several traces the rank, unless two say the same: then they are no ranks of one job.
+    """
+    paths = [Path(trace.path or "trace") for trace in traces]
+    ranks = [trace.rank for trace in traces if trace.rank is not None]
+    by_rank = len(traces) > 1 and len(set(ranks)) == len(ranks)
+    longest = max(len(path.parts) for path in paths)
+    names = next(
+        (found for n in range(1, longest) if len(set(found := _last(paths, n))) == len(paths)), _last(paths, longest)
+    )
+    return [
+        f"Rank {trace.rank}" if by_rank and trace.rank is not None else name
+        for trace, name in zip(traces, names, strict=True)
+    ]
+
+
+def _last(paths: Sequence[Path], count: int) -> list[str]:
+    return ["/".join(path.parts[-count:]) for path in paths]
+
+
+def trace_parts(overview: Overview | None) -> tuple[tuple[str, float], ...]:
+    """The parts of a trace's step in ms, or without steps those of the whole trace."""
+    if overview is None:
+        return ()
+    scale = (overview.steps or 1) * fmt.NS_PER_MS
+    return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())
+
 
 Charts = Mapping[str, InlineSvg | None]
 
@@ -34,7 +115,7 @@ class Topic:
     Attributes:
         id: names the template and, with a prefix, the place in the page.
         heading: what stands in the table of contents.
-        terms: the definitions of its figures.
+        terms: the keys of the definitions of its figures.
         charts: draws its figures, for a heading of that level: 2 where the page shows this trace alone.
         data: what else the template takes.
         most: how many rows its table lists, as `most` in the template; summary.json has more.
@@ -44,7 +125,7 @@ class Topic:
 
     id: str
     heading: str
-    terms: tuple[Definition, ...]
+    terms: tuple[str, ...]
     charts: Callable[[TraceView, int], Charts] = field(default=lambda _, __: {})
     data: Callable[[TraceView], Mapping[str, Any]] = field(default=lambda _: {})
     most: int | None = None
@@ -62,6 +143,6 @@ class RankTopic:
 
     id: str
     heading: str
-    terms: tuple[Definition, ...]
+    terms: tuple[str, ...]
     charts: Callable[[Ranks], Charts] = field(default=lambda _: {})
     shown: Callable[[Ranks], bool] = field(default=lambda _: True)

@@ -6,17 +6,16 @@ from typing import Any
 from steptrace import format as fmt
 from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
-from steptrace.report.trace.model import Charts, Topic
-from steptrace.report.trace.view import TraceView, trace_parts
+from steptrace.report.trace.model import Charts, TraceView, trace_parts
 
 #: How many kernels stand in the overview; the section on kernels has all.
 MOST_KERNELS = 8
 
 
-def _charts(view: TraceView, _: int) -> Charts:
+def charts(view: TraceView, _: int) -> Charts:
+    """The charts of the topic."""
     title = "step" if view.trace.steps else "GPU's span"
     return {"parts": parts_chart(trace_parts(view.trace.overview), title)}
 
@@ -34,7 +33,8 @@ def _rate_note(trace: TraceSummary) -> str | None:
     return f"steps overlap by {fmt.duration_ns(-between / seen.steps)} each on average"
 
 
-def _data(view: TraceView) -> Mapping[str, Any]:
+def data(view: TraceView) -> Mapping[str, Any]:
+    """What else its template takes."""
     trace, precision = view.trace, PrecisionOfVariant.of_trace(view.trace.precision)
     step_ns = None if trace.overview is None else trace.overview.step_ns
     operators = () if trace.overview is None else trace.overview.operators
@@ -52,20 +52,3 @@ def _data(view: TraceView) -> Mapping[str, Any]:
         "found": (found := recommended(trace.findings)),
         "more": len(trace.findings) - len(found),
     }
-
-
-TOPIC = Topic(
-    "overview",
-    "Overview",
-    (
-        *definitions(("step_window_gpu", "device_compute", "placement")),
-        Definition(
-            "GPU work of operators / Host time without GPU work",
-            "GPU time of all that operators launched; host time of those operators alone that launch nothing. Copies "
-            "that no operator launched are in neither.",
-        ),
-        *definitions(("own_host_time", "number_format", "tensor_core")),
-    ),
-    _charts,
-    _data,
-)

@@ -19,15 +19,13 @@ from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.device import of_traces
 from steptrace.report.page.findings import findings, recommended, severity_rank
 from steptrace.report.page.markup import Html, gain, page, render, sentence
 from steptrace.report.page.overview import labelled
-from steptrace.report.trace.model import RankTopic
+from steptrace.report.trace.model import RankTopic, TraceView, build, trace_parts
 from steptrace.report.trace.time import TERMS, span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
-from steptrace.report.trace.view import TraceView, build, trace_parts
 
 
 def write(summary: Summary, out: Path) -> None:
@@ -202,7 +200,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
         device=of_traces([view.trace.device_name for view in traces], has_gpu=any(view.has_gpu for view in traces)),
         first=to_do,
         facts=facts,
-        terms=defs.definitions(tuple(figure.key for figure in shown)),
+        terms=[figure.key for figure in shown],
         toc=toc,
         warnings=warnings,
         care=care,
@@ -247,9 +245,15 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
         text = render(f"trace/{topic.id}", charts=charts, most=topic.most, **shared, **topic.data(view))
         # Where no figure is shown, none is to be explained.
         figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
-        terms = tuple(term.of(steps=bool(trace.steps)) for term in topic.terms) if figures else ()
+        terms = topic.terms if figures else ()
         section = render(
-            "trace/_topic", id=prefix + topic.id, heading=topic.heading, level=level, terms=terms, body=text
+            "trace/_topic",
+            id=prefix + topic.id,
+            heading=topic.heading,
+            level=level,
+            terms=terms,
+            steps=bool(trace.steps),
+            body=text,
         )
         shown.append((prefix + topic.id, topic.heading))
         body += section
@@ -272,4 +276,4 @@ def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str
 
 def _rank_topic(topic: RankTopic, ranks: Ranks) -> Html:
     body = render(f"trace/{topic.id}", ranks=ranks, level=2, charts=topic.charts(ranks))
-    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, terms=topic.terms, body=body)
+    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, terms=topic.terms, steps=True, body=body)

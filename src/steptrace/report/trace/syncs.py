@@ -8,16 +8,15 @@ from msgspec.structs import replace
 from steptrace.documents.summary import SyncSite, TraceSummary
 from steptrace.findings.sync_cost import SYNC_SHARE
 from steptrace.findings.trace.window import window_of
-from steptrace.report.page.definitions import SYNC_TERMS, definitions
 from steptrace.report.page.places import place, rank_sites, unplaced
-from steptrace.report.trace.model import Topic, unless
-from steptrace.report.trace.view import TraceView
+from steptrace.report.trace.model import TraceView
 
 #: So many sites without a finding are named.
 _MOST_CHEAP: Final = 5
 
 
-def _data(view: TraceView) -> Mapping[str, Any]:
+def data(view: TraceView) -> Mapping[str, Any]:
+    """What else its template takes."""
     syncs = view.trace.syncs
     sites = syncs.sites if syncs.per_step is not None else [_in_all(site) for site in syncs.sites]
     cheap = [row for row in _cheap(view.trace) if row[2] < SYNC_SHARE]
@@ -52,12 +51,3 @@ def _in_all(site: SyncSite) -> SyncSite:
         blocked_ns_per_step=site.blocked_ns,
         exposed_idle_ns_per_step=site.exposed_idle_ns,
     )
-
-
-TOPIC = Topic(
-    "syncs",
-    "Where the host waits",
-    definitions(SYNC_TERMS),
-    data=_data,
-    unmeasured=unless(lambda t: t.gpu.activities or t.syncs.count, "the trace holds no call into a GPU's runtime"),
-)

@@ -1,31 +1,17 @@
-"""Where the GPU's time went: over the whole trace, and step by step."""
+"""Where the GPU's time went: over the whole trace and step by step, and why it was idle."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from steptrace import format as fmt
-from steptrace.documents.summary import StepTime
-from steptrace.report.draw.bars import PART_COLOURS, PART_NAMES, legend_of, stacked_bars, words
+from steptrace.documents.summary import StepTime, TraceSummary
+from steptrace.report.draw.bars import PART_COLOURS, PART_NAMES, Part, legend_of, stacked_bars, words
 from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition
-from steptrace.report.trace.model import Charts, Topic, without_gpu
-from steptrace.report.trace.view import TraceView, gpu_parts
+from steptrace.report.trace.model import Charts, TraceView, gpu_parts, without_gpu
 
-TERMS = (
-    Definition(
-        "Compute, exposed, idle",
-        "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; idle "
-        "is the rest. Together they are the step's span on the GPU.",
-        Definition(
-            "Compute, exposed, idle",
-            "Compute is the union of compute kernels; exposed communication and memory are what runs outside of it; "
-            "idle is the rest. Together they are the GPU's span, from its first to its last work.",
-        ),
-    ),
-    Definition("Overlap", "Share of communication time during which compute kernels run too."),
-    Definition("Launches found", "Share of GPU activities whose launching call is in the trace."),
-)
+TERMS = ("gpu_parts", "comm_overlap", "launches_found")
 #: More profiled steps than this are not drawn.
 MOST_DRAWN = 100
 _PLOT, _LEFT = 170.0, 50.0
@@ -67,7 +53,8 @@ def profiled_steps(steps: Sequence[StepTime]) -> InlineSvg:
     )
 
 
-def _charts(view: TraceView, _: int) -> Charts:
+def charts(view: TraceView, _: int) -> Charts:
+    """The charts of the topic `time`."""
     steps = view.trace.steps
     return {
         "span": span_chart([view]),
@@ -75,12 +62,23 @@ def _charts(view: TraceView, _: int) -> Charts:
     }
 
 
-TOPIC = Topic(
-    "time",
-    "GPU time",
-    TERMS,
-    _charts,
-    lambda view: {"parts": gpu_parts(view.trace.gpu), "names": PART_NAMES},
-    most=60,
-    unmeasured=without_gpu,
-)
+def idle_charts(view: TraceView, _: int) -> Charts:
+    """Idle time by cause: the chart of the topic `idle`."""
+    causes = [Part(cause, ns / fmt.NS_PER_MS) for cause, ns in (view.trace.idle.by_cause or {}).items()]
+    return {"causes": stacked_bars([("idle time", causes)], "ms") if any(part.ms for part in causes) else None}
+
+
+def idle_data(view: TraceView) -> Mapping[str, Any]:
+    """The window of the figures, and the idle time of the steps, which is another window."""
+    trace = view.trace
+    parts = {} if trace.step_parts is None or trace.step_parts.kind != "gpu" else trace.step_parts.parts_ns
+    whole = sum(ns for name, ns in parts.items() if name.startswith("idle_"))
+    window = "From the step's begin to its end" if len(trace.steps) == 1 else "In the steps, from begin to end,"
+    of_steps = f" {window} the GPU is idle for {fmt.duration_ns(whole)}." if parts else ""
+    return {"names": PART_NAMES, "caption": f"Between the GPU's first and last work.{of_steps}"}
+
+
+def without_idle(trace: TraceSummary) -> str | None:
+    """Why a trace cannot tell of idle time."""
+    alone = trace.gpu.activities == 1
+    return "idle time lies between activities, and the trace holds one" if alone else without_gpu(trace)

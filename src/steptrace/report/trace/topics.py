@@ -1,124 +1,18 @@
 """The topics of a trace's page, in their order.
 
-To add one, write its template and list it here; where it draws or computes something, it has a module of that name.
+To add one, write its template and list it here; a chart of few lines goes into `charts.py`, more into a module.
 """
 
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.page.definitions import INPUT_TERMS, Definition, definitions
-from steptrace.report.trace import (
-    copies,
-    critical_path,
-    idle,
-    memory,
-    overview,
-    program,
-    queues,
-    syncs,
-    time,
-    timeline,
-    waits,
-)
-from steptrace.report.trace.model import RankTopic, Topic, unless, without_gpu
+from steptrace.report.draw.bars import PART_NAMES
+from steptrace.report.page.definitions import INPUT_TERMS, MEMORY_TERMS, SYNC_TERMS, TIMELINE_TERMS
+from steptrace.report.trace import charts, memory, overview, syncs, time
+from steptrace.report.trace.model import RankTopic, Topic, gpu_parts, unless, without_gpu
 
-_SECTIONS = (
-    Definition(
-        "Section",
-        "A label that the program set around a part of a step. Medians over all steps, a step without it counting as "
-        "0. GPU time is that of the work launched inside it, on its own thread or by the autograd thread for it, as "
-        "under User annotations.",
-    ),
-)
 
-_ANNOTATIONS = (
-    Definition(
-        "GPU time of a label",
-        "Time in which the GPU was busy with work launched inside the label, whenever it ran; what the autograd "
-        "thread launches belongs to the label then open on the step's thread too. Each instant counts once.",
-    ),
-    Definition("Own", "Without what belongs to labels further inside."),
-)
-
-_KERNELS = (
-    Definition(
-        "Only, at once",
-        "Time in which activities of exactly these classes ran on the GPU, over all its streams; together they are its "
-        "busy time.",
-    ),
-    Definition(
-        "Share of GPU time",
-        "Of the summed lengths of all activities; work on several streams at once counts on each. Mean, median and "
-        "standard deviation are over the calls of one name.",
-    ),
-)
-
-_SEQUENCES = (
-    Definition(
-        "Sequence",
-        "The GPU activities that one call of an operator or label launched, in the order of their start. Calls with "
-        "the same sequence are counted together; of callers of the same work the outermost stands for all.",
-    ),
-    Definition(
-        "Gaps",
-        "From the first activity's start to the last one's end, less their lengths: what fusing them or a graph could "
-        "save at most. None where they overlap.",
-    ),
-)
-
-_COLLECTIVES = (
-    Definition(
-        "Exposed communication",
-        "Of a collective's length, the time without a compute kernel on any stream of the GPU; of one that the host "
-        "carries out (gloo), without an operator on a thread that does training work. Collectives that run at once "
-        "each count theirs, so these can add up to more than the GPU's exposed communication.",
-    ),
-    Definition(
-        "Collective",
-        "What PyTorch calls it on the kernel or on the operator around its launch, or else what the kernel's name "
-        "says; on a host, PyTorch's label around it. Its length includes waiting for other ranks.",
-    ),
-    Definition(
-        "All-reduces, measured and exposed",
-        "Over the profiled steps, each instant with one under way counted once; exposed is what of it no computation "
-        "hid.",
-        Definition(
-            "All-reduces, measured and exposed",
-            "Each instant with one under way counted once; exposed is what of it no computation hid.",
-        ),
-    ),
-)
-
-_LAUNCHES = (
-    Definition(
-        "Delay",
-        "From the end of the launching call to the start of its work; none if the work began first. All calls that put "
-        "work on the GPU count; a graph's one launch holds all its kernels.",
-    ),
-    Definition(
-        "Queueing, dependency, launch latency",
-        "The delay is queueing while earlier work of the stream is still to finish. What is left is dependency if the "
-        "stream had been told to wait for an event just before the launch, else launch latency: the stream was free.",
-    ),
-    Definition("Short kernels", "Launches whose work takes less time on the GPU than the call takes on the host."),
-    Definition("Slow launches", "Calls of more than 50 µs on the host."),
-    Definition("Excess delays", "Launches with more than 100 µs of launch latency; queueing is none."),
-)
-
-_QUALITY = (
-    Definition(
-        "Checks",
-        "Each holds the trace against what a whole one would hold. It warns if what is missing could change a figure; "
-        "a figure that was not measured is shown as such, never as 0. A file whose end is missing is refused whole.",
-    ),
-)
-
-_RANK_KERNELS = (
-    Definition(
-        "Mean length",
-        "Of one kernel on one rank; least, median and greatest over the ranks that ran it. A rank whose kernels are "
-        "all longer has a slower GPU; one that is longer in a few has other data. A collective's length holds its "
-        "waiting, so there the rank with the shortest is the one waited for.",
-    ),
-)
+def _no_program(trace: TraceSummary) -> str | None:
+    """Without a GPU host time is left to show, if there is any."""
+    return None if trace.program.host_flame else without_gpu(trace)
 
 
 def _no_launch(trace: TraceSummary) -> str | None:
@@ -128,38 +22,93 @@ def _no_launch(trace: TraceSummary) -> str | None:
 
 #: What the page says of one trace.
 TOPICS: tuple[Topic, ...] = (
-    overview.TOPIC,
-    time.TOPIC,
-    timeline.TOPIC,
-    idle.TOPIC,
+    Topic(
+        "overview",
+        "Overview",
+        (
+            "step_window_gpu",
+            "device_compute",
+            "placement",
+            "gpu_work_of_operators",
+            "own_host_time",
+            "number_format",
+            "tensor_core",
+        ),
+        overview.charts,
+        overview.data,
+    ),
+    Topic(
+        "time",
+        "GPU time",
+        time.TERMS,
+        time.charts,
+        lambda view: {"parts": gpu_parts(view.trace.gpu), "names": PART_NAMES},
+        most=60,
+        unmeasured=without_gpu,
+    ),
+    Topic(
+        "timeline",
+        "Trace view",
+        TIMELINE_TERMS,
+        charts.timeline,
+        unmeasured=unless(lambda t: t.timeline, "the trace holds no operators, labels or GPU work"),
+    ),
+    Topic(
+        "idle",
+        "Why the GPU is idle",
+        ("idle_cause", "host_bound", "idle_by_stream"),
+        time.idle_charts,
+        time.idle_data,
+        unmeasured=time.without_idle,
+    ),
     Topic(
         "input",
         "Waiting for data",
-        definitions(INPUT_TERMS[:2]),
+        INPUT_TERMS[:2],
         most=20,
         unmeasured=unless(lambda t: t.input.wait_ns is not None, "the trace holds no label of a data loader"),
     ),
-    syncs.TOPIC,
-    critical_path.TOPIC,
+    Topic(
+        "syncs",
+        "Where the host waits",
+        SYNC_TERMS,
+        data=syncs.data,
+        unmeasured=unless(lambda t: t.gpu.activities or t.syncs.count, "the trace holds no call into a GPU's runtime"),
+    ),
+    Topic(
+        "critical_path",
+        "Critical path",
+        ("critical_path", "path_host", "path_launch", "without_it"),
+        charts.critical_path,
+        lambda _: {"names": charts.PATH_NAMES},
+        unmeasured=unless(lambda t: t.critical_path, "the trace holds no host event"),
+    ),
     Topic(
         "sections",
         "Labelled sections",
-        _SECTIONS,
+        ("section",),
         unmeasured=unless(lambda t: t.sections, "no step holds a labelled section"),
     ),
     Topic(
         "annotations",
         "User annotations",
-        _ANNOTATIONS,
+        ("label_gpu_time", "label_own"),
         most=30,
         nothing=unless(lambda t: t.annotations, "the trace holds no user annotation"),
     ),
-    Topic("kernels", "Kernels", _KERNELS, most=25, unmeasured=without_gpu),
-    program.TOPIC,
+    Topic("kernels", "Kernels", ("only_at_once", "share_of_gpu_time"), most=25, unmeasured=without_gpu),
+    Topic(
+        "program",
+        "Where in the program",
+        ("program_gpu_time", "program_line", "flame_graph"),
+        charts.program,
+        most=12,
+        unmeasured=_no_program,
+    ),
     Topic(
         "sequences",
         "Sequences of kernels",
-        _SEQUENCES,
+        ("sequence", "sequence_gaps"),
         most=12,
         unmeasured=without_gpu,
         nothing=unless(lambda t: t.sequences, "no operator or label launched the same two or more activities twice"),
@@ -167,19 +116,55 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "collectives",
         "Communication",
-        _COLLECTIVES,
+        ("exposed_comm", "collective", "all_reduces"),
         unmeasured=unless(lambda t: t.collectives, "the trace holds neither GPU activity nor a collective of the host"),
         nothing=unless(lambda t: t.collectives and t.collectives.count, "the trace holds no collective"),
     ),
-    Topic("launches", "Launches", _LAUNCHES, most=12, unmeasured=_no_launch),
-    queues.TOPIC,
-    copies.TOPIC,
-    memory.TOPIC,
-    Topic("quality", "Trace quality", _QUALITY),
+    Topic(
+        "launches",
+        "Launches",
+        ("launch_delay", "launch_queueing", "short_kernels", "slow_launches", "excess_delays"),
+        most=12,
+        unmeasured=_no_launch,
+    ),
+    Topic(
+        "queues",
+        "Queues",
+        ("queue_length", "queue_empty", "queue_full"),
+        charts.queues,
+        unmeasured=unless(lambda t: t.queues, "the trace holds no GPU activity with its launch"),
+    ),
+    Topic(
+        "copies",
+        "Copies",
+        ("bandwidth",),
+        charts.copies,
+        lambda _: {"has_rate": charts.has_rate},
+        unmeasured=without_gpu,
+        nothing=unless(lambda t: t.copies, "the trace holds no copy and no memory set"),
+    ),
+    Topic(
+        "memory",
+        "Memory",
+        MEMORY_TERMS,
+        memory.charts,
+        memory.data,
+        unmeasured=unless(
+            lambda t: t.memory,
+            "the trace holds no allocations. The profiler records them with <code>profile_memory=True</code>",
+        ),
+    ),
+    Topic("quality", "Trace quality", ("quality_checks",)),
 )
 
 #: What it says of several ranks together.
 RANK_TOPICS: tuple[RankTopic, ...] = (
-    waits.TOPIC,
-    RankTopic("rank_kernels", "Kernels across ranks", _RANK_KERNELS, shown=lambda ranks: bool(ranks.kernels)),
+    RankTopic(
+        "waits",
+        "Which rank the others wait for",
+        ("rank_wait", "rank_delay", "straggler", "rank_matching", "expected_all_reduce", "rank_clock"),
+        charts.rank_waits,
+        lambda ranks: any(row.collectives for row in ranks.waits),
+    ),
+    RankTopic("rank_kernels", "Kernels across ranks", ("rank_mean_length",), shown=lambda ranks: bool(ranks.kernels)),
 )
