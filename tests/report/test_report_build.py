@@ -15,9 +15,10 @@ from steptrace.documents.comparison import Comparison, SyncCounts, UnknownPlace
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
-from steptrace.report.study.headline import answer, headline, operators, summary, syncs, tone, why
+from steptrace.report.study.headline import headline
 from steptrace.report.study.load import load_steps, load_study, loss_sections
 from steptrace.report.study.model import parts_kind, traced_parts
+from steptrace.report.study.reasons import answer, operators, summary, syncs, tone, why
 
 MakeStudy = Callable[[str], Path]
 

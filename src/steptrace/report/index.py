@@ -15,7 +15,7 @@ from steptrace.report.draw.cells import Dot, course_cell
 from steptrace.report.page import device
 from steptrace.report.page.device import DeviceNote
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study import headline
+from steptrace.report.study import reasons
 from steptrace.report.study.load import load_study
 from steptrace.report.study.model import machine, runs_ok, title
 
@@ -43,11 +43,11 @@ def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
 def _study_entry(study: Comparison) -> IndexEntry:
     runs = sum(len(variant.runs) for variant in study.variants)
     ok = sum(runs_ok(variant) for variant in study.variants)
-    broken = headline.broken_gates(study)
+    broken = reasons.broken_gates(study)
     return IndexEntry(
         name=study.study,
         title=title(study),
-        headline=headline.summary(study),
+        headline=reasons.summary(study),
         href=f"{study.study}.html",
         scale=study.scale,
         machine=machine(study),
@@ -66,7 +66,7 @@ def _problems(study: Comparison) -> tuple[str, ...]:
     found = {
         "partial": study.partial is not None,
         "incomplete": not whole and study.partial is None,
-        "gates broken": headline.broken_gates(study) > 0,
+        "gates broken": reasons.broken_gates(study) > 0,
         "answer differs": "differs" in answers,
         "answer not checked": "failed" in answers,
     }

@@ -13,8 +13,8 @@ from steptrace.documents.verdict import Verdict
 from steptrace.judging.verdict import explain
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import recommended
-from steptrace.report.study.headline import summary as sentences
 from steptrace.report.study.model import has_traced_syncs, is_baseline, title
+from steptrace.report.study.reasons import summary as sentences
 
 #: Rows of a study's table; a comment on GitHub holds 65,536 characters.
 MOST_ROWS: Final = 25

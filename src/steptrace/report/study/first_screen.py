@@ -14,7 +14,8 @@ from steptrace.report.draw.svg import InlineSvg, quoted
 from steptrace.report.page import device
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study import headline
+from steptrace.report.study import reasons
+from steptrace.report.study.headline import headline
 from steptrace.report.study.model import (
     has_traced_syncs,
     is_baseline,
@@ -66,10 +67,10 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
         study=study,
         title=title(study),
         paragraphs=paragraphs(study.text),
-        headline=headline.headline(study),
-        reasons=headline.reasons(study),
+        headline=headline(study),
+        reasons=reasons.reasons(study),
         references=measured_elsewhere(study, references),
-        tone=headline.tone(study),
+        tone=reasons.tone(study),
         best=study.fastest(),
         facts=_facts(study),
         rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],

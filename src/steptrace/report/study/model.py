@@ -53,6 +53,11 @@ def title(study: Comparison) -> str:
     return study.title or study.study
 
 
+def code(name: str) -> str:
+    """A name in a sentence."""
+    return f"`{name}`"
+
+
 def measured(study: Comparison) -> tuple[VariantResult, ...]:
     """The variants that have a step time."""
     return tuple(variant for variant in study.variants if variant.step_ms is not None)

@@ -9,7 +9,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study import headline
+from steptrace.report.study.headline import headline
 from steptrace.report.study.load import load_study
 from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, machine
 
@@ -75,8 +75,7 @@ def _load(path: Path) -> Reference | None:
     if study.environment is None or study.environment.gpu is None or study.on_simulated_gpu:
         return None
     date = _COLLECTED.search(notes.read_text(encoding="utf-8")) if notes.is_file() else None
-    found = headline.headline(study)
-    return Reference(path.resolve().parents[1].name, None if date is None else date[1], study, found)
+    return Reference(path.resolve().parents[1].name, None if date is None else date[1], study, headline(study))
 
 
 def _beside(here: Comparison, there: Comparison) -> list[tuple[VariantResult, VariantResult | None]]:
