@@ -6,7 +6,7 @@ from documents import fill
 from steptrace.documents.base import write
 from steptrace.documents.comparison import CommunicationOfVariant, Comparison
 from steptrace.report.study.communication import communication, communication_bars
-from steptrace.report.study.load import load_study
+from steptrace.report.study.model import load_study
 
 
 def entry(**changes):

@@ -16,9 +16,10 @@ from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
 from steptrace.report.study.headline import headline
-from steptrace.report.study.load import load_steps, load_study, loss_sections
-from steptrace.report.study.model import parts_kind, traced_parts
+from steptrace.report.study.model import load_study, parts_kind, traced_parts
+from steptrace.report.study.overview import sections_of_loss
 from steptrace.report.study.reasons import answer, operators, summary, syncs, tone, why
+from steptrace.report.study.step_times import load_steps
 
 MakeStudy = Callable[[str], Path]
 
@@ -93,7 +94,7 @@ def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStu
 
 
 def test_labels_of_pytorch_are_no_sections_of_the_loss(make_study: MakeStudy) -> None:
-    labels = [part.label for part in loss_sections(load_study(make_study("cpu")).variants[0].sections_ms)]
+    labels = [part.label for part in sections_of_loss(load_study(make_study("cpu")).variants[0].sections_ms)]
     assert labels[:2] == ["create mask", "permute"]
     assert not [label for label in labels if label.startswith("Optimizer")]
     assert "copy data" not in labels

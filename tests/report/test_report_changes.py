@@ -7,7 +7,7 @@ from typing import Any
 from documents import fill
 from steptrace.documents.comparison import Comparison, Difference, WaterfallPart, WhatIfOfVariant
 from steptrace.report.study import load_study, sync_changes, waterfall
-from steptrace.report.study.sync_changes import whatif_in_words
+from steptrace.report.study.syncs import whatif_in_words
 from steptrace.report.study.waterfall import waterfall_figure
 
 Json = dict[str, Any]

@@ -15,8 +15,8 @@ from steptrace.report.draw.bars import stacked_bars
 from steptrace.report.notebook import render_study
 from steptrace.report.page.markup import breakable, inline_code, sentence
 from steptrace.report.study import findings, load_study, step_charts, sync_changes
-from steptrace.report.study.load import load_steps
 from steptrace.report.study.model import step_parts
+from steptrace.report.study.step_times import load_steps
 from steptrace.report.study.variants import endings, errors_to_reference, warnings
 
 MakeStudy = Callable[[str], Path]

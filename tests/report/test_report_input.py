@@ -6,7 +6,7 @@ from documents import fill
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.markup import render
 from steptrace.report.study import input_pipeline
-from steptrace.report.study.load import load_study
+from steptrace.report.study.model import load_study
 from steptrace.report.trace.model import TraceView
 from steptrace.report.trace.topics import TOPICS
 

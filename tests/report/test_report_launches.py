@@ -2,8 +2,8 @@
 
 import re
 
-from steptrace.report.study.launches import launches
-from steptrace.report.study.load import load_study
+from steptrace.report.study.model import load_study
+from steptrace.report.study.overview import launches
 
 SECTIONS = {"copy data": 0.05, "forward": 4.0, "calc loss": 6.2, "backward": 5.0, "optimizer": 0.7}
 

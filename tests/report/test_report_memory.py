@@ -17,8 +17,8 @@ from steptrace.findings import with_findings
 from steptrace.record import read_status
 from steptrace.report.draw.memory import category_bars, fit_chart, memory_curve
 from steptrace.report.notebook import render_study
-from steptrace.report.study.load import load_study
 from steptrace.report.study.memory import memory
+from steptrace.report.study.model import load_study
 
 MIB = 2**20
 ENTRY = {

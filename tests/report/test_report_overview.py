@@ -14,7 +14,7 @@ from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.findings import recommended
 from steptrace.report.study import first_screen, overview
-from steptrace.report.study.load import load_study
+from steptrace.report.study.model import load_study
 from steptrace.report.trace import page as trace_page
 from steptrace.report.trace.model import build
 

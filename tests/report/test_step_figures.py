@@ -18,7 +18,7 @@ from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.judging import gates
 from steptrace.report import diff as diff_page
-from steptrace.report.study.launches import launches
+from steptrace.report.study.overview import launches
 from steptrace.report.study.variants import variants
 from steptrace.report.trace import page as trace_page
 

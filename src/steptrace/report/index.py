@@ -16,8 +16,7 @@ from steptrace.report.page import device
 from steptrace.report.page.device import DeviceNote
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import reasons
-from steptrace.report.study.load import load_study
-from steptrace.report.study.model import machine, runs_ok, title
+from steptrace.report.study.model import load_study, machine, runs_ok, title
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from steptrace.files import replace_atomically
 from steptrace.judging.history import kept_results
 from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
 from steptrace.report.page.markup import TEMPLATES, page_globals
-from steptrace.report.study.load import load_study
-from steptrace.report.study.model import title
+from steptrace.report.study.model import load_study, title
 from steptrace.root import ROOT
 from steptrace.standing import reference_results
 

@@ -17,7 +17,7 @@ from steptrace.documents.summary import Summary, Timeline
 from steptrace.report.draw.timeline import KINDS, MAX_BYTES, tick_ns, timeline_figure
 from steptrace.report.page import definitions as defs
 from steptrace.report.study import trace_view
-from steptrace.report.study.load import load_study
+from steptrace.report.study.model import load_study
 
 Json = dict[str, Any]
 

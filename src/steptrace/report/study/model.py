@@ -5,12 +5,14 @@ Times are in the unit their name ends in; what was not measured is None.
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import asdict
 
+from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, ProcessError, VariantResult
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.overview import labelled
@@ -46,6 +48,15 @@ class RunSteps:
     def warmup(self) -> npt.NDArray[np.float64]:
         """The steps that were left out as warm-up."""
         return self.ms[self.left_out]
+
+
+def load_study(path: Path | str) -> Comparison:
+    """Read a comparison.json.
+
+    Raises:
+        RecordError: the file is missing or does not hold a comparison.
+    """
+    return read(Path(path), Comparison)
 
 
 def title(study: Comparison) -> str:

@@ -10,8 +10,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.headline import headline
-from steptrace.report.study.load import load_study
-from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, machine
+from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, load_study, machine
 
 _COLLECTED: Final = re.compile(r"Collected on (\d{4}-\d{2}-\d{2})")
 

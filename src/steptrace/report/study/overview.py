@@ -1,14 +1,18 @@
-"""The section "Overview": where a step goes, where its operators run, in which number formats."""
+"""The sections "Overview", "Inside the loss" and on what a step launches: where a step goes, and what it is made of."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.rows import TopOperator
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw import bars as draw
+from steptrace.report.draw.bars import Part
+from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown
-from steptrace.report.study.model import measured, parts_kind, step_parts
+from steptrace.report.study.model import MANY, STEP_SECTIONS, measured, parts_kind, step_parts
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,72 @@ def top_operators(study: Comparison) -> list[TopOperators]:
 
 def _median(variant: VariantResult) -> float:
     return variant.step_ms.median if variant.step_ms is not None else float("inf")
+
+
+def launches(study: Comparison) -> Html:
+    """The figures per step, bytes of a batch and of the peak; where measured, the synchronised sections."""
+    cells = {variant.name: variant.synchronised_sections_ms or {} for variant in study.variants}
+    labels = list(dict.fromkeys(label for found in cells.values() for label in found))
+    times = [ms for found in cells.values() for ms in found.values()]
+    times += [variant.step_ms.median for variant in measured(study) if variant.step_ms is not None]
+    return render(
+        "study/launches",
+        study=study,
+        has_bytes=any(variant.batch_bytes for variant in study.variants),
+        labels=labels,
+        unit=fmt.unit_for_ms(times),
+        cells=cells,
+        figures=[figure for figure in STEP_FIGURES if figure.needs_steps],  # the others stand in the table of variants
+        terms=(*defs.LAUNCH_TERMS, "synchronised") if labels else defs.LAUNCH_TERMS,
+    )
+
+
+#: Labels of the loop inside its first part.
+_INSIDE_DATA = ("copy data",)
+
+#: Labels that PyTorch sets by itself; they are no sections of a loss.
+_PROFILERS_LABELS = (
+    "Optimizer.",
+    "enumerate(DataLoader)",
+    "DistributedDataParallel.",
+    "ProfilerStep#",
+    "PyTorch Profiler",
+)
+
+
+def loss_sections(study: Comparison) -> Html:
+    """The labelled sections inside the loss, variant by variant: host time, and GPU time where there is a GPU."""
+    host = _section_table("Host time", {v.name: sections_of_loss(v.sections_ms) for v in study.variants})
+    device = _section_table("GPU time", {v.name: sections_of_loss(v.sections_device_ms) for v in study.variants})
+    return render("study/loss_sections", study=study, tables=[table for table in (host, device) if table is not None])
+
+
+def _section_table(title: str, parts: Mapping[str, Sequence[Part]]) -> dict[str, object] | None:
+    """One table of sections by variants, turned round where the variants are many: its head, rows of cells, unit.
+
+    A cell is None where a variant has no such section, and "not measured" where it has no sections at all.
+    """
+    labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
+    if not labels:
+        return None
+    longest = max(part.ms for found in parts.values() for part in found)
+    cells: dict[tuple[str, str], float | str | None] = {}
+    for name, found in parts.items():
+        times = {part.label: part.ms for part in found}
+        cells.update({(name, label): times.get(label) if times else fmt.NOT_MEASURED for label in labels})
+    many = len(parts) > MANY
+    names = list(parts)
+    rows = [(n, [cells[n, label] for label in labels]) for n in names]
+    if not many:
+        rows = [(label, [cells[n, label] for n in names]) for label in labels]
+    head = labels if many else names
+    return {"title": title, "head": head, "rows": rows, "longest": longest, "unit": fmt.unit_for_ms([longest])}
+
+
+def sections_of_loss(sections: Mapping[str, float]) -> tuple[Part, ...]:
+    """The sections that are neither the training loop's nor PyTorch's: those that a loss labels."""
+    return tuple(
+        Part(label, ms)
+        for label, ms in sections.items()
+        if label not in (*STEP_SECTIONS, *_INSIDE_DATA) and not label.startswith(_PROFILERS_LABELS)
+    )

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from steptrace.documents.comparison import Comparison
+from steptrace.documents.comparison import Comparison, RunResult
+from steptrace.errors import RecordError
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import step_charts as draw
-from steptrace.report.study.load import load_steps
 from steptrace.report.study.model import RunSteps, is_baseline, runs_ok, variants_shown
 
 
@@ -30,3 +33,43 @@ def step_times(study: Comparison, comparison: Path | str) -> Html:
 
 def _runs_without_steps(study: Comparison, steps: Sequence[RunSteps]) -> int:
     return sum(runs_ok(variant) for variant in study.variants) - len(steps)
+
+
+def load_steps(study: Comparison, comparison: Path | str) -> tuple[RunSteps, ...]:
+    """The step times of every run that ended well and whose steps.parquet is found, in the study's order.
+
+    Args:
+        study: the comparison.
+        comparison: its file. Steps are looked for beside it, so that a results folder can be moved or copied, and never
+            below the working directory, where another run of the same name may lie.
+    """
+    found = []
+    for variant in study.variants:
+        for run in variant.runs:
+            path = _steps_path(Path(comparison).parent, variant.name, run)
+            if run.status == "ok" and path is not None:
+                found.append(_read_steps(path, variant.name, run))
+    return tuple(found)
+
+
+def _steps_path(folder: Path, variant: str, run: RunResult) -> Path | None:
+    candidates = [folder / variant / f"run{run.repeat}", folder.joinpath(*Path(run.path).parts[-2:])]
+    return next((found / "steps.parquet" for found in candidates if (found / "steps.parquet").is_file()), None)
+
+
+def _read_steps(path: Path, variant: str, run: RunResult) -> RunSteps:
+    try:
+        # `read_table`, `sort_by` and `to_numpy` would import all of pandas.
+        with pq.ParquetFile(path) as file:
+            columns = file.read(columns=["phase", "step", "step_ns"]).to_pydict()
+        order = np.argsort(columns["step"], kind="stable")
+        phase = np.array(columns["phase"])[order]
+        ms = np.array(columns["step_ns"], dtype=np.float64)[order] / 1e6
+    except (OSError, pa.ArrowInvalid, KeyError) as error:
+        raise RecordError(f"step times cannot be read ({error})", where=path, next_step="run the study again") from None
+    unprofiled = phase != "profiled"
+    left_out = phase == "warmup"
+    first_timed = int(np.argmax(phase == "timed")) if bool((phase == "timed").any()) else len(phase)
+    # Steps of the timed phase that the comparison found to be warm-up still.
+    left_out[first_timed : first_timed + (run.warmup_left_out or 0)] = True
+    return RunSteps(variant, run.repeat, ms[unprofiled], left_out[unprofiled])
