@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from steptrace.cli import main
 from steptrace.commands.find_batch import Finder, Search, Trial, _predicted
-from steptrace.compare.memory_fit import fit_peaks
+from steptrace.compare.memory import fit_peaks
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from documents import fill
-from steptrace.compare.sync_diff import basis_of, sync_diff
+from steptrace.compare.against_baseline import basis_of, sync_diff
 from steptrace.documents.comparison import PredictedSite, SyncCounts, SyncDiff, SyncSiteOfVariant
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from documents import fill
+from steptrace.compare.against_baseline import RESIDUAL, waterfall
 from steptrace.compare.load import Measured, Run, Variant
-from steptrace.compare.waterfall import RESIDUAL, waterfall
 from steptrace.documents.summary import Summary
 from steptrace.run_times import run_times
 from steptrace.stats import difference, typical

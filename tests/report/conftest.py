@@ -20,9 +20,8 @@ from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.kept import History, StoredStudy, StoredVariant
 from steptrace.judging import baseline
-from steptrace.judging.history import find_results
+from steptrace.judging.history import find_results, trends
 from steptrace.judging.pair import pair
-from steptrace.judging.trend import trends
 from steptrace.report import diff as diff_page
 from steptrace.report import history as history_page
 from steptrace.report import pair as pair_page

@@ -4,8 +4,8 @@ import pytest
 
 from steptrace.record import read_rows, read_steps
 from steptrace.schema import INPUT_OF_RUN
-from steptrace.train.input_pass import left_out, measure_input
 from steptrace.train.main import main
+from steptrace.train.passes import left_out, measure_input
 from steptrace.train.setup import build_loader, training
 
 

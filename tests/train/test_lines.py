@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from steptrace.schema import OP_LINES, validate
-from steptrace.train.lines import record_op_lines
 from steptrace.train.op_recorder import trace_file_name
+from steptrace.train.passes import record_op_lines
 from steptrace.train.profile import ProfileSettings, profile_steps
 from steptrace.train.setup import training
 from steptrace.workloads import masked_losses, segmentation
@@ -132,7 +132,7 @@ def test_a_step_that_cannot_be_watched_says_why(make_config, tmp_path, monkeypat
         raise RuntimeError(message)
 
     with training(make_config(), 7) as parts:
-        monkeypatch.setattr("steptrace.train.lines.train_step", fails)
+        monkeypatch.setattr("steptrace.train.passes.train_step", fails)
         (warning,) = record_op_lines(parts, tmp_path)
     assert warning.startswith(said)
     assert "frames" not in warning

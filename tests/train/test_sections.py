@@ -7,10 +7,10 @@ import torch
 from steptrace.compare.load import load_run
 from steptrace.record import read_rows, read_run, read_steps, write_rows
 from steptrace.schema import SECTIONS_OF_RUN, validate
-from steptrace.train import sections
+from steptrace.train import passes
 from steptrace.train.loop import run_steps, to_device, train_step
 from steptrace.train.main import main
-from steptrace.train.sections import SectionTimer, batch_bytes, measure_sections, tensor_bytes
+from steptrace.train.passes import SectionTimer, batch_bytes, measure_sections, tensor_bytes
 from steptrace.train.setup import training
 from steptrace.workloads.giou_data import ConcatenatedBoxes
 
@@ -54,8 +54,8 @@ def test_every_step_gives_its_five_sections_in_order(make_config):
 def test_the_device_is_without_work_before_and_after_each_section(monkeypatch):
     clock = iter(range(1000))
     events = []
-    monkeypatch.setattr(sections, "synchronize", lambda _: events.append("synchronize"))
-    monkeypatch.setattr(sections.time, "perf_counter_ns", lambda: (events.append("clock"), next(clock))[1])
+    monkeypatch.setattr(passes, "synchronize", lambda _: events.append("synchronize"))
+    monkeypatch.setattr(passes.time, "perf_counter_ns", lambda: (events.append("clock"), next(clock))[1])
     timer = SectionTimer(torch.device("cpu"))
     with timer("forward"):
         events.append("work")

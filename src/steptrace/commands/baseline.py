@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.commands.numbers import ratio
-from steptrace.commands.output import add_json, show
-from steptrace.commands.tables import columns
+from steptrace.commands.output import add_json, columns, show
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import ConfigError, RecordError

@@ -11,8 +11,7 @@ from typing import Final
 from steptrace.capture import control
 from steptrace.capture.control import Entry
 from steptrace.commands.numbers import not_negative, positive, seconds
-from steptrace.commands.output import add_json, progress, show, warn
-from steptrace.commands.tables import columns
+from steptrace.commands.output import add_json, columns, progress, show, warn
 from steptrace.errors import CaptureError
 from steptrace.recording import WITH_TRACE, Settings
 

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptrace.commands.output import add_json, show, writing_to
-from steptrace.commands.tables import columns
+from steptrace.commands.output import add_json, columns, show, writing_to
 
 if TYPE_CHECKING:
     from steptrace.documents.comparison import Comparison

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.numbers import positive
-from steptrace.commands.output import add_json, show
+from steptrace.commands.output import add_json, columns, show
 from steptrace.commands.studies import named_study
-from steptrace.commands.tables import columns
-from steptrace.compare.memory_fit import MOST_RESIDUAL, MemoryFit, fit_peaks
+from steptrace.compare.memory import MOST_RESIDUAL, PeakLine, fit_peaks
 from steptrace.errors import ConfigError, TrainError
 from steptrace.files import read_versioned
 from steptrace.record import read_memory, read_status
@@ -99,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if search.fits else EXIT_NOTHING_FITS
 
 
-def _predicted(fit: MemoryFit | None, search: Search) -> int | None:
+def _predicted(fit: PeakLine | None, search: Search) -> int | None:
     """The largest batch by the line, within what the data set holds; None where there is no line or no capacity."""
     if fit is None or search.capacity_bytes is None:
         return None
@@ -115,7 +114,7 @@ class Finder:
         self._within = within
         self._config, self._scratch, self._device, self._limit_mb = config, scratch, device, limit_mb
 
-    def measure(self, batch_size: int) -> MemoryFit | None:
+    def measure(self, batch_size: int) -> PeakLine | None:
         """Take the peaks at up to three sizes around the configured one; below it, if those do not fit."""
         most = max(batch_size, 4)
         self._try([most // 4, most // 2, most], measure=True)
@@ -191,7 +190,7 @@ def _variant(study: str, variant: str | None, scale: str) -> tuple[str, str, dic
     return f"{study}/{chosen.name}", chosen.composed.snapshot(study=study, variant=chosen.name), chosen.config
 
 
-def _document(name: str, search: Search, fit: MemoryFit | None, predicted: int | None) -> dict[str, Any]:
+def _document(name: str, search: Search, fit: PeakLine | None, predicted: int | None) -> dict[str, Any]:
     told = ("fixed_bytes", "per_sample_bytes", "residual", "holds")
     line = None if fit is None else {name: getattr(fit, name) for name in told}
     return {
@@ -207,7 +206,7 @@ def _document(name: str, search: Search, fit: MemoryFit | None, predicted: int |
     }
 
 
-def _text(name: str, search: Search, fit: MemoryFit | None, predicted: int | None) -> str:
+def _text(name: str, search: Search, fit: PeakLine | None, predicted: int | None) -> str:
     source = {"limit": "the limit", "device": "the GPU's memory", "machine": "the machine's memory"}
     room = "not known" if search.capacity_bytes is None else _size(search.capacity_bytes)
     lines = [f"{name}: capacity {room} ({source.get(search.capacity_source or '', 'not told')})"]

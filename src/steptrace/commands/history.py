@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import add_json, show, warn, writing_to
-from steptrace.commands.tables import columns
+from steptrace.commands.output import add_json, columns, show, warn, writing_to
 from steptrace.errors import RecordError
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, write what was asked for, print, and return the exit code."""
     from steptrace.documents.base import write
     from steptrace.documents.kept import History, Skipped
-    from steptrace.judging.history import find_results
-    from steptrace.judging.trend import trends
+    from steptrace.judging.history import find_results, trends
     from steptrace.report import history as pages
 
     by_study, problems = find_results(arguments.folders)

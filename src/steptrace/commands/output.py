@@ -1,10 +1,10 @@
-"""What commands write: text for a person or JSON for a program, colours and progress on a terminal only."""
+"""What commands write: text and tables for a person, or JSON for a program; colours and progress on a terminal only."""
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -14,6 +14,7 @@ from steptrace.terminal import printable
 
 if TYPE_CHECKING:
     from rich.live import Live
+
 
 Colour = Literal["red", "yellow", "green", "bold"]
 
@@ -79,3 +80,12 @@ class Progress:
 
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, indented by two; columns as wide as their longest cell, the last one as it comes."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
+    return [
+        "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in (head, *rows)
+    ]

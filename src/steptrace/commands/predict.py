@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive
-from steptrace.commands.output import add_json, progress, show, warn
+from steptrace.commands.output import add_json, columns, progress, show, warn
 from steptrace.commands.run import add_limits
 from steptrace.commands.studies import named_study
-from steptrace.commands.tables import columns
 from steptrace.documents.comparison import Place, PredictedSite
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.files import read_versioned

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptrace.commands.output import add_json, progress, show
-from steptrace.commands.tables import columns
+from steptrace.commands.output import add_json, columns, progress, show
 from steptrace.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:

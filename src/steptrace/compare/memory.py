@@ -6,6 +6,8 @@ allocator events with what the run counted of its lasting tensors.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor
 from operator import attrgetter
 from typing import Any, Final
 
@@ -14,7 +16,6 @@ from msgspec.structs import asdict, replace
 
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Run, Study, Variant
-from steptrace.compare.memory_fit import fit_peaks
 from steptrace.config.documents import read_yaml
 from steptrace.documents.comparison import MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
 from steptrace.documents.run import RunMemory
@@ -161,3 +162,44 @@ def _one_step(run: Run, entry: DeviceMemory) -> Curve | None:
     before = [point for point in entry.curve if point[0] < start][-1:]
     at_start = [(start, allocated, reserved) for _, allocated, reserved in before]
     return (*at_start, *(point for point in entry.curve if start <= point[0] <= end))
+
+
+#: With a larger residual the peaks are not linear in the batch size, and nothing is predicted.
+MOST_RESIDUAL: Final = 0.10
+
+
+@dataclass(frozen=True)
+class PeakLine:
+    """peak = `fixed_bytes` + `per_sample_bytes` x batch size.
+
+    `residual` is the largest distance of a measured peak from the line over that peak; None with two sizes, through
+    which there is always a line.
+    """
+
+    peaks: tuple[tuple[int, int], ...]
+    fixed_bytes: float
+    per_sample_bytes: float
+    residual: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the peaks rise linearly with the batch size."""
+        return self.per_sample_bytes > 0 and (self.residual is None or self.residual <= MOST_RESIDUAL)
+
+    def largest(self, capacity_bytes: float) -> int | None:
+        """The largest batch whose peak fits the capacity, 0 if not even one sample's does; None without a line."""
+        if not self.holds:
+            return None
+        room = (capacity_bytes - self.fixed_bytes) / self.per_sample_bytes
+        return max(floor(room + 1e-6), 0)  # a line through exact multiples comes out a hair below them
+
+
+def fit_peaks(peaks: Mapping[int, int]) -> PeakLine | None:
+    """The least-squares line through peaks in bytes by batch size; None with fewer than two sizes."""
+    if len(peaks) < 2:
+        return None
+    points = tuple(sorted(peaks.items()))
+    size, peak = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
+    slope, fixed = np.polyfit(size, peak, 1)
+    residual = float((np.abs(fixed + slope * size - peak) / peak).max()) if len(points) > 2 else None
+    return PeakLine(points, float(fixed), float(slope), residual)

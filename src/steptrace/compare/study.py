@@ -7,18 +7,14 @@ from typing import Final
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from steptrace.compare.communication import communication
+from steptrace.compare.against_baseline import basis_of, predicted_step, sync_diff, sync_prices, waterfall
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
-from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.memory import memory_fits, memory_of
 from steptrace.compare.other_baselines import other_baselines
-from steptrace.compare.overview import overview_figures
-from steptrace.compare.sync_diff import basis_of, sync_diff
 from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu
 from steptrace.compare.trace_findings import trace_findings
-from steptrace.compare.waterfall import waterfall
-from steptrace.compare.whatif import predicted_step, sync_prices
+from steptrace.compare.window import communication, input_figures, overview_figures
 from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
 from steptrace.format import NS_PER_MS
 

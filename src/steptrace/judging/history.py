@@ -1,9 +1,12 @@
-"""A study's results over time: those kept as baselines or as copies of comparison.json, and the present ones.
+"""A study's results over time: those kept as baselines or as copies of comparison.json, the present ones, what changed.
 
-Step times hold for one machine, so a study's results are parted by machine and scale before they are compared.
+From each result to the next that is step times with verdicts, and the environment.
+
+Step times hold for one machine, so a study's results are parted by machine and scale before they are compared: each
+with the one before it there; where both hold whole runs, as `pair` does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,10 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
+from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, StepTimes
+from steptrace.documents.kept import EnvironmentChange, KeptRun, KeptVariant, StudyHistory
+from steptrace.documents.run import is_simulated
 from steptrace.errors import RecordError
 from steptrace.judging import baseline
+from steptrace.judging.pair import VariantPair, pair
 
 #: What a present result is called.
 NOW: Final = "now"
@@ -164,3 +171,84 @@ def history(files: Iterable[Path], comparisons: Iterable[Comparison] = ()) -> di
         RecordError: a file is missing or no baseline.
     """
     return _in_order([*(result for file in files for result in kept_results(file)), *map(present_result, comparisons)])
+
+
+#: Facts that are no reason for another step time.
+_NO_CHANGE: Final = ("git_dirty",)
+
+
+def trends(by_study: Mapping[str, Sequence[KeptResult]], variants: Iterable[str] = ()) -> tuple[StudyHistory, ...]:
+    """Each study's results in their order, and how each differs from those before.
+
+    Args:
+        by_study: the results, oldest first (`history.history`).
+        variants: only these; none for all.
+    """
+    wanted = set(variants)
+    return tuple(
+        StudyHistory(study, tuple(_run(results, place, wanted) for place in range(len(results))))
+        for study, results in by_study.items()
+    )
+
+
+def _run(results: Sequence[KeptResult], place: int, wanted: set[str]) -> KeptRun:
+    result, before = results[place], results[:place]
+    same = next((other for other in reversed(before) if other.machine == result.machine), None)
+    compared = {} if same is None else _pairs(same, result)
+    return KeptRun(
+        name=result.name,
+        date=None if result.saved_at is None else result.saved_at.isoformat(timespec="seconds"),
+        machine=machine_of(result),
+        compared_with=None if same is None else same.name,
+        changes=_changes(before[-1], result) if before else (),
+        variants=tuple(
+            _variant(name, step, same, compared.get(name))
+            for name, step in result.step_ms.items()
+            if not wanted or name in wanted
+        ),
+    )
+
+
+def machine_of(result: KeptResult) -> str:
+    """The machine in words, with the scale: the facts that part `KeptResult.machine`."""
+    facts = result.environment
+    gpus, processors = facts.get("gpu_count") or 0, facts.get("cpu_count")
+    gpu = facts.get("gpu") and f"{f'{gpus} x ' if gpus > 1 else ''}{facts['gpu']}"
+    cores = processors and fmt.plural(processors, "processor")
+    return ", ".join(filter(None, [gpu, facts.get("cpu") or (None if gpu else "unknown machine"), cores, result.scale]))
+
+
+def _pairs(before: KeptResult, now: KeptResult) -> dict[str, VariantPair]:
+    """Variants of both by name, where whole runs of both are known."""
+    if before.comparison is None or now.comparison is None:
+        return {}
+    try:
+        found = pair(before.comparison, now.comparison)
+    except RecordError:  # no variant in common
+        return {}
+    return {variant.name: variant for variant in found.variants}
+
+
+def _variant(name: str, step: StepTimes, before: KeptResult | None, compared: VariantPair | None) -> KeptVariant:
+    kept = KeptVariant(name, step.median, step.low, step.high, None, None)
+    if before is None or is_simulated(before.environment.get("gpu")):  # compared with one on the same machine
+        return kept
+    if compared is not None and compared.ratio is not None:
+        return msgspec.structs.replace(kept, ratio=compared.ratio[0], verdict=compared.verdict)
+    earlier = before.step_ms.get(name)
+    return (
+        kept
+        if earlier is None or not step.median
+        else msgspec.structs.replace(kept, ratio=earlier.median / step.median)
+    )
+
+
+def _changes(before: KeptResult, now: KeptResult) -> tuple[EnvironmentChange, ...]:
+    sides = [{"scale": side.scale, **side.environment} for side in (before, now)]
+    keys = [key for key in dict.fromkeys([*sides[0], *sides[1]]) if key not in _NO_CHANGE]
+    values = [(key, sides[0].get(key), sides[1].get(key)) for key in keys]
+    return tuple(EnvironmentChange(key, _said(a), _said(b)) for key, a, b in values if a != b)
+
+
+def _said(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -14,7 +14,7 @@ from steptrace.predict.gpu_only import SUBSTITUTES
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES
-from steptrace.predict.rules_sparse import SPARSE_JUDGED
+from steptrace.predict.rules_libraries import SPARSE_JUDGED
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh, unwrap
 
 _COMPOSITE = "CompositeImplicitAutograd"

@@ -16,9 +16,7 @@ from torch import Tensor
 
 from steptrace.predict.collectives import FSDP
 from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
-from steptrace.predict.rules_linalg import LINALG
-from steptrace.predict.rules_sparse import SPARSE
-from steptrace.predict.rules_torchvision import TORCHVISION
+from steptrace.predict.rules_libraries import LINALG, SPARSE, TORCHVISION
 
 
 def _is_mask(index: object) -> bool:

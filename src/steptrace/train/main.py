@@ -38,15 +38,19 @@ from steptrace.train.arrangement import check_compiled, compilations, recompiled
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.environment import collect_environment
-from steptrace.train.input_pass import left_out, measure_input
-from steptrace.train.lines import record_op_lines
 from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
 from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.nvml import NvmlSampler
+from steptrace.train.passes import (
+    batch_bytes,
+    left_out,
+    measure_input,
+    measure_sections,
+    record_op_lines,
+    record_warned_syncs,
+)
 from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
-from steptrace.train.sections import batch_bytes, measure_sections
 from steptrace.train.setup import build_loader, device_of, load_config, training
-from steptrace.train.warned_syncs import record_warned_syncs
 
 _PROGRESS_PERIOD_S = 5.0
 

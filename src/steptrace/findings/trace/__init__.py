@@ -14,9 +14,8 @@ from steptrace.findings.model import SEVERITIES, Rule, of_slow_profile, ranked, 
 from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
 from steptrace.findings.trace.ceiling import cap_by_critical_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES, STRAGGLER_RULES
-from steptrace.findings.trace.copies import COPY_RULES
+from steptrace.findings.trace.data import COPY_RULES, INPUT_RULES
 from steptrace.findings.trace.forward_only import without_training
-from steptrace.findings.trace.input import INPUT_RULES
 from steptrace.findings.trace.memory import MEMORY_RULES
 from steptrace.findings.trace.optimizer import OPTIMIZER_RULES
 from steptrace.findings.trace.quality import QUALITY_RULES

@@ -1,0 +1,266 @@
+"""What a variant changes against its baseline: synchronisations, parts of the step, and what the graph had predicted.
+
+Syncs: a site is the same if file, line and all else that is known of it agree; of the rest, sites with the same
+operator, label, phase and kind are taken for the same site on another line. What a trace measured is compared with what
+a trace measured, else a prediction with a prediction, never one with the other.
+
+Waterfall: the parts come from the profiled windows (`step_parts` of summary.json: with a GPU computation, exposed
+copies and communication, and idle time by cause; without one the host's sections), each a mean over the runs. They
+explain a difference that was measured without the profiler, so the last entry is what they leave over: by how much the
+profiler, and a mean in place of a median, changes the one step more than the other. With it all entries add up to the
+measured difference, to the nanosecond.
+
+What-if: the sites that the variant does away with are taken out of the graph of the baseline's steps
+(`steptrace.analysis.critical_path`). A profiled step is not an unprofiled one: what carries over is the ratio. The
+graph knows nothing else that the variant changes, such as the work it does instead; the error tells of that too.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from steptrace.analysis.critical_path.build import graph_of
+from steptrace.analysis.syncs.whatif import SITE_KEY, WhatIf, fit, rows_by_site, saved_ns
+from steptrace.compare.load import Measured, Variant
+from steptrace.documents.comparison import (
+    Difference,
+    Place,
+    PredictedSite,
+    StepTimes,
+    SyncChange,
+    SyncCounts,
+    SyncDiff,
+    SyncPrices,
+    WaterfallPart,
+    WhatIfOfVariant,
+)
+from steptrace.documents.summary import StepParts
+from steptrace.format import NS_PER_MS
+from steptrace.schema import read_table
+from steptrace.stats import Estimate, difference, typical
+from steptrace.trace.model import read_tables
+
+_HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
+_MOVED: Final = ("op", "label", "kind", "phase")
+
+Basis = Literal["measured", "predicted"]
+#: A place on both sides; None where one has no such site.
+Pair = tuple[PredictedSite | None, PredictedSite | None]
+
+
+def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
+    """What both sides have: measured counts, else predicted ones, else None."""
+    if baseline.measured_per_step is not None and variant.measured_per_step is not None:
+        return "measured"
+    if baseline.predicted_per_step is not None and variant.predicted_per_step is not None:
+        return "predicted"
+    return None
+
+
+def sync_diff(basis: Basis, baseline: Sequence[PredictedSite], variant: Sequence[PredictedSite]) -> SyncDiff:
+    """`sync_diff` of comparison.json from the sites of both sides.
+
+    Each site has the baseline's place, or the variant's for a new one, the variant's own place where it differs, and
+    for both sides the count per step and, where measured, blocked time and exposed idle per step; 0 where a side has no
+    such site. What changes in number comes first, the most expensive foremost.
+    """
+    rows = [_row(before, after, basis) for before, after in _pairs(baseline, variant)]
+    return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
+
+
+def _pairs(before: Sequence[PredictedSite], after: Sequence[PredictedSite]) -> list[Pair]:
+    """The sites of both sides, matched."""
+    left, right = list(before), list(after)
+    pairs: list[Pair] = []
+    for names in (_HERE, _MOVED):
+        for site in list(left):
+            match = next((other for other in right if _known(site, names) == _known(other, names)), None)
+            if match is not None:
+                pairs.append((site, match))
+                left.remove(site)
+                right.remove(match)
+    return [*pairs, *((site, None) for site in left), *((None, site) for site in right)]
+
+
+def _known(site: PredictedSite, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(getattr(site, name) for name in names)
+
+
+def _row(before: PredictedSite | None, after: PredictedSite | None, basis: Basis) -> SyncChange:
+    place = before or after
+    assert place is not None
+    moved = before is not None and after is not None and (before.file, before.line) != (after.file, after.line)
+    costs: dict[str, Any] = {
+        f"{side}_{figure}": None if basis == "predicted" else getattr(site, figure, 0)
+        for side, site in (("baseline", before), ("variant", after))
+        for figure in ("blocked_ns_per_step", "exposed_idle_ns_per_step")
+    }
+    return SyncChange(
+        **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
+        variant_file=after.file if moved and after else None,
+        variant_line=after.line if moved and after else None,
+        baseline_count_per_step=0 if before is None else before.count_per_step,
+        variant_count_per_step=0 if after is None else after.count_per_step,
+        **costs,
+    )
+
+
+def _order(row: SyncChange) -> tuple[Any, ...]:
+    before, after = row.baseline_count_per_step or 0, row.variant_count_per_step or 0
+    blocked = max(row.baseline_blocked_ns_per_step or 0, row.variant_blocked_ns_per_step or 0)
+    return before == after, -blocked, str(row.file), row.line or 0
+
+
+RESIDUAL: Final = "residual"
+
+#: Entries of `Parts` that stand for no part of a step.
+_ALL = ""
+
+#: ns a step, by part, of each run that has a trace; under `_ALL` the run's unprofiled median.
+Parts = Sequence[Mapping[str, float]]
+
+
+def waterfall(baseline: Variant, variant: Variant) -> dict[str, Any]:
+    """The keys `waterfall` and `step_difference` of comparison.json.
+
+    `waterfall` is empty for the baseline itself, and where either side has no trace with steps or their traces are of
+    different kinds (one with GPU work, the other without). Intervals carry the variance between runs.
+    """
+    nothing: dict[str, Any] = {"waterfall": [], "step_difference": None}
+    if baseline.name == variant.name or not baseline.measured or not variant.measured:
+        return nothing
+    before, after = _median_ns(baseline), _median_ns(variant)
+    total = difference(
+        [run.times.median_ns for run in baseline.measured], [run.times.median_ns for run in variant.measured]
+    )
+    found = {**nothing, "step_difference": Difference(**_entry(before, after, total))}
+    kinds, parts = zip(*(_parts(side) for side in (baseline, variant)), strict=True)
+    if kinds[0] is None or kinds[0] != kinds[1]:
+        return found
+    entries = []
+    for name in dict.fromkeys(name for runs in parts for run in runs for name in run if name != _ALL):
+        sides = [[run.get(name, 0.0) for run in runs] for runs in parts]
+        means = [round(sum(values) / len(values)) for values in sides]
+        entries.append(WaterfallPart(category=name, **_entry(means[0], means[1], difference(sides[0], sides[1]))))
+    left = [[run[_ALL] - sum(ns for name, ns in run.items() if name != _ALL) for run in runs] for runs in parts]
+    before -= sum(entry.baseline_ns for entry in entries)
+    after -= sum(entry.variant_ns for entry in entries)
+    entries.append(WaterfallPart(category=RESIDUAL, **_entry(before, after, difference(left[0], left[1]))))
+    return {**found, "waterfall": entries}
+
+
+def _median_ns(variant: Variant) -> int:
+    """The variant's step time as comparison.json gives it, in whole nanoseconds."""
+    return round(typical([run.times.median_ns for run in variant.measured]).value)
+
+
+def _entry(before: int, after: int, estimate: Estimate) -> dict[str, Any]:
+    """A difference in whole ns, and in ms with the interval of `estimate` laid around it."""
+    delta = after - before
+    ends = [
+        None if end is None else (delta + (end - estimate.value)) / NS_PER_MS for end in (estimate.low, estimate.high)
+    ]
+    return {
+        "delta_ns": delta,
+        "delta_ms": delta / NS_PER_MS,
+        "low": ends[0],
+        "high": ends[1],
+        "baseline_ns": before,
+        "variant_ns": after,
+    }
+
+
+def _parts(variant: Variant) -> tuple[str | None, Parts]:
+    """The kind of the variant's parts, and those of every run that has any of that kind."""
+    recorded = [(run, found) for run in variant.measured if (found := _recorded(run)) is not None]
+    if not recorded:
+        return None, ()
+    kind = recorded[0][1].kind
+    return kind, [
+        {_ALL: run.times.median_ns} | {name: ns / found.steps for name, ns in found.parts_ns.items()}
+        for run, found in recorded
+        if found.kind == kind
+    ]
+
+
+def _recorded(run: Measured) -> StepParts | None:
+    """`step_parts` of rank 0's trace, if the run has one with steps."""
+    found = None if run.trace is None else run.trace.step_parts
+    return found if found and found.steps else None
+
+
+#: Where an analysis leaves the tables of a run's first trace, seen from the run's folder.
+TABLES_FOLDER: Final = Path("tables") / "trace0"
+
+_PLACE: Final = tuple(name for name in SITE_KEY if name != "code")
+
+
+def predicted_step(
+    baseline: Variant, baseline_ms: StepTimes | None, variant_ms: StepTimes | None, diff: SyncDiff | None
+) -> WhatIfOfVariant | None:
+    """`whatif` of comparison.json: the variant's step time, predicted from the baseline's traces, and as measured.
+
+    None for the baseline, without a measured sync diff, or if the variant removes no site.
+    """
+    if diff is None or diff.basis != "measured" or baseline_ms is None or variant_ms is None:
+        return None
+    gone = [site for site in diff.sites if site.baseline_count_per_step and not site.variant_count_per_step]
+    if not gone:
+        return None
+    keys = {tuple(getattr(site, name) for name in _PLACE) for site in gone}
+    found = [_without_sites(run.path / TABLES_FOLDER, keys) for run in baseline.runs if run.measured is not None]
+    ratios = [ratio for ratio, _, _ in found if ratio is not None]
+    reasons = [reason for _, _, reason in found if reason is not None]
+    predicted = float(np.median(ratios)) * baseline_ms.median if ratios else None
+    return WhatIfOfVariant(
+        removed_per_step=sum(site.baseline_count_per_step or 0 for site in gone),
+        added_per_step=sum(
+            max((site.variant_count_per_step or 0) - (site.baseline_count_per_step or 0), 0) for site in diff.sites
+        ),
+        predicted_ms=predicted,
+        measured_ms=variant_ms.median,
+        error=None if predicted is None else predicted / variant_ms.median - 1,
+        replay_error=max((fitted.error for _, fitted, _ in found if fitted is not None), key=abs, default=None),
+        runs=len(ratios),
+        reason=reasons[0] if not ratios and reasons else None,
+    )
+
+
+def sync_prices(variant: Variant) -> SyncPrices | None:
+    """`sync_prices` of comparison.json: what were gained a step were all of the variant's own syncs gone.
+
+    In profiled ns a step: `all_saved_ns_per_step` (None with a `reason` where the model does not fit), and
+    `all_ceiling_ns_per_step`; medians over the runs. None if no run has a GPU trace with steps.
+    """
+    found = [trace.whatif for trace in variant.traces if trace.whatif is not None and trace.whatif.steps]
+    if not found:
+        return None
+    saved = [record.all_saved_ns / record.steps for record in found if record.all_saved_ns is not None]
+    return SyncPrices(
+        all_saved_ns_per_step=float(np.median(saved)) if saved else None,
+        all_ceiling_ns_per_step=float(np.median([record.all_ceiling_ns / record.steps for record in found])),
+        replay_error=max((record.error for record in found), key=abs),
+        unexplained_ns_per_step=float(np.median([record.unexplained_ns / record.steps for record in found])),
+        reason=None if saved else found[0].reason,
+    )
+
+
+def _without_sites(folder: Path, keys: Collection[tuple[Any, ...]]) -> tuple[float | None, WhatIf | None, str | None]:
+    """The step's time without these sites over that with them, how well the model fits, and why there is no ratio."""
+    try:
+        trace = read_tables(folder)
+        costs = read_table(folder / "sync_costs.parquet")
+    except (OSError, ValueError) as error:
+        return None, None, f"the tables of its trace cannot be read ({error})"
+    graph = graph_of(trace)
+    fitted = fit(graph)
+    if graph is None or fitted.misfit is not None:
+        return None, fitted, fitted.misfit
+    places = [SITE_KEY.index(name) for name in _PLACE]
+    gone: set[int] = set()
+    for key, rows in rows_by_site(costs).items():
+        if tuple(key[place] for place in places) in keys:
+            gone |= rows
+    return 1 - saved_ns(graph, gone) / fitted.measured_ns, fitted, None
