@@ -15,6 +15,9 @@ from steptrace.root import ROOT
 STUDY: Final = "study.json"
 WHOLE: Final = "comparison.json"
 PARTIAL: Final = "comparison.partial.json"
+SUMMARY: Final = "summary.json"
+#: Of a run, made for a partial comparison, before the workflow came to make the run's own.
+PARTIAL_SUMMARY: Final = "summary.partial.json"
 
 
 def study_folders(results: Path) -> list[Path]:

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -101,7 +100,6 @@ def while_stepping() -> Callable[[Sequence[str], Sequence[Training]], int]:
                 training.send("run 5")
             for training in trainings:
                 assert training.answer(), training.said()
-            time.sleep(0.005)  # what they wait for is a time, and would be many steps
         command.join()
         return codes[0]
 

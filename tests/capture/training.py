@@ -6,6 +6,7 @@ off; `end` saves the weights and ends.
 
 import os
 import sys
+import time
 
 import torch
 
@@ -31,6 +32,7 @@ for line in sys.stdin:
                 network(torch.randn(4, 16)).square().mean().backward()
                 optimizer.step()
                 if capture is not None:
+                    time.sleep(0.01)  # what a capture waits for is a time, and would be thousands of steps
                     capture.step()
             done += int(count)
         case ["profile"]:

@@ -22,11 +22,9 @@ from steptrace.files import read_versioned
 from steptrace.record import STATUS_FILE, read_rows, read_run, read_status, read_steps
 from steptrace.run_times import Nanoseconds, RunTimes, run_times
 from steptrace.schema import SECTIONS_OF_RUN
+from steptrace.standing import PARTIAL_SUMMARY, SUMMARY
 
 STUDY_FILE: Final = "study.json"
-SUMMARY_FILE: Final = "summary.json"
-#: A summary made for a partial comparison, before the workflow came to make the run's own.
-PARTIAL_SUMMARY_FILE: Final = "summary.partial.json"
 NOT_RUN: Final = "not run"
 RunStatus = Literal["ok", "failed", "oom", "killed", "not run"]
 
@@ -233,9 +231,9 @@ def _with_summary(run: Run, measured: Measured, *, partial: bool) -> Run:
     """The run with the summary of its trace, or with a warning: step times count without it too."""
     summary: Summary | None = None
     reason = None
-    path = run.path / SUMMARY_FILE
+    path = run.path / SUMMARY
     if partial and not path.is_file():
-        path = path.with_name(PARTIAL_SUMMARY_FILE)
+        path = path.with_name(PARTIAL_SUMMARY)
     try:
         summary = read(path, Summary)
     except RecordError as error:

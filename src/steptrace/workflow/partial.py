@@ -11,15 +11,17 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from steptrace.compare import compare
-from steptrace.compare.load import PARTIAL_SUMMARY_FILE, SUMMARY_FILE
-from steptrace.documents.base import write
-from steptrace.findings import with_findings
-from steptrace.judging.baseline import kept_baselines
 from steptrace.record import STATUS_FILE, ended_well
-from steptrace.report.notebook import render_index, render_study
-from steptrace.standing import PARTIAL, WHOLE, comparisons_with_pages, is_whole, planned_runs, study_folders
-from steptrace.workflow.run_summary import summarize_run
+from steptrace.standing import (
+    PARTIAL,
+    PARTIAL_SUMMARY,
+    SUMMARY,
+    WHOLE,
+    comparisons_with_pages,
+    is_whole,
+    planned_runs,
+    study_folders,
+)
 
 
 def write_partial_pages(results: Path, pages: Path) -> list[Path]:
@@ -38,6 +40,15 @@ def write_partial_pages(results: Path, pages: Path) -> list[Path]:
         if not is_whole(study)
     }
     begun = {study: runs for study, runs in begun.items() if runs}
+    if not begun:  # as at most ends of a workflow: it does without what takes a second to import
+        return []
+
+    from steptrace.compare import compare
+    from steptrace.documents.base import write
+    from steptrace.findings import with_findings
+    from steptrace.judging.baseline import kept_baselines
+    from steptrace.report.notebook import render_index, render_study
+
     _summarize([run for runs in begun.values() for run in runs])
     written = []
     for study in begun:
@@ -45,23 +56,24 @@ def write_partial_pages(results: Path, pages: Path) -> list[Path]:
         (study / WHOLE).unlink(missing_ok=True)
         written.append(pages / f"{study.name}.html")
         render_study(partial, written[-1])
-    if written:
-        traces = sorted(results.glob("traces/*/summary.json"))
-        written.append(pages / "index.html")
-        render_index(comparisons_with_pages(results, pages), written[-1], traces, kept_baselines())
+    traces = sorted(results.glob("traces/*/summary.json"))
+    written.append(pages / "index.html")
+    render_index(comparisons_with_pages(results, pages), written[-1], traces, kept_baselines())
     return written
 
 
 def _summarize(runs: Sequence[Path]) -> None:
     """Make the summaries that the workflow has not come to make, several at once."""
+    from steptrace.workflow.run_summary import summarize_run
+
     missing = [run for run in runs if _needs_summary(run)]
     if missing:
         workers = min(len(missing), os.cpu_count() or 1)
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            list(pool.map(summarize_run, missing, [run / PARTIAL_SUMMARY_FILE for run in missing]))
+            list(pool.map(summarize_run, missing, [run / PARTIAL_SUMMARY for run in missing]))
 
 
 def _needs_summary(run: Path) -> bool:
     status = run / STATUS_FILE
-    made = [run / name for name in (SUMMARY_FILE, PARTIAL_SUMMARY_FILE)]
+    made = [run / name for name in (SUMMARY, PARTIAL_SUMMARY)]
     return ended_well(run) and not any(f.is_file() and f.stat().st_mtime >= status.stat().st_mtime for f in made)
