@@ -12,7 +12,7 @@ from steptrace import deadline
 from steptrace.errors import SteptraceError
 from steptrace.launch import probe
 from steptrace.launch.settings import LaunchSettings
-from steptrace.train import main, supervise
+from steptrace.train import attempt, main
 
 WAITING = """
 import time
@@ -67,8 +67,8 @@ def test_a_stopped_run_is_told_with_its_line(stacks, monkeypatch):
     read, _write = os.pipe()
     child = SimpleNamespace(output=read, poll=lambda: False)
     log = SimpleNamespace(lines=lines)
-    monkeypatch.setattr(supervise, "_POLL_S", 0)
-    problem = supervise._follow(child, log, os.getppid(), 0.0)
+    monkeypatch.setattr(attempt, "_POLL_S", 0)
+    problem = attempt._follow(child, log, os.getppid(), 0.0)
     assert problem == f"stopped: it took longer than timeout_minutes allows, at {file}:6 in next_batch"
 
 
