@@ -4,13 +4,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from steptrace.cli import main
 from steptrace.commands import predict
 from steptrace.commands.predict import Followed, Program
+from steptrace.commands.studies import named_study
+from steptrace.config.study import Study
 from steptrace.errors import PredictError
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
@@ -82,25 +86,32 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Program, list[str]]]]:
+def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[list[Program], list[str]]]]:
     """Replaces the predictions of a study by made ones, by variant; returns what was asked for."""
 
-    def replace(**by_variant: object) -> list[tuple[Program, list[str]]]:
-        calls: list[tuple[Program, list[str]]] = []
+    def replace(**by_variant: object) -> list[tuple[list[Program], list[str]]]:
+        calls: list[tuple[list[Program], list[str]]] = []
 
-        def follow(program: Program, _out: Path, options: list[str]) -> Followed:
-            calls.append((program, options))
-            result = by_variant.get(program.name, PREDICTION)
-            return (
-                Followed(program.name, None, result)
-                if isinstance(result, PredictError)
-                else Followed(program.name, result)
-            )  # type: ignore[arg-type]
+        def follow(programs: list[Program], _scratch: Path, options: list[str]) -> list[Followed]:
+            calls.append((programs, options))
+            results = ((program.name, by_variant.get(program.name, PREDICTION)) for program in programs)
+            return [
+                Followed(name, None, found) if isinstance(found, PredictError) else Followed(name, found)  # type: ignore[arg-type]
+                for name, found in results
+            ]
 
         monkeypatch.setattr(predict, "_follow", follow)
+        monkeypatch.setattr(predict, "named_study", lambda study, *_, **__: _planned(study))
         return calls
 
     return replace
+
+
+@cache
+def _planned(study: str) -> Study:
+    """What many tests ask for alike, planned once."""
+    with TemporaryDirectory() as folder:
+        return named_study(study, Path(folder), expected="a study's name")
 
 
 def test_a_sync_added_to_a_loss_breaks_the_budget_without_a_gpu_and_names_the_line(
@@ -153,13 +164,45 @@ def test_a_step_that_fails_is_told_with_its_line(own: Path, capsys: pytest.Captu
     assert "program.py:2" in told
 
 
+def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(own: Path) -> None:
+    noted = "open(f'{os.getpid()}.pid', 'w').write(str(os.getppid()))"
+    bodies = {
+        "fine": noted,
+        "raises": f"{noted}; raise ValueError('no data')",
+        "killed": f"{noted}; os.kill(os.getpid(), 9)",
+    }
+    loss = "import os\n" + LOSS
+    for name, body in bodies.items():
+        loss += f"\n\nclass {name}(Loss):\n    def __init__(self):\n        {body}\n"
+        (own / f"{name}.yaml").write_text(CONFIG.replace("own_losses.Loss", f"own_losses.{name}"))
+    (own / "own_losses.py").write_text(loss)
+    (own / "scratch").mkdir()
+    programs = [Program(name, str(own / f"{name}.yaml")) for name in (*bodies, "missing")]
+    fine, raises, killed, missing = predict._follow(programs, own / "scratch", ["--small"])
+    assert fine.prediction is not None
+    assert (fine.name, fine.prediction["total"]) == ("fine", 0)
+    assert "the step failed on the virtual device" in str(raises.error)
+    assert str(killed.error) == "the process ended with -9"
+    assert "config cannot be read" in str(missing.error)
+    parents = [int(file.read_text()) for file in own.glob("*.pid")]
+    assert len(parents) == 3
+    assert len(set(parents)) == 1
+
+
+def test_without_a_process_to_fork_each_variant_says_why(own: Path) -> None:
+    (own / "omegaconf.py").write_text("raise ImportError('it is damaged')")
+    found = predict._follow([Program(name, "config.yaml") for name in ("one", "two")], own, [])
+    assert ["it is damaged" in str(entry.error) for entry in found] == [True, True]
+
+
 def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
-    followed: Callable[..., list[tuple[Program, list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = followed()
     assert main(["predict", "masked_loss"]) == 0
-    assert sorted(program.name for program, _ in calls) == ["boolean_mask", "ignore_index", "sort", "where"]
-    assert {tuple(options) for _, options in calls} == {("--small",)}
+    ((programs, options),) = calls
+    assert sorted(program.name for program in programs) == ["boolean_mask", "ignore_index", "sort", "where"]
+    assert options == ["--small"]
     printed = capsys.readouterr().out
     assert "where: 2 syncs per step predicted (batch of 4)" in printed
     assert "  2      d2h_copy  aten::nonzero  backward  -      own.py:3  x.nonzero()\n" in printed
@@ -170,9 +213,9 @@ def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
 def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = []
 
-    def follow(program: Program, _out: Path, _options: list[str]) -> Followed:
-        texts.append(Path(program.target).read_text())
-        return Followed(program.name, PREDICTION)
+    def follow(programs: list[Program], _scratch: Path, _options: list[str]) -> list[Followed]:
+        texts.extend(Path(program.target).read_text() for program in programs)
+        return [Followed(program.name, PREDICTION) for program in programs]
 
     monkeypatch.setattr(predict, "_follow", follow)
     assert main(["predict", "masked_loss", "--full-size"]) == 0
@@ -180,7 +223,7 @@ def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_variant_that_cannot_be_followed_hides_no_other(
-    followed: Callable[..., list[tuple[Program, list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     followed(where=PredictError("no such operator"))
     assert main(["predict", "masked_loss", "--json", "--budget", "5"]) == 2
@@ -194,7 +237,7 @@ def test_one_variant_that_cannot_be_followed_hides_no_other(
 
 
 def test_a_budget_is_for_each_variant(
-    followed: Callable[..., list[tuple[Program, list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     followed(where={**PREDICTION, "total": 0, "sites": []})
     assert main(["predict", "masked_loss", "--budget", "1"]) == 1
@@ -240,7 +283,7 @@ import sys
 sys.modules["torch"] = None
 from steptrace.cli import main
 from steptrace.commands import predict
-predict._follow = lambda program, *_: predict.Followed(program.name, {PREDICTION!r})
+predict._follow = lambda programs, *_: [predict.Followed(program.name, {PREDICTION!r}) for program in programs]
 sys.exit(main(["predict", "masked_loss"]))
 """
 

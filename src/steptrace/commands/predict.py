@@ -1,7 +1,7 @@
 """`steptrace predict`: the syncs that a training step would make on CUDA, found without a GPU.
 
 This process does not import torch: each prediction is a process of its own (`steptrace.predict.main`), which is also
-what its virtual device asks for.
+what its virtual device asks for. Those of a study are forks of one.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +30,8 @@ from steptrace.launch.start import Limits, check_found, ended, launch
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
-#: A prediction takes a few seconds and some hundred MB, most of it to import torch.
-_AT_ONCE: Final = 4
 _FILE: Final = "prediction.json"
+_LOG: Final = "predict.log"
 _PROGRAM, _CONFIG, _FUNCTION = "a program, after --", "a study or a config", "a function"
 #: The options that only one kind of target takes, with their defaults.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
@@ -117,14 +115,9 @@ def run(arguments: argparse.Namespace) -> int:
     options = [] if arguments.full_size else ["--small"]
     if arguments.batch_size is not None:
         options += ["--batch-size", str(arguments.batch_size)]
+    _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
     with _programs(target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        _refuse_others(arguments, _FUNCTION if programs[0].is_function else _CONFIG)
-        with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool, progress() as status:
-            jobs = pool.map(lambda program: _follow(program, Path(scratch) / program.name, options), programs)
-            found: list[Followed] = []
-            for program in programs:
-                status.say(f"{len(found)} of {len(programs)} followed; next: {program.name}")
-                found.append(next(jobs))
+        found = _follow(programs, Path(scratch), options)
     return _report(found, arguments, target)
 
 
@@ -155,6 +148,15 @@ def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: st
     return 2 if failed else EXIT_BROKEN if over or any(entry.failed for entry in found) else 0
 
 
+def _is_file(target: str) -> bool:
+    path = Path(target)
+    return path.suffix in (".yaml", ".yml", ".py") or path.is_file()
+
+
+def _is_function(target: str) -> bool:
+    return ":" in target and not _is_file(target)
+
+
 def _is_command(target: Sequence[str]) -> bool:
     """Whether a program is named: it has arguments, or is an executable file."""
     path = Path(target[0])
@@ -182,17 +184,16 @@ def _follow_command(arguments: argparse.Namespace) -> Followed:
 @contextmanager
 def _programs(target: str) -> Iterator[list[Program]]:
     """What a target stands for; a study's configs exist until the context ends."""
-    path = Path(target)
-    if path.suffix in (".yaml", ".yml") or (path.is_file() and path.suffix != ".py"):
+    if _is_file(target) and not target.endswith(".py"):
         yield [Program("config", target)]
-    elif path.suffix == ".py":
+    elif _is_file(target):
         raise ConfigError(
             "a file is not a training step",
             where=target,
             expected="a command, or module:function, a function without arguments that trains one step on 'cuda'",
             next_step=f"steptrace predict -- python {target}",
         )
-    elif ":" in target:
+    elif _is_function(target):
         yield [Program("function", target, is_function=True)]
     else:
         with tempfile.TemporaryDirectory(prefix="steptrace-") as folder:
@@ -210,17 +211,37 @@ def _variants(study: str, folder: Path) -> list[Program]:
     return found
 
 
-def _follow(program: Program, out: Path, options: Sequence[str]) -> Followed:
-    what = ["--callable", program.target] if program.is_function else ["--config", program.target, *options]
-    command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(out)]
+def _follow(programs: Sequence[Program], scratch: Path, options: Sequence[str]) -> list[Followed]:
+    """Follow one program, or a study's variants in forks of one process."""
+    targets = [program.target for program in programs]
+    what = ["--callable", *targets] if programs[0].is_function else ["--config", *targets, *options]
+    command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(scratch)]
     # Several at once must not want all cores each.
-    done = subprocess.run(
-        command, env={"OMP_NUM_THREADS": "1", **os.environ}, capture_output=True, text=True, check=False
-    )
-    if done.returncode == 0:
-        return Followed(program.name, read_versioned(out / _FILE))
-    message = done.stderr.rpartition("error: ")[2].strip() or f"the process ended with {done.returncode}"
-    return Followed(program.name, None, PredictError(message))
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    codes: dict[str, int] = {}
+    with (
+        progress() as status,
+        (scratch / _LOG).open("w") as log,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            if len(programs) > 1:
+                code, _, name = line.strip().partition(" ")
+                codes[name] = int(code)
+                status.say(f"{len(codes)} of {len(programs)} followed; last: {name}")
+    return [
+        _read(name, scratch / name, codes[name]) if name in codes else _read(name, scratch, process.returncode)
+        for name in (program.name for program in programs)
+    ]
+
+
+def _read(name: str, folder: Path, code: int) -> Followed:
+    """A prediction, or why there is none: what the process that ended with this code has said."""
+    if code == 0:
+        return Followed(name, read_versioned(folder / _FILE))
+    said = (folder / _LOG).read_text(encoding="utf-8", errors="replace")
+    return Followed(name, None, PredictError(said.rpartition("error: ")[2].strip() or f"the process ended with {code}"))
 
 
 def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
