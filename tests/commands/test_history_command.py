@@ -113,6 +113,7 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
     (kept / "gone.json").symlink_to("nowhere.json")
     os.mkfifo(kept / "pipe.json")
     (kept / "notes.txt").write_text("not JSON, and not looked at")
+    (kept / "verdict.json").write_text('{"passed": true}')  # the workflow's own
     (kept / "january.json").unlink()
     assert history(kept, "--out", tmp_path) == 0
     said = capsys.readouterr().err
@@ -129,7 +130,7 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
     }
     assert "is of version 99" in skipped["later.json"]
     assert all(name in said for name in skipped)
-    assert "notes" not in said
+    assert "notes" not in said and "verdict" not in said
     assert len(read(tmp_path / "history.json", History).studies[0].results) == 3
 
 

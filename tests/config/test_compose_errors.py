@@ -41,7 +41,7 @@ def error_of(composer, *overrides, allow=()):
         ("equivalence.seeds=[a]", ["equivalence.seeds[0] is 'a'", "expected: a whole number"]),
         ("equivalence.seeds=3", ["equivalence.seeds: ", "a list of whole numbers"]),
         ("data=4", ["override 'data=4'", "must be a string"]),
-        ("model.hiden=20", ["unknown key 'model.hiden'", "did you mean 'hidden'?", "`+model.hiden=...`"]),
+        ("model.hiden=20", ["unknown key 'model.hiden'", "did you mean 'hidden'?; a key", "`+model.hiden=...`"]),
         ("data.batch_size=0", ["data.batch_size is 0", "at least 1"]),
         ("data.batch_size=4,8", ["gives several values", "`matrix:`"]),
         ("data.batch_size", ["override 'data.batch_size'", "missing EQUAL"]),
@@ -132,8 +132,12 @@ def test_a_second_folder_may_have_any_name(copy, tmp_path, name):
 def test_a_second_folder_adds_options(copy, tmp_path):
     (tmp_path / "own" / "loss").mkdir(parents=True)
     (tmp_path / "own" / "loss" / "mine.yaml").write_text("_target_: mine.Loss\nscale: 2\n")
-    config = Composer([copy / "config", tmp_path / "own"]).compose(["loss=mine", "loss.scale=3"], where="test")
+    composer = Composer([copy / "config", tmp_path / "own"])
+    composer.compose(["loss=where"], where="test")
+    config = composer.compose(["loss=mine", "loss.scale=3"], where="test")
     assert config["loss"] == {"_target_": "mine.Loss", "scale": 3}
+    with pytest.raises(ConfigError, match=r"unknown key 'loss\.scal'\n  next: did you mean 'scale'\?; a key"):
+        composer.compose(["loss=mine", "loss.scal=3"], where="test")
 
 
 @pytest.mark.parametrize("text", ["x: " + "[" * 3000 + "]" * 3000, "x: " + "[" * 200_000, "\n" + "- " * 3000 + "a"])

@@ -232,6 +232,18 @@ def test_a_variant_of_one_scale_is_left_out_elsewhere(plan_of):
         plan_of(text.replace("pin_memory", "pin_memry"))
 
 
+def test_a_scale_that_does_not_exist_is_refused_wherever_it_is_named(plan_of, copy):
+    with pytest.raises(ConfigError, match=r"tiny\.yaml, scales: there is no scale 'gpus'\n  next: did you mean 'gpu'"):
+        plan_of(f"{STUDY}scales: {{gpus: [data.batch_size=64]}}\n")
+    with pytest.raises(ConfigError, match=r"variants\.pinned\.scales: there is no scale 'large'"):
+        plan_of(STUDY + "  pinned: {overrides: [data.pin_memory=true], scales: [gpu, large]}\n")
+    program = "title: T\nbaseline: a\nprogram: {command: [python, -V]}\nvariants: {a: []}\n"
+    with pytest.raises(ConfigError, match=r"--config: there is no scale 'large'\n  next: known: cpu, gpu"):
+        plan_of(program, scale="large")
+    (copy / "config/scale/large.yaml").write_text((copy / "config/scale/gpu.yaml").read_text())
+    plan_of(f"{STUDY}scales: {{large: [data.batch_size=64]}}\n")
+
+
 def test_a_baseline_that_does_not_run_at_the_scale_is_refused(plan_of):
     text = STUDY.replace("plain: [loss=boolean_mask]", "plain: {overrides: [loss=boolean_mask], scales: [gpu]}")
     plan_of(text, scale="gpu")

@@ -102,6 +102,8 @@ def test_why_there_is_no_verdict_is_said_where_the_reason_is_one_for_all(study_b
     study_builder.comparison["baseline"] = "base"
     words = str(first_screen(load_study(study_builder.write())))
     assert "<code>a</code> and <code>b</code>: no verdict, since steps are too uneven" in words
+    study_builder.comparison["variants"].pop()
+    assert "No verdict, since steps are too uneven; median" in str(first_screen(load_study(study_builder.write())))
 
 
 def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder: Any) -> None:
@@ -161,7 +163,7 @@ def test_a_profile_far_slower_than_the_step_is_marked(study_builder: Any) -> Non
     study_builder.add("slow", [20.0], breakdown_ms=parts, profiled_over_unprofiled=24.2)
     study_builder.add("near", [20.0], breakdown_ms=parts, profiled_over_unprofiled=1.4)
     screen = str(first_screen(load_study(study_builder.write())))
-    assert re.findall(r'class="warn">([^<]+)', screen) == ["24 times the step itself"]
+    assert re.findall(r'class="warn">([^<]+)', screen) == ["by medians 24 times the step itself"]
 
 
 def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_steptrace(study_builder: Any) -> None:

@@ -201,7 +201,8 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
     lines.append(f"  each step: {', '.join(parts)}; optimizer steps seen in all: {optimizers or 'none seen'}")
     wait = _wait_ms(measured)
     if wait is not None:
-        lines.append(f"  waiting for data: {wait:.3f} ms of it ({100 * wait / statistics.mean(steps):.0f} %)")
+        mean = statistics.mean(steps)
+        lines.append(f"  waiting for data: {wait:.3f} ms of a mean step's {mean:.3f} ({100 * wait / mean:.0f} %)")
     else:
         lines.append("  waiting for data: not measured, since no DataLoader was used")
     if first.launched.complete:

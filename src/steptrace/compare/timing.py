@@ -218,7 +218,8 @@ def refusal(study: Study, pair: tuple[str, str], spread: Mapping[str, float | No
     for name in pair:
         value = spread.get(name)
         if value is not None and value > IQR_REFUSED:
-            return f"no verdict: IQR/median of {name} is {value:.0%}, above {IQR_REFUSED:.0%}"
+            whose = "IQR/median" if name == pair[0] else "the baseline's IQR/median"
+            return f"no verdict: {whose} is {value:.0%}, above {IQR_REFUSED:.0%}"
     return None
 
 

@@ -119,7 +119,7 @@ class Composer:
                     )
                 OmegaConf.update(config, parsed.key_or_group, parsed.value(), merge=True)
             except (HydraException, OmegaConfBaseException) as error:
-                raise self._readable(error, [override], where, places) from error
+                raise self._readable(error, [override], where, places, config) from error
 
     def _missing(self, error: MissingConfigException, where: str, places: Mapping[str, str]) -> ConfigError:
         group, _, option = str(error.missing_cfg_file or "").rpartition("/")
@@ -130,7 +130,12 @@ class Composer:
         return ConfigError(f"there is no '{option}' in the group '{group}'", where=where, next_step=hint)
 
     def _readable(
-        self, error: Exception, overrides: Sequence[str], where: str, places: Mapping[str, str]
+        self,
+        error: Exception,
+        overrides: Sequence[str],
+        where: str,
+        places: Mapping[str, str],
+        config: DictConfig | None = None,
     ) -> ConfigError:
         """Turn an error of Hydra or OmegaConf into one message; the useful part is often in its cause."""
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
@@ -144,7 +149,7 @@ class Composer:
         elif file:
             where = f"{where}, {file}.yaml"
         if full_key and re.search(r"Key '[^']*' (is )?not in", text):
-            return self._unknown_key(full_key, where)
+            return self._unknown_key(full_key, where, config)
         if isinstance(error, OverrideParseException):
             lines = str(error).splitlines()
             return ConfigError(
@@ -159,14 +164,13 @@ class Composer:
             return ConfigError(f"{full_key} is {shown}", where=where, expected=expected)
         return ConfigError(f"{full_key}: {reason}", where=where, expected=expected)
 
-    def _unknown_key(self, full_key: str, where: str) -> ConfigError:
+    def _unknown_key(self, full_key: str, where: str, config: DictConfig | None) -> ConfigError:
         parent, _, name = full_key.rpartition(".")
         known = schema_keys(parent)
         if known is None:  # an open mapping, such as a model's arguments
-            base = next(iter(self._bases.values()), None)
-            node = OmegaConf.select(base, parent) if base is not None else None
-            known = [str(key) for key in node] if isinstance(node, DictConfig) else []
-            step = f"{near(name, known)} A key that its YAML file does not list is added with `+{full_key}=...`"
+            node = None if config is None else OmegaConf.select(config, parent)
+            hint = f"{near(name, map(str, node))}; " if isinstance(node, DictConfig) and node else ""
+            step = f"{hint}a key that its YAML file does not list is added with `+{full_key}=...`"
             return ConfigError(f"unknown key '{full_key}'", where=where, next_step=step)
         options = [*known, *self._groups] if not parent else known
         return ConfigError(f"unknown key '{full_key}'", where=where, next_step=near(name, options))

@@ -235,9 +235,11 @@ def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[
                 hint = near(variant, known[study])
                 raise ConfigError(f"the study '{study}' has no variant '{variant}'", where=where, next_step=hint)
         for variant, keys in variants.items():
-            for key in keys:
+            for key, limits in keys.items():
                 try:
                     check_key(key)
                 except ConfigError as error:
                     error.where = f"{where}.{study}.{variant}"
                     raise
+                if "scale" in limits:
+                    project.check_scale(limits["scale"], f"{where}.{study}.{variant}.{key}")

@@ -49,6 +49,16 @@ class Project:
         folders = [self.root / "config" / "study", self.workdir / "config" / "study"]
         return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
+    def check_scale(self, scale: str, where: str | Path) -> None:
+        """Refuse a scale that no file in a folder `scale/` describes.
+
+        Raises:
+            ConfigError: there is no such scale.
+        """
+        known = {path.stem for folder in self.config_folders for path in (folder / "scale").glob("*.yaml")}
+        if scale not in known:
+            raise ConfigError(f"there is no scale '{scale}'", where=where, next_step=near(scale, known))
+
     @property
     def workflow_file(self) -> Path:
         """The workflow.yaml in force: the working directory's, or the one that came with the workflow."""
@@ -111,11 +121,13 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
                 expected=f"letters, digits, _, + and -, beginning with a letter or digit; not {' or '.join(RESERVED)}",
                 next_step="rename the file",
             )
+    scale = resolve_scale(document["scale"])
+    project.check_scale(scale, file if "scale" not in overrides else "--config")
     return Settings(
         studies=tuple(document["studies"]),
         variants=None if document["variants"] is None else tuple(document["variants"]),
         repeats=int(document["repeats"]),  # for JSON schemas 3.0 is a whole number, too
-        scale=resolve_scale(document["scale"]),
+        scale=scale,
         timeout_minutes=document["timeout_minutes"],
         allow_targets=tuple(document["allow_targets"]),
         traces=_traces(document["traces"], project, "--config" if "traces" in overrides else file),

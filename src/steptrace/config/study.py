@@ -160,8 +160,13 @@ def _read(path: Path, project: Project) -> dict[str, Any]:
     document = read_yaml(path)
     check(document, project.schema("study"), where=path)
     own = "arguments" if "program" in document else "overrides"
-    variants = document["variants"].items()
-    return document | {"variants": {name: {own: e} if isinstance(e, list) else e for name, e in variants}}
+    variants = {name: {own: e} if isinstance(e, list) else e for name, e in document["variants"].items()}
+    for scale in document.get("scales", {}):
+        project.check_scale(scale, f"{path}, scales")
+    for name, entry in variants.items():
+        for scale in entry.get("scales", []):
+            project.check_scale(scale, f"{path}, variants.{name}.scales")
+    return document | {"variants": variants}
 
 
 @dataclass(frozen=True)

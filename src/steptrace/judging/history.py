@@ -25,6 +25,8 @@ from steptrace.judging.pair import VariantPair, pair
 
 #: What a present result is called.
 NOW: Final = "now"
+#: What steptrace writes into the same folders, and holds no result of a study.
+_NO_RESULTS: Final = frozenset({"compare.json", "history.json", "timing.json", "verdict.json"})
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -106,7 +108,7 @@ def find_results(places: Iterable[Path]) -> tuple[dict[str, list[KeptResult]], l
     for place in places:
         if not place.exists():
             raise RecordError("there is no such file or folder", where=place)
-        for file in sorted({*place.glob("*.json"), *place.rglob("*comparison.json")}) if place.is_dir() else [place]:
+        for file in _files_in(place) if place.is_dir() else [place]:
             name = str(file.relative_to(place)) if place.is_dir() else file.name
             try:
                 found += [replace(result, name=name) for result in _results_in(file)]
@@ -119,6 +121,12 @@ def find_results(places: Iterable[Path]) -> tuple[dict[str, list[KeptResult]], l
         if not any(_same(result, other) for other in once):
             once.append(result)
     return _in_order(once), skipped
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The JSON files that may hold results; not what steptrace writes beside them."""
+    files = {*folder.glob("*.json"), *folder.rglob("*comparison.json")}
+    return sorted(file for file in files if file.name not in _NO_RESULTS)
 
 
 def _results_in(file: Path) -> list[KeptResult]:

@@ -115,9 +115,12 @@ def _listed(variants: Sequence[VariantResult], said: str, verb: tuple[str, str] 
 
 def _unjudged(variants: Sequence[VariantResult], study: Comparison) -> list[str]:
     """The measured variants without a verdict, and why there is none where it is the same for all."""
+    return _listed(variants, f"no verdict{_why_unjudged(variants, study)}", ("has ", "have "))
+
+
+def _why_unjudged(variants: Sequence[VariantResult], study: Comparison) -> str:
     uneven = {v.name for v in study.variants if (v.noise.iqr_over_median or 0) > IQR_REFUSED}
-    reason = ", since steps are too uneven" if all({v.name, v.baseline} & uneven for v in variants) else ""
-    return _listed(variants, f"no verdict{reason}", ("has ", "have "))
+    return ", since steps are too uneven" if all({v.name, v.baseline} & uneven for v in variants) else ""
 
 
 def _missing(variants: Iterable[VariantResult]) -> list[str]:
@@ -167,7 +170,7 @@ def _without_verdict(study: Comparison) -> list[str]:
     elif all(runs_ok(v) <= 1 for v, _ in timed):
         reason = "One run each, so no verdict"
     else:
-        reason = "No verdict"
+        reason = f"No verdict{_why_unjudged([v for v, _ in timed if not is_baseline(v)], study)}"
     spans = [(code(v.name), fmt.duration_ms(median, 4)) for v, median in timed]
     told = "median step times: " + ", ".join(f"{name} {span}" for name, span in spans)
     if len(spans) > _MOST_TIMES:
