@@ -49,6 +49,14 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert "what it saves at its end, such as a checkpoint, was not saved" in said
 
 
+def test_workers_that_are_forked_while_steps_are_profiled_leave_that_to_the_program(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "2", "--warmup", "2", "--profile", "3", "--no-report", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "workers"]) == 0
+    assert "capture " not in capfd.readouterr().err
+    assert len(json.loads((out / "summary.json").read_text())["traces"][0]["steps"]) == 3
+
+
 def test_the_spread_stays_within_what_was_measured() -> None:
     assert spread([4.0]) == (4.0, 4.0)
     low, high = spread([1.0, 2.0, 100.0])

@@ -38,6 +38,12 @@ def test_measured_syncs_are_those_predicted(tmp_path: Path, capfd: pytest.Captur
     assert warned["per_step"] == predicted["total"]
 
 
+def test_workers_forked_in_any_phase_do_not_touch_the_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ["--steps", "2", "--warmup", "2", "--profile", "2", "--no-report", "--out", str(tmp_path / "out")]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "workers"]) == 0
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("form", ["ddp", "fsdp"])
 def test_two_ranks_wait_where_it_is_predicted(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str

@@ -6,6 +6,7 @@ two are checked for PyTorch's own warnings of syncs.
 """
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Generator
@@ -58,7 +59,7 @@ class _Rows:
 
 def measure(probe: Probe) -> Phases:
     """Warm-up, timed steps, profiled steps, watched steps."""
-    rows = _Rows()
+    rows, process = _Rows(), os.getpid()
     trace: Recording | None = None
     try:
         while not (yield from _timed(probe, rows)):
@@ -72,11 +73,12 @@ def measure(probe: Probe) -> Phases:
             if trace.state in WITH_TRACE:
                 yield from _watched(probe)
     finally:
-        if trace is not None:
-            trace.close()
-            probe.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
-        probe.record["rows"] = rows.to_json()
-        probe.record["gpu"] = _gpu()
+        if os.getpid() == process:  # not in a forked child, such as a loader's worker: profiler and GPU are not its own
+            if trace is not None:
+                trace.close()
+                probe.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
+            probe.record["rows"] = rows.to_json()
+            probe.record["gpu"] = _gpu()
 
 
 def _timed(probe: Probe, rows: _Rows) -> Generator[None, Step, bool]:

@@ -55,7 +55,7 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
                         cuda.set_sync_debug_mode("warn")
                     yield
             finally:
-                if before is not None:
+                if before is not None and not cuda._is_in_bad_fork():  # as a loader's worker is, forked meanwhile
                     cuda.set_sync_debug_mode(before)
 
     def run(self, operator: Callable[[], Any]) -> Any:
