@@ -51,7 +51,7 @@ def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """
     window = window_of(entry)
     found = ranked((finding for rule in TRACE_RULES for finding in window.find(rule)), TRACE_RULES)
-    slower = window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
+    slower = _slower(entry)
     found = [cap_by_critical_path(without_training(finding, entry), window) for finding in found]
     return sorted((of_slow_profile(finding, slower) for finding in found), key=_severest)
 
@@ -62,4 +62,12 @@ def _severest(finding: Finding) -> tuple[float, ...]:
 
 def find_in_ranks(summary: Summary) -> list[Finding]:
     """All findings on how the ranks of a job differ, the most expensive first."""
-    return ranked((to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)
+    found = ranked((to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)
+    slower = [ratio for entry in summary.traces if (ratio := _slower(entry)) is not None]
+    return [of_slow_profile(finding, max(slower, default=None)) for finding in found]
+
+
+def _slower(entry: TraceSummary) -> float | None:
+    """How many times as long as an unprofiled step a profiled one takes; None where that is not known."""
+    window = window_of(entry)
+    return window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
