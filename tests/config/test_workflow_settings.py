@@ -105,7 +105,7 @@ def test_gates_on_what_does_not_exist(plan_of):
         plan_of(study, gates={"tny": {"b": {"ratio.low": {"at_least": 1}}}})
     with pytest.raises(ConfigError, match=r"gates\.tiny\.b: a variant has no figure 'ratio\.lowest'"):
         plan_of(study, gates={"tiny": {"b": {"ratio.lowest": {"at_least": 1}}}})
-    with pytest.raises(ConfigError, match=r"gates\.tiny\.b\.ratio\.low: there is no scale 'gpus'\n.*did you mean 'gpu'"):
+    with pytest.raises(ConfigError, match=r"gates\.tiny\.b\.ratio\.low: there is no scale 'gpus'\n.*mean 'gpu'"):
         plan_of(study, gates={"tiny": {"b": {"ratio.low": {"at_least": 1, "scale": "gpus"}}}})
 
 
