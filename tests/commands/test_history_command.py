@@ -130,7 +130,8 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
     }
     assert "is of version 99" in skipped["later.json"]
     assert all(name in said for name in skipped)
-    assert "notes" not in said and "verdict" not in said
+    assert "notes" not in said
+    assert "verdict" not in said
     assert len(read(tmp_path / "history.json", History).studies[0].results) == 3
 
 
