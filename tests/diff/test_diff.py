@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from recorded import TRACES, needs_traces, recorded
@@ -151,6 +152,10 @@ def test_syncs_of_a_site() -> None:
         70_000,
     )
     assert found.sync_totals == SyncTotals(SyncTotal(4, 88_000), SyncTotal(4, 368_000))
+    said = in_words(found)
+    assert "d2h_copy in aten::item  (1 call)" in said
+    assert "d2h_copy  (1 call)" in in_words(replace(found, syncs=(replace(row, op=None),)))
+    assert "syncs: 1 with other counts\n" in in_words(replace(found, syncs=(replace(row, status="calls"),)))
 
 
 def test_sets_of_ranks_are_compared_by_all_their_steps() -> None:

@@ -300,7 +300,7 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
     traces = tuple(replace(entry, unprofiled_step_ns=MS // 10) for entry in late.traces)
     (unpriced,) = find_in_ranks(replace(late, traces=traces))
     assert (unpriced.cost_ns_per_step, unpriced.severity) == (None, "info")
-    assert "in a profile that takes 10 times as long as the step itself" in unpriced.claim
+    assert "in a profile that takes 10.0 times as long as the step itself" in unpriced.claim
     filled = with_trace_findings(late)
     assert filled.ranks is not None
     assert [item.rule for item in filled.ranks.findings] == ["straggler"]

@@ -50,6 +50,9 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the figures and the page, say in short what they hold, and return the exit code."""
     out: Path = arguments.out
+    for folder in arguments.source:
+        if not folder.is_dir():
+            raise SteptraceError("there is no such folder", where=folder, next_step="correct --source")
     summary = write_analysis(arguments.trace, out, sources=tuple(arguments.source), counters=arguments.counters)
     said: list[str] = []
     if not arguments.no_report:

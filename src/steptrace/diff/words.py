@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from steptrace.documents.diff import Change, ChangedFigure, Diff, DiffSide, KernelChange, OperatorChange, SyncChange
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
-from steptrace.format import duration_ns, signed_ns
+from steptrace.format import duration_ns, plural, signed_ns
 
 #: How many rows of each topic are named; diff.json has all.
 MOST_ROWS = 8
@@ -24,6 +24,7 @@ _NEEDS = {
     "syncs": ("a call into a GPU's runtime", "no call into a GPU's runtime"),
     "lines": ("GPU work with Python stacks", "no GPU work with Python stacks"),
 }
+_STATUS = {"calls": "with other counts"}
 _TIMES = {"kernels": ("device_ns",), "operators": ("host_self_ns", "device_ns"), "syncs": ("blocked_ns",)}
 
 
@@ -49,7 +50,10 @@ def in_words(found: Diff) -> str:
             continue
         rows = found.rows(topic)
         counts = Counter(row.status for row in rows)
-        lines.append(f"{topic}: " + (", ".join(f"{n} {status}" for status, n in counts.items()) or "no change"))
+        lines.append(
+            f"{topic}: "
+            + (", ".join(f"{n} {_STATUS.get(status, status)}" for status, n in counts.items()) or "no change")
+        )
         lines += [_row(row, times) for row in rows[:MOST_ROWS]]
     return "\n".join(lines)
 
@@ -88,14 +92,14 @@ def _name(row: Change) -> str:
         case OperatorChange():
             return row.name
         case SyncChange():
-            return f"{row.kind} in {row.op}"
+            return f"{row.kind} in {row.op}" if row.op else row.kind
     return str(row.function)
 
 
 def _about(row: Change) -> Iterator[str]:
     if row.count is not None:
-        changed = row.count.a != row.count.b
-        yield f"{row.count.a:g} -> {row.count.b:g} calls" if changed else f"{row.count.a:g} calls"
+        before = f"{row.count.a:g} -> " if row.count.a != row.count.b else ""
+        yield f"{before}{plural(row.count.b, 'call')}"
     match row:
         case SyncChange():
             yield from [f"{row.file}: {row.function}"] if row.file else []
