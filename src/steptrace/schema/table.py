@@ -21,6 +21,8 @@ _KINDS: dict[str, str] = {
     "bool": "b",
     "string": "OSUT",
 }
+#: The dtypes that a column can have as they are declared, and that hold no nulls.
+_COMPLETE: Final = ("int64", "bool")
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,12 @@ def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> 
             where=table.name,
             expected=", ".join(table.names),
         )
-    frame = frame[table.names]
-    for column in table.columns:
-        _validate_column(frame[column.name], column, table)
-    if check_key and table.key and frame.duplicated(list(table.key)).any():
+    if list(frame.columns) != table.names:
+        frame = frame[table.names]
+    for column, dtype in zip(table.columns, frame.dtypes, strict=True):
+        if str(dtype) != column.dtype or column.dtype not in _COMPLETE:
+            _validate_column(frame[column.name], column, table)
+    if check_key and table.key and len(frame) > 1 and frame.duplicated(list(table.key)).any():
         row = frame[frame.duplicated(list(table.key))].iloc[0][list(table.key)].to_dict()
         raise SchemaError(f"two rows have the key {row}", where=table.name)
     return frame

@@ -84,8 +84,7 @@ class Trace:
     @property
     def devices(self) -> list[int]:
         """The GPUs with activities, the one with the most busy time first."""
-        time = self.kernels.groupby("device")["dur"].sum()
-        return [int(device) for device in time.sort_index().sort_values(ascending=False, kind="stable").index]
+        return _devices(self)
 
     @property
     def steps_span(self) -> tuple[int, int]:
@@ -110,6 +109,12 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
         return result
 
     return remembered
+
+
+@once
+def _devices(trace: Trace) -> list[int]:
+    time = trace.kernels.groupby("device")["dur"].sum()
+    return [int(device) for device in time.sort_index().sort_values(ascending=False, kind="stable").index]
 
 
 def on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:

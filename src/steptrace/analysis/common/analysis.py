@@ -1,6 +1,6 @@
 """One trace on its way to summary.json: its tables, and their rows as the documents' structs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,14 +35,14 @@ class Analysis:
 
 def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
     """The rows of a table as structs; columns that these lack are left out, missing values are None."""
-    columns = table[list(kind.__struct_encode_fields__)]
-    return tuple(msgspec.convert(row, kind) for row in records(columns))
+    return tuple(msgspec.convert(row, kind) for row in records(table, kind.__struct_encode_fields__))
 
 
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as plain JSON values; missing ones are None."""
-    found = table.astype(object).to_dict("records")
-    return [{str(name): plain(value) for name, value in row.items()} for row in found]
+def records(table: pd.DataFrame, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of a table, or of some of its columns, as plain JSON values; missing ones are None."""
+    wanted = [*map(str, table.columns)] if names is None else [*names]
+    columns = [map(plain, table[name].to_numpy(dtype=object)) for name in wanted]
+    return [dict(zip(wanted, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def plain(value: Any) -> Any:

@@ -102,12 +102,19 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
 def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
     """The rows of `launch_times` by call and kind, the most frequent first (table `launch_calls`)."""
     groups = times.assign(**flags(times)).groupby(["call", "kind"], sort=True)
-    table = groups.agg(
-        count=("launch", "size"),
-        **{name: (name, "sum") for name in ("activities", *TIMES, *FLAGS)},
-        **{f"{name}_median_ns": (f"{name}_ns", "median") for name in ("host", "device", "latency")},
-    ).reset_index()
-    table = table.sort_values(["count", "call"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    # All sums at once, and all medians: a column at a time takes ten times as long.
+    timed = ["host_ns", "device_ns", "latency_ns"]
+    medians = groups[timed].median()
+    table = (
+        groups[["activities", *TIMES, *FLAGS]]
+        .sum()
+        .assign(count=groups.size(), **{name.replace("_ns", "_median_ns"): medians[name] for name in timed})
+    )
+    table = (
+        table.reset_index()
+        .sort_values(["count", "call"], ascending=[False, True], kind="stable")
+        .reset_index(drop=True)
+    )
     return schema.validate(table, LAUNCH_CALLS)
 
 

@@ -96,8 +96,8 @@ def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
     """The redundant all-reduces of a trace's steps; None without steps, labelled passes, or all-reduces."""
     labels = trace.annotations
     forward = labels[((labels["name"] == FORWARD) & labels["step"].notna()).to_numpy(dtype=bool)]
-    chosen = all_reduces(trace, device)
-    if len(trace.steps) == 0 or len(forward) == 0 or chosen is None:
+    chosen = all_reduces(trace, device) if len(forward) else None
+    if len(trace.steps) == 0 or chosen is None:
         return None
     source, reduces, _ = chosen
     reduces = reduces.assign(asked=_asked(trace, source, reduces))

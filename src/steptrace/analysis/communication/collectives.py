@@ -16,7 +16,7 @@ from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.intervals import Spans
 from steptrace.trace.columns import Ints, counted, judge_names, references, row_numbers, spans_of
-from steptrace.trace.model import Trace, on_training
+from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import host_collective, is_collective_op
 
 #: Bytes of an element, by PyTorch's names of element types.
@@ -29,6 +29,7 @@ ELEMENT_BYTES = {
 }
 
 
+@once
 def collective_times(trace: Trace, device: int) -> pd.DataFrame:
     """The collectives of one GPU in order of time: the table `COLLECTIVE_TIMES`.
 
@@ -127,6 +128,7 @@ def _bytes(found: pd.DataFrame) -> "pd.Series[int]":
     return elements * element
 
 
+@once
 def host_collectives(trace: Trace) -> pd.DataFrame:
     """The collectives that the host carried out, in order of time: the table `HOST_COLLECTIVES`."""
     labels = trace.annotations

@@ -107,7 +107,7 @@ def collectives(analysis: Analysis) -> Collectives | None:
         return None
     return Collectives(
         count=len(times),
-        by_name=rows(collectives_by_name(times), CollectiveName),
+        by_name=rows(collectives_by_name(times), CollectiveName) if len(times) else (),
         by_step=rows(collectives_by_step(times, analysis.trace), CollectivesOfStep),
     )
 

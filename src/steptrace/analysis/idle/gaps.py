@@ -71,13 +71,16 @@ def _filled(spans: Spans, start: Ints, end: Ints) -> int:
 
 
 def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:
-    inside = (calls["end"].clip(upper=end) - calls["ts"].clip(lower=start)).clip(lower=0)
-    rows = calls.assign(ns=inside)[(inside > 0).to_numpy()]
-    by_name = rows.groupby(rows["name"].astype(str))["ns"].agg(["size", "sum"])
-    by_name = by_name.sort_values("sum", ascending=False, kind="stable").head(MOST_CALLS)
-    return tuple(
-        HostCall(name=str(name), count=int(row["size"]), ns=int(row["sum"])) for name, row in by_name.iterrows()
+    inside = np.minimum(calls["end"].to_numpy(), end) - np.maximum(calls["ts"].to_numpy(), start)
+    rows, names = np.flatnonzero(inside > 0), calls["name"].cat
+    of_name = names.codes.to_numpy()[rows]
+    found = (
+        HostCall(
+            name=str(names.categories[k]), count=int((of_name == k).sum()), ns=int(inside[rows[of_name == k]].sum())
+        )
+        for k in np.unique(of_name)
     )
+    return tuple(sorted(found, key=lambda call: (-call.ns, call.name))[:MOST_CALLS])
 
 
 def _text(value: Any) -> str | None:
