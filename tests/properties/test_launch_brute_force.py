@@ -57,11 +57,11 @@ class Made(NamedTuple):
     owner: list[tuple[int, int, int] | None]
 
 
-def _make(works: list[Work], step_lengths: list[int] | None = None) -> Made:
+def _make(works: list[Work], step_lengths: list[int]) -> Made:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1)
     ts = 0
-    for index, length in enumerate(step_lengths or []):
+    for index, length in enumerate(step_lengths):
         builder.step(index, ts, length)
         ts += length
     owner: list[tuple[int, int, int] | None] = []
@@ -81,10 +81,7 @@ def _points(works: list[Work]) -> set[int]:
     return {point for work in works for point in range(work.start, work.start + work.length)}
 
 
-@given(_WORKS)
-@settings(max_examples=80, deadline=None)
-def test_launches(works: list[Work]) -> None:
-    made = _make(works)
+def _check_launches(works: list[Work], made: Made) -> None:
     table = launches.launch_times(made.trace, 0)
     call = made.trace.launches
     found = {
@@ -119,10 +116,7 @@ def test_launches(works: list[Work]) -> None:
     assert int(totals["short_kernels"].sum()) == sum(device < host for _, host, device, *_ in expected.values())
 
 
-@given(_WORKS)
-@settings(max_examples=80, deadline=None)
-def test_queues(works: list[Work]) -> None:
-    made = _make(works)
+def _check_queues(works: list[Work], made: Made) -> None:
     lengths = queues.queue_lengths(made.trace)
     table = queues.queues(made.trace, lengths).set_index("stream")
     for stream in {w.stream for w in works}:
@@ -159,10 +153,7 @@ def test_queues(works: list[Work]) -> None:
             assert row["p95"] == counts[math.ceil(0.95 * len(counts)) - 1]
 
 
-@given(_WORKS)
-@settings(max_examples=80, deadline=None)
-def test_copies(works: list[Work]) -> None:
-    made = _make(works)
+def _check_copies(works: list[Work], made: Made) -> None:
     rates = copies.copy_rates(made.trace)
     table = copies.copies(made.trace, rates)
     moved = [w for w in works if w.kind == "memory"]
@@ -187,10 +178,7 @@ def test_copies(works: list[Work]) -> None:
         assert math.isnan(row["mean_bytes_per_second"])
 
 
-@given(_WORKS, st.lists(st.integers(1, 60), max_size=3))
-@settings(max_examples=80, deadline=None)
-def test_temporal_breakdown_and_kernel_types(works: list[Work], step_lengths: list[int]) -> None:
-    made = _make(works, step_lengths)
+def _check_temporal_breakdown_and_kernel_types(works: list[Work], made: Made) -> None:
     points = {kind: _points([w for w in works if w.kind == kind]) for kind in _NAMES}
     compute, comm, memory = points["compute"], points["comm"], points["memory"]
     for row in steps.temporal_breakdown(made.trace).itertuples():
@@ -212,10 +200,7 @@ def test_temporal_breakdown_and_kernel_types(works: list[Work], step_lengths: li
     assert found == together
 
 
-@given(_WORKS)
-@settings(max_examples=80, deadline=None)
-def test_gaps_and_what_ended_them(works: list[Work]) -> None:
-    made = _make(works)
+def _check_gaps_and_what_ended_them(works: list[Work], made: Made) -> None:
     busy = sorted(_points(works))
     gaps = [(a + 1, b - a - 1) for a, b in pairwise(busy) if b > a + 1]
     table = idle_gaps(made.trace, 0)
@@ -224,6 +209,18 @@ def test_gaps_and_what_ended_them(works: list[Work]) -> None:
         assert made.trace.kernels["ts"].iloc[row.kernel] == row.ts + row.dur
     endings = gap_endings(table)
     assert (int(endings["idle_ns"].sum()), int(endings["gaps"].sum())) == (sum(d for _, d in gaps), len(gaps))
+
+
+@given(_WORKS, st.lists(st.integers(1, 60), max_size=3))
+@settings(max_examples=80, deadline=None)
+def test_launches_queues_copies_classes_and_gaps(works: list[Work], step_lengths: list[int]) -> None:
+    """All of one trace: to make it takes longer than to check it."""
+    made = _make(works, step_lengths)
+    _check_launches(works, made)
+    _check_queues(works, made)
+    _check_copies(works, made)
+    _check_temporal_breakdown_and_kernel_types(works, made)
+    _check_gaps_and_what_ended_them(works, made)
 
 
 @given(

@@ -143,6 +143,8 @@ def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
             "thread": labels["thread"][rows],
         }
     )
+    if marks["index"].is_unique:
+        return marks
     # Two windows of one profiler may number their steps alike; marks that overlap are one step on several threads.
     ends = (marks["ts"] + marks["dur"]).groupby(marks["index"]).cummax()
     same_step = marks["ts"] < ends.groupby(marks["index"]).shift()

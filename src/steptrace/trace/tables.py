@@ -39,9 +39,9 @@ def threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) ->
 
 def host_table(table: str, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
     """A table of a kind of host event: its own columns under the declared names, plus the links."""
-    columns = {"ts": rows["ts"], "dur": rows["dur"], "thread": rows["thread"], "name": text(rows["name"], names)}
+    columns = {**rows, "name": text(rows["name"], names), **links}
     # Not copied: two of all columns at once is what takes the most memory.
-    return pd.DataFrame({**columns, **links}, copy=False)[TABLES[table].names]
+    return pd.DataFrame({name: columns[name] for name in TABLES[table].names}, copy=False)
 
 
 def ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
@@ -173,14 +173,18 @@ def collectives_table(
     place = np.where(own >= 0, own, around)
     kernel_names = kernels["name"].to_numpy(dtype=object)[rows]
     found = [described[i] if i >= 0 else _UNKNOWN for i in place]
-    table = pd.DataFrame(found, columns=list(CollectiveArgs._fields), dtype=object)
-    table["name"] = [
+    said: dict[str, list[Any]] = {field: [getattr(args, field) for args in found] for field in CollectiveArgs._fields}
+    said["name"] = [
         _name(args.name, names[c] if c >= 0 else None, str(kernel))
         for args, c, kernel in zip(found, call, kernel_names, strict=True)
     ]
-    table.insert(0, "kernel", rows.astype(np.int64))
-    numbers = dict.fromkeys(("group_size", "sequence", "in_elements", "out_elements"), "Int64")
-    return table.astype(numbers)[TABLES["collectives"].names]
+    kinds: dict[str, Any] = {"string": object, "int64": "Int64"}
+    columns = {
+        column.name: pd.array(said[column.name], dtype=kinds[column.dtype])
+        for column in TABLES["collectives"].columns
+        if column.name != "kernel"
+    }
+    return pd.DataFrame({"kernel": rows.astype(np.int64), **columns})
 
 
 def _name(*texts: str | None) -> str | None:
