@@ -115,7 +115,7 @@ def test_a_block_of_several_variants_is_hidden_with_the_last_of_them(
 def test_rows_are_filtered_and_what_is_left_is_copied_as_csv_and_markdown(
     visit: Any, pages: dict[str, Path], width: int, scheme: str
 ) -> None:
-    tab, said, _ = visit(pages["matrix"], width, scheme, permissions=["clipboard-read", "clipboard-write"])
+    tab, said, _ = visit(pages["matrix"], width, scheme, permissions=("clipboard-read", "clipboard-write"))
     tools = tab.locator(".scroll:has(> table.variants) + .table-tools")
     tools.get_by_label("Filter the rows").fill("ignore_index")
     assert tools.get_by_role("status").inner_text() == "3 of 12 rows"
