@@ -23,17 +23,18 @@ def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         texts = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
-        with _writer(folder / f"{name}.parquet", table, texts) as file:
-            for begin in range(0, max(len(table), 1), _ROWS):
-                file.write_table(_arrow(table.iloc[begin : begin + _ROWS], file.schema))
+        first = _wide(table if len(table) <= _ROWS else _telling(table, texts))
+        whole = pa.Table.from_pandas(first, preserve_index=False)
+        schema = whole.schema.with_metadata(with_version(whole.schema.metadata))
+        with pq.ParquetWriter(folder / f"{name}.parquet", schema, use_dictionary=texts) as file:
+            slices = (table.iloc[begin : begin + _ROWS] for begin in range(0, len(table), _ROWS))
+            for part in [whole] if len(table) <= _ROWS else (_arrow(rows, schema) for rows in slices):
+                file.write_table(part)
 
 
-def _writer(path: Path, table: pd.DataFrame, texts: list[str]) -> pq.ParquetWriter:
-    # A few rows tell the types: the first in which each text is given.
-    rows = {int(table[name].notna().to_numpy().argmax()) for name in texts if len(table)}
-    schema = pa.Schema.from_pandas(_wide(table.iloc[sorted(rows | {*range(len(table))[:1]})]), preserve_index=False)
-    schema = schema.with_metadata(with_version(schema.metadata))
-    return pq.ParquetWriter(path, schema, use_dictionary=texts)
+def _telling(table: pd.DataFrame, texts: list[str]) -> pd.DataFrame:
+    """A few rows that tell the types: the first, and those in which each text is given first."""
+    return table.iloc[sorted({0, *(int(table[name].notna().to_numpy().argmax()) for name in texts)})]
 
 
 def _arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:

@@ -20,7 +20,7 @@ from steptrace.documents.rows import InputWaitOfStep, table_of
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import counted, judge_names, references
-from steptrace.trace.model import Trace, on_training
+from steptrace.trace.model import Trace, on_training, once
 
 #: From these shares of the step time on, waiting for data is moderate or high.
 MODERATE_SHARE: Final = 0.05
@@ -97,6 +97,7 @@ def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
     )
 
 
+@once
 def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | None:
     """What tells of waits, when each begins (sorted), and the union of them; None where nothing does."""
     loader = _labelled(trace, lambda name: bool(LOADER_LABEL.match(name)))
