@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder
 from steptrace.analysis.common.call_tree import call_tree
-from steptrace.analysis.kernels.sequences import kernel_sequences, most_frequent
+from steptrace.analysis.kernels.measure import kernel_sequences, most_frequent
 from steptrace.trace.model import Trace
 
 

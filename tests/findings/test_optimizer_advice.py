@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 
-from steptrace.findings.trace.optimizer import FOREACH, FUSED, OPTIMIZER_RULES, _advice
+from steptrace.findings.trace.compute import FOREACH, FUSED, OPTIMIZER_RULES, _advice
 
 (RULE,) = (rule for rule in OPTIMIZER_RULES if rule.name == "single_tensor_optimizer")
 

@@ -12,7 +12,7 @@ from steptrace.analysis import summarize
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace
 from steptrace.findings.model import Match, Rule, to_finding
-from steptrace.findings.trace.forward_only import without_training
+from steptrace.findings.trace.window import without_training
 
 US, MS = 1_000, 1_000_000
 SGEMM = "volta_sgemm_128x64_nn"

@@ -8,7 +8,7 @@ import pytest
 from steptrace.findings import TRACE_RULES
 from steptrace.findings.trust import TRUST_RULES
 from steptrace.report.draw.cells import Scale
-from steptrace.report.page import device
+from steptrace.report.page import overview
 from steptrace.report.page.findings import ABOUT_THE_METHOD
 from steptrace.report.study import findings, first_screen, load_study, step_times, variants
 from steptrace.report.study.first_screen import against_baseline
@@ -134,7 +134,7 @@ def test_a_badge_beside_the_title_says_whose_times_these_are(
     study = on_a_machine(study_builder, gpu)
     (title,) = re.findall(r"<h1>.*?</h1>", str(first_screen(study)), re.DOTALL)
     assert re.findall(r'class="badge [^"]*device">([^<]+)', title) == ([words] if words else [])
-    assert (device.of_study(study) is None) == (words is None)
+    assert (overview.device_of_study(study) is None) == (words is None)
 
 
 def test_on_a_simulated_gpu_nothing_on_the_screen_claims_speed(study_builder: Any) -> None:

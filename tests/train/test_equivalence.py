@@ -10,6 +10,7 @@ import torch
 from steptrace.errors import TrainError
 from steptrace.train import answers, equivalence
 from steptrace.train.answers import drawn_alike, variant_answer
+from steptrace.train.arrangement import Precision
 from steptrace.train.equivalence import (
     HELD,
     Case,
@@ -19,7 +20,6 @@ from steptrace.train.equivalence import (
     relative_error,
     verdict_on,
 )
-from steptrace.train.precision import Precision
 from steptrace.workloads.segmentation import RandomMasks
 
 REFERENCE = {"loss._target_": "steptrace.workloads.masked_losses.ReferenceLoss"}

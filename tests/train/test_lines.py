@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from steptrace.schema import OP_LINES, validate
-from steptrace.train.op_recorder import trace_file_name
 from steptrace.train.passes import record_op_lines
 from steptrace.train.profile import ProfileSettings, profile_steps
 from steptrace.train.setup import training
+from steptrace.train.step_recorders import trace_file_name
 from steptrace.workloads import masked_losses, segmentation
 
 LOSSES = "steptrace/workloads/masked_losses.py"

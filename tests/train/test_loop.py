@@ -6,8 +6,8 @@ import torch
 from steptrace.train import loop
 from steptrace.train.clock import Clock
 from steptrace.train.loop import run_steps, train_step
-from steptrace.train.op_recorder import OpLineRecorder
 from steptrace.train.setup import training
+from steptrace.train.step_recorders import OpLineRecorder
 
 
 def test_one_step_trains_as_written_out_by_hand(make_config):

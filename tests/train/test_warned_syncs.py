@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.profiler import record_function
 
-from steptrace.train.op_recorder import OpLine, Site
 from steptrace.train.passes import record_warned_syncs
 from steptrace.train.setup import training
-from steptrace.train.sync_watcher import SyncWatcher, summary
+from steptrace.train.step_recorders import OpLine, Site, SyncWatcher, summary
 
 #: PyTorch says this in C++, once for every call, of a result that does not have the size of its `out=`.
 RESIZED = "An output with one or more elements was resized"

@@ -13,16 +13,15 @@ from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.unlabelled import is_training
 from steptrace.analysis.communication import record as communication
 from steptrace.analysis.critical_path.measure import critical_path
-from steptrace.analysis.idle.gaps import host_gaps
-from steptrace.analysis.idle.measure import idle
+from steptrace.analysis.idle.measure import host_gaps, idle
 from steptrace.analysis.input.measure import input_wait
+from steptrace.analysis.kernels.formats import precision_of
+from steptrace.analysis.kernels.measure import most_frequent
 from steptrace.analysis.kernels.placement import placement
-from steptrace.analysis.kernels.precision import precision_of
-from steptrace.analysis.kernels.sequences import most_frequent
 from steptrace.analysis.launches.record import launches, series
 from steptrace.analysis.memory.record import memory, memory_tables
 from steptrace.analysis.overview import measure as overview
-from steptrace.analysis.overview.parts import step_parts
+from steptrace.analysis.overview.measure import step_parts
 from steptrace.analysis.overview.step_figures import step_figures
 from steptrace.analysis.parquet import write_all
 from steptrace.analysis.program.flame import program

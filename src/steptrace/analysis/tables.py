@@ -10,9 +10,8 @@ from steptrace.analysis.communication.collectives import collective_times, host_
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.idle.measure import idle_by_stream, idle_gaps
 from steptrace.analysis.input.measure import input_waits
-from steptrace.analysis.kernels.measure import kernel_table, kernel_types
-from steptrace.analysis.kernels.precision import kernel_formats
-from steptrace.analysis.kernels.sequences import kernel_sequences
+from steptrace.analysis.kernels.formats import kernel_formats
+from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
 from steptrace.analysis.launches import copies, queues
 from steptrace.analysis.optimizer.measure import optimizer_calls
 from steptrace.analysis.overview.measure import top_operators

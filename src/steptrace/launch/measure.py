@@ -22,8 +22,7 @@ from steptrace.launch.steps import Step
 from steptrace.place import place
 from steptrace.recording import WITH_TRACE, Recording, Request, Settings
 from steptrace.train.clock import Clock
-from steptrace.train.op_recorder import COMPILED, OpLineRecorder
-from steptrace.train.sync_watcher import SyncWatcher, summary
+from steptrace.train.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary
 
 #: Steps watched for PyTorch's own warnings.
 _WARNED_STEPS = 2

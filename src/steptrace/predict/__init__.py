@@ -12,9 +12,8 @@ Needs PyTorch and the standard library only; `predict_callable` and `predict_con
 from typing import TYPE_CHECKING
 
 from steptrace.predict.core import predict_syncs
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.recorder import Prediction, Site, Syncs, Unknown
 from steptrace.predict.rule import Rule
-from steptrace.predict.sites import Prediction, Site, Unknown
 
 if TYPE_CHECKING:
     from steptrace.predict.drive import predict_callable, predict_config

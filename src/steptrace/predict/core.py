@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from steptrace.errors import PredictError
-from steptrace.predict import amp, backend, execution
+from steptrace.predict import backend, execution, substitutes
 from steptrace.predict.recorder import Syncs, recording
 from steptrace.predict.reroute import rerouted
 from steptrace.predict.rule import Rule
@@ -39,7 +39,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
     recorder = Syncs()
     try:
         backend.ensure_registered()
-        amp.ensure_registered()
+        substitutes.ensure_registered()
         execution.use_rules(rules)
         # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
         # later device has none. In the calling thread it needs none.

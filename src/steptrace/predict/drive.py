@@ -24,10 +24,10 @@ from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.attribution import LOOK_PAST
 from steptrace.predict.core import predict_syncs
 from steptrace.predict.execution import extend_rules
+from steptrace.predict.recorder import Prediction
 from steptrace.predict.rule import declared_rules
-from steptrace.predict.sites import Prediction
+from steptrace.train.arrangement import Precision
 from steptrace.train.loop import Training, train_step
-from steptrace.train.precision import Precision
 from steptrace.train.setup import read_config
 
 #: What `module:function` has to name.

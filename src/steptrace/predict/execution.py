@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.predict import backend, collectives, pinned
+from steptrace.predict import backend, collectives, storages
 from steptrace.predict.cpp_paths import judge_node
-from steptrace.predict.gpu_only import SUBSTITUTES
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES
 from steptrace.predict.rules_libraries import SPARSE_JUDGED
+from steptrace.predict.substitutes import SUBSTITUTES
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh, unwrap
 
 _COMPOSITE = "CompositeImplicitAutograd"
@@ -109,11 +109,11 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
 def _run_on_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = func._schema.name
     if name == "aten::is_pinned":
-        return pinned.is_marked(args[0])
+        return storages.is_pinned(args[0])
     if name in ("aten::_pin_memory", "aten::pin_memory"):
-        return args[0] if pinned.is_marked(args[0]) else pinned.mark(args[0].clone())
+        return args[0] if storages.is_pinned(args[0]) else storages.mark_pinned(args[0].clone())
     if kwargs.get("pin_memory"):
-        return pinned.mark(func(*args, **{**kwargs, "pin_memory": False}))
+        return storages.mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
     return func(*args, **kwargs)
 
 
@@ -135,7 +135,7 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
         recorder.operator()
     rules = table.of(func)
     if rules is not None:
-        call = Call(_bind(func, args, kwargs), is_virtual, pinned.is_marked)
+        call = Call(_bind(func, args, kwargs), is_virtual, storages.is_pinned)
         for rule in rules:
             count = rule.count(call)
             if count is None:
@@ -170,7 +170,7 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         inner_kwargs["non_blocking"] = False
     result = SUBSTITUTES.get(func, func)(*map_tensors(unwrap, args), **inner_kwargs)
     if func is torch.ops.aten._to_copy.default and not stays_virtual:
-        return pinned.mark(result) if kwargs.get("non_blocking") else result
+        return storages.mark_pinned(result) if kwargs.get("non_blocking") else result
     gpu: int | None
     if target is None:
         virtual = (leaf.gpu for leaf in _leaves(args, kwargs) if isinstance(leaf, VirtualTensor))

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from steptrace.errors import SteptraceError
 from steptrace.files import write_versioned
 from steptrace.predict.drive import predict_callable, predict_config
-from steptrace.predict.sites import Prediction
+from steptrace.predict.recorder import Prediction
 
 #: The name of what is written.
 PREDICTION_FILE: Final = "prediction.json"

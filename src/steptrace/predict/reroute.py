@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _foreach_utils
 
-from steptrace.predict import backend, collectives, cuda_api, pinned, saved
+from steptrace.predict import backend, collectives, cuda_api, storages
 from steptrace.predict.arguments import Reroute, virtual_device
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import VirtualTensor
@@ -131,14 +131,14 @@ def _pinning(stack: ExitStack) -> None:
     """On the class rather than in a mode, because the loader's pinning thread has no modes."""
 
     def pin_memory(self: Tensor, _device: object = None) -> Tensor:
-        return self if pinned.is_marked(self) else pinned.mark(self.clone())
+        return self if storages.is_pinned(self) else storages.mark_pinned(self.clone())
 
     def is_pinned(self: Tensor, _device: object = None) -> bool:
-        return pinned.is_marked(self)
+        return storages.is_pinned(self)
 
     stack.enter_context(_replaced(Tensor, "pin_memory", pin_memory))
     stack.enter_context(_replaced(Tensor, "is_pinned", is_pinned))
-    stack.callback(pinned.forget)
+    stack.callback(storages.forget_pinned)
 
 
 def _autocast(stack: ExitStack) -> None:
@@ -220,7 +220,7 @@ def rerouted(recorder: Syncs) -> Iterator[None]:
         stack.enter_context(_default_device())
         stack.enter_context(collectives.with_gloo())
         stack.enter_context(_replaced(importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter", _Scatter))
-        for (module, name), value in saved.replacements().items():
+        for (module, name), value in storages.replacements().items():
             stack.enter_context(_replaced(module, name, value))
         _labelled(recorder, stack)
         _pinning(stack)

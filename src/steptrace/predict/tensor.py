@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steptrace.predict import backend
 from steptrace.predict.recorder import Syncs
-from steptrace.predict.saved import on_device
+from steptrace.predict.storages import on_device
 
 _CUDA_TYPE_NAMES = {
     torch.float64: "Double",

@@ -12,9 +12,9 @@ from steptrace.documents.comparison import Comparison, StepTimes
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.judging.history import KeptResult, history
 from steptrace.report.draw.cells import Dot, course_cell
-from steptrace.report.page import device
-from steptrace.report.page.device import DeviceNote
+from steptrace.report.page import overview
 from steptrace.report.page.markup import Html, render
+from steptrace.report.page.overview import DeviceNote
 from steptrace.report.study import reasons
 from steptrace.report.study.model import load_study, machine, runs_ok, title
 
@@ -51,7 +51,7 @@ def _study_entry(study: Comparison) -> IndexEntry:
         scale=study.scale,
         machine=machine(study),
         problems=_problems(study),
-        device=device.of_study(study),
+        device=overview.device_of_study(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
         + (f", {study.partial.planned - study.partial.runs} not run yet" if study.partial else "")
         + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
@@ -94,7 +94,7 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
         scale=None,
         machine=None if first is None else first.device_name,
         problems=(),
-        device=device.of_traces(
+        device=overview.device_of_traces(
             [trace.device_name for trace in traces], has_gpu=any(t.gpu.activities > 0 for t in traces)
         ),
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",

@@ -12,8 +12,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from steptrace.errors import TrainError
+from steptrace.train.arrangement import Precision
 from steptrace.train.loop import Batch, to_device
-from steptrace.train.precision import Precision
 from steptrace.train.setup import seed_everything
 
 #: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.

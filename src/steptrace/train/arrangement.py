@@ -1,16 +1,17 @@
-"""How a model is arranged before its first step: the order of its tensors in memory, and compilation.
+"""How a model is arranged and computes: its tensors' order in memory, compilation, number formats (group `precision`).
 
-Both change how the same function is computed, so the equivalence check arranges its model in the same way.
+All of it changes how the same function is computed, so the equivalence check arranges its model in the same way.
 """
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 
-from steptrace.errors import TrainError
+from steptrace.errors import ConfigError, TrainError
 
 #: Dimensions of a batch of images: what channels_last is about.
 _IMAGES: Final = 4
@@ -68,3 +69,49 @@ def recompiled(before: int) -> tuple[str, ...]:
         return ()
     graphs = "a graph" if more == 1 else f"{more} graphs"
     return (f"torch.compile made {graphs} within the timed steps; more warm-up steps (scale.warmup_steps) avoid that",)
+
+
+#: Names of the config -> dtype that autocast runs eligible operations in.
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The precision of a training step on one type of device (`cpu` or `cuda`).
+
+    `autocast_dtype` None means no autocast; `grad_scaler` scales the loss so that small float16 gradients survive.
+    """
+
+    device_type: str
+    autocast_dtype: torch.dtype | None
+    tf32: bool
+    grad_scaler: bool
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], device_type: str) -> "Precision":
+        """Read the config's `precision` group; `ConfigError` for an unknown autocast dtype."""
+        name = config["autocast"]
+        if name is not None and name not in AUTOCAST_DTYPES:
+            raise ConfigError(
+                f"unknown autocast dtype {name!r}", where="precision.autocast", expected="null | bf16 | fp16"
+            )
+        dtype = None if name is None else AUTOCAST_DTYPES[name]
+        return cls(device_type, dtype, bool(config.get("tf32")), bool(config["grad_scaler"]))
+
+    def apply(self) -> None:
+        """Set what is global to the process: float32 matrix products and convolutions in TF32, or in full float32.
+
+        Both are set either way, because PyTorch's default differs: convolutions use TF32, matrix products do not.
+        """
+        # The older switches on purpose: once the newer `fp32_precision` is set, PyTorch raises wherever the older
+        # ones are read, and torch.compile and users' code read them.
+        torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = self.tf32
+
+    def autocast(self) -> torch.autocast:
+        """The context in which forward and loss run."""
+        return torch.autocast(self.device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
+
+    def scaler(self) -> torch.amp.GradScaler:
+        """A gradient scaler that does nothing unless `grad_scaler` is set."""
+        return torch.amp.GradScaler(self.device_type, enabled=self.grad_scaler)

@@ -22,10 +22,9 @@ from steptrace.errors import RecordError, SteptraceError
 from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status, write_status
 from steptrace.terminal import printable
 from steptrace.train.devices import acquire, holder, try_lock
-from steptrace.train.endings import Ending, classify, kernel_oom_kills, last_lines
+from steptrace.train.endings import Ending, Log, classify, kernel_oom_kills, last_lines, say
 from steptrace.train.lifetime import StopError
 from steptrace.train.process_tree import Guarded
-from steptrace.train.run_log import Log, say
 
 #: What an attempt may leave in its folder; removed before the next so that nothing of a failed run passes as its own.
 _STALE = (

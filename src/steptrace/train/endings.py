@@ -1,13 +1,22 @@
-"""How a training ended: its exit code, its log and the kernel's word turned into one of the statuses of a run."""
+"""How a training ended: its log, exit code and the kernel's word turned into one of the statuses of a run.
 
+The output of a supervised child is kept in a file, its progress told, its end remembered for the status.
+"""
+
+import os
 import re
 import signal
+import sys
+import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from steptrace.documents.run import RunStatus
+from steptrace.progress import BRIEF
 from steptrace.record import OUT_OF_MEMORY
+from steptrace.terminal import printable
 from steptrace.train.torchrun import first_failure
 
 #: The last line of a Python traceback: an exception's dotted name, with or without a message.
@@ -131,3 +140,59 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+#: Until then a run is not said to have come anywhere, where others say how it ends.
+_SOON_S = 10.0
+_PROGRESS = re.compile(r"\S.* \d+/\d+\s*\Z")
+
+
+class Log:
+    """A child's output: everything to the file, progress to stderr, the end kept for the status.
+
+    Where `brief` is set only what takes long says how far it has come: whoever watches is told the rest by others.
+    """
+
+    def __init__(self, path: Path, label: str) -> None:
+        self._file = path.open("wb")
+        self._label = label
+        self.brief = bool(os.environ.get(BRIEF))
+        self._says_from = time.monotonic() + (_SOON_S if self.brief else 0)
+        self._rest = b""
+        self._lines: deque[str] = deque(maxlen=400)
+
+    @property
+    def lines(self) -> list[str]:
+        """The last lines, without line ends."""
+        return list(self._lines)
+
+    def write(self, content: bytes) -> None:
+        """Take some more of the output."""
+        self._file.write(content)
+        self._file.flush()
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        for line in lines:
+            self._line(line)
+
+    def close(self) -> None:
+        """Take what is left without a line end."""
+        if self._rest:
+            self._line(self._rest)
+        self._file.close()
+
+    def say(self, text: str) -> None:
+        """One line of progress for whoever watches."""
+        say(self._label, text)
+
+    def _line(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip("\r")
+        if text.strip():
+            self._lines.append(text)
+        if _PROGRESS.fullmatch(text) and time.monotonic() >= self._says_from:
+            self.say(text.strip())
+
+
+def say(label: str, text: str) -> None:
+    """One line of progress on stderr."""
+    sys.stderr.write(printable(f"{label}: {text}\n"))
+    sys.stderr.flush()

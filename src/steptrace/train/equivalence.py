@@ -42,10 +42,9 @@ from torch import Tensor, nn
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.files import write_versioned
 from steptrace.train.answers import reference_answer, variant_answer, vector
-from steptrace.train.arrangement import arranged
+from steptrace.train.arrangement import Precision, arranged
 from steptrace.train.devices import acquire
 from steptrace.train.loop import Batch
-from steptrace.train.precision import Precision
 from steptrace.train.setup import build_dataset, collate_of, device_of, load_config, seed_everything
 from steptrace.train.tolerance import NetworkSize, gradient_tolerance, loss_tolerance
 

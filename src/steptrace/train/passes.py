@@ -35,8 +35,7 @@ from steptrace.files import write_versioned
 from steptrace.record import WARNED_SYNCS_FILE, write_op_lines, write_sources
 from steptrace.schema.run import INPUT_OF_RUN
 from steptrace.train.loop import Batch, Training, synchronize, train_step
-from steptrace.train.op_recorder import OpLineRecorder, why_incomplete
-from steptrace.train.sync_watcher import SyncWatcher, summary
+from steptrace.train.step_recorders import OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.train.timed_loader import TimedBatch, timed_loader
 
 #: Label in the loop -> name of the section. What the loader takes is no work of the step: it is left out.

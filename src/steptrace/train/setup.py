@@ -24,10 +24,9 @@ from torch.utils.data.distributed import DistributedSampler
 from yaml import YAMLError
 
 from steptrace.errors import ConfigError, TrainError
-from steptrace.train.arrangement import arranged
+from steptrace.train.arrangement import Precision, arranged
 from steptrace.train.distributed import ALONE, SEED_STRIDE, Ranks, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training
-from steptrace.train.precision import Precision
 from steptrace.train.prefetch import prefetched
 
 #: What a resolved config holds at its top.

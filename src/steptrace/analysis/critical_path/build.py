@@ -4,16 +4,18 @@ import numpy as np
 
 from steptrace import intervals
 from steptrace.analysis.critical_path.content import content_of, overlap_ns
-from steptrace.analysis.critical_path.edges import COLUMNS, Edges, edge_order
 from steptrace.analysis.critical_path.graph import (
+    COLUMNS,
     HOST,
     LAUNCH,
     LOADER,
     QUEUE,
     SYNC,
+    Edges,
     Graph,
     Model,
     Window,
+    edge_order,
     model_of,
     window_of,
 )

@@ -18,18 +18,21 @@ hands over, and the steps' thread goes on after the burst. Any other thread runs
 `steptrace.analysis.critical_path.build` makes it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from steptrace.analysis.critical_path.dependencies import Dependencies, dependencies
 from steptrace.analysis.idle.measure import loader_spans
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, Rows, judge_names, start_end, take
+from steptrace.trace.growing import GrowingColumn
 from steptrace.trace.model import Trace
 
 #: What an edge, and so a part of a path, is: see `steptrace.analysis.critical_path.measure`.
@@ -184,3 +187,40 @@ def window_of(model: Model) -> Window | None:
     host_end = int(ends[thread == busiest].max())
     end = max(host_end, int(model.end.max(initial=0)))
     return Window(0, busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))
+
+
+#: The columns of edges. `at` is when the source really happened, be it before the first step.
+COLUMNS: dict[str, DTypeLike] = {
+    **dict.fromkeys(("source", "target", "thread", "kernel", "sync"), np.int32),
+    **dict.fromkeys(("at", "least", "kept"), np.int64),
+    **dict.fromkeys(("kind", "priority", "wait"), np.int8),
+}
+_DEFAULTS = {"least": 0, "thread": -1, "kernel": -1, "sync": -1, "kept": 0, "wait": 0, "kind": HOST}
+
+
+class Edges:
+    """Edges as they are found."""
+
+    def __init__(self) -> None:
+        self._columns = {name: GrowingColumn(dtype) for name, dtype in COLUMNS.items()}
+
+    def add(self, source: Ints, target: Ints, at: Ints, **about: Ints | int) -> None:
+        """Add edges; of what is not given stand the defaults."""
+        columns: dict[str, Ints | int] = {**_DEFAULTS, **about, "source": source, "target": target, "at": at}
+        shape = np.broadcast_shapes(*(np.shape(values) for values in columns.values()))
+        for name, values in columns.items():
+            self._columns[name].append(np.broadcast_to(values, shape))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All edges, column by column."""
+        return {name: column.array() for name, column in self._columns.items()}
+
+
+def edge_order(edges: Mapping[str, NDArray[Any]], nodes: int) -> Rows:
+    """The order of edges by target, of each target's the binding one last."""
+    source, target, at, priority = (edges[name] for name in ("source", "target", "at", "priority"))
+    if compiled is None:
+        return np.lexsort((source, priority, at, target))
+    order = np.empty(len(target), dtype=np.int32)
+    compiled.order_edges(source, target, at, priority, order, nodes)
+    return order

@@ -1,14 +1,31 @@
-"""Which kernels a GPU spent its time in, by name."""
+"""Which kernels a GPU spent its time in, by name, and which sequences of them recur.
 
-from itertools import combinations
+A sequence that comes often and takes long is a candidate for fusing, for a graph or for `torch.compile`: `span_ns` less
+`kernel_ns` is what its gaps cost.
 
+Of calls of one name inside each other only the outermost counts. Work of an operator is what was launched inside it on
+its thread. A label owns, besides, what other training threads launched meanwhile: the backward pass runs in a thread of
+its own. The marks of steps are no labels here. Holistic Trace Analysis counts the operators of the smallest depth only,
+and nothing of other threads.
+"""
+
+from itertools import combinations, groupby
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
 from steptrace import intervals, schema
+from steptrace.analysis.common.analysis import records
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.kernel_names import short_names
+from steptrace.analysis.common.call_tree import inside_same, kernel_nodes
+from steptrace.analysis.common.kernel_names import short_name, short_names
+from steptrace.analysis.common.tables_paths import SEQUENCES
 from steptrace.documents.rows import KernelName, KernelType, table_of
-from steptrace.trace.model import Trace
+from steptrace.documents.summary import Sequence, SequenceEntry
+from steptrace.intervals import Ints
+from steptrace.trace.columns import judge_names, marks_steps, take
+from steptrace.trace.model import Trace, on_training
 
 _KEYS = ["name", "kind"]
 
@@ -51,3 +68,120 @@ def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
                 rows.append({"classes": " + ".join(classes), "ns": ns, "busy_share": ns / busy})
     table = pd.DataFrame(rows) if rows else schema.empty(KERNEL_TYPES)
     return schema.validate(table, KERNEL_TYPES)
+
+
+#: A sequence has at least two activities.
+MINIMUM_LENGTH = 2
+#: As many sequences summary.json holds, and of each as many entries.
+MOST, MOST_ENTRIES = 20, 30
+
+
+def kernel_sequences(
+    trace: Trace, tree: pd.DataFrame, *, name: str | None = None, minimum_length: int = MINIMUM_LENGTH
+) -> pd.DataFrame:
+    """The sequences under every operator and label: the table `sequences`, the most GPU time first.
+
+    Args:
+        trace: the trace.
+        tree: its `call_tree`.
+        name: only operators and labels whose name holds this text. Without it, a call of which one caller launched
+            exactly the same work is left out: the caller stands for both.
+        minimum_length: the fewest activities a sequence has.
+    """
+    calls = _calls(trace, tree, name)
+    node, order = _work_by_call(trace, tree)
+    at_node = np.searchsorted(node, calls["row"].to_numpy())
+    after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
+    launched = _launched(trace, tree, node, order)
+    by_time = np.argsort(launched, kind="stable")
+    launched, by_launch = launched[by_time], order[by_time]
+    is_label = (calls["kind"] == "annotation").to_numpy() & calls["training"].to_numpy()
+    start = calls["ts"].to_numpy()
+    first = np.where(is_label, np.searchsorted(launched, start), at_node)
+    stop = np.where(is_label, np.searchsorted(launched, start + calls["host_ns"].to_numpy()), after_node)
+    enough = np.flatnonzero((stop - first >= minimum_length) & (stop > first))
+    if name is None:
+        enough = enough[_widest(calls["thread"].to_numpy()[enough], first[enough], stop[enough], is_label[enough])]
+    found: dict[tuple[Any, ...], list[int]] = {}
+    kernels = trace.kernels
+    codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
+    begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
+    columns = [calls[name].to_numpy()[enough].tolist() for name in ("kind", "name", "host_ns")]
+    for call, a, b, kind, of, host_ns in zip(enough, first[enough], stop[enough], *columns, strict=True):
+        rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels stand by start
+        ends = end[rows]
+        sums = found.setdefault((kind, of, codes[rows].tobytes()), [0, 0, 0, 0])
+        sums[0] += 1
+        sums[1] += int((ends - begin[rows]).sum())
+        sums[2] += int(ends.max() - begin[rows[0]])
+        sums[3] += host_ns
+    return _table(found, kernels["name"].cat.categories)
+
+
+def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
+    """Of the sequences that came more than once those with the most GPU time, as summary.json has them.
+
+    Their activities stand under short names, neighbours of one name as one entry; `left_out` counts the entries beyond
+    the first.
+    """
+    found = []
+    for row in records(sequences[(sequences["count"] > 1).to_numpy()].head(MOST)):
+        names = groupby(short_name(name) for name in row.pop("kernels").split("\n"))
+        entries = tuple(SequenceEntry(name=name, times=len(list(same))) for name, same in names)
+        left_out = max(len(entries) - MOST_ENTRIES, 0)
+        found.append(Sequence(**row, kernels=entries[:MOST_ENTRIES], left_out=left_out))
+    return tuple(found)
+
+
+def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
+    """The outermost calls of each operator and label; `row` is their row of the tree."""
+    wanted = tree["kind"].isin(["op", "annotation"]).to_numpy() & ~marks_steps(tree)
+    if name is not None:
+        wanted = wanted & judge_names(tree["name"], lambda text: name in text)
+    kind, code = (tree[column].cat.codes.to_numpy().astype(np.int32) for column in ("kind", "name"))
+    key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code + 1, 0)
+    outermost = wanted & ~inside_same(key, tree["size"].to_numpy())
+    calls = tree.loc[outermost, ["kind", "name", "thread", "size", "ts", "host_ns"]]
+    calls.insert(0, "row", np.flatnonzero(outermost))
+    result: pd.DataFrame = calls.assign(training=on_training(trace, calls)).reset_index(drop=True)
+    return result
+
+
+def _work_by_call(trace: Trace, tree: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Rows of the tree that launched work, in order, and for each the activity."""
+    node = kernel_nodes(trace, tree)
+    known = np.flatnonzero(node >= 0)
+    order = known[np.argsort(node[known], kind="stable")]
+    return node[order], order
+
+
+def _launched(trace: Trace, tree: pd.DataFrame, node: Ints, order: Ints) -> Ints:
+    """When a training thread launched each of `order`; work of other threads comes after everything."""
+    thread = take(tree["thread"].to_numpy(), node)
+    training = trace.threads["training"].to_numpy(dtype=bool)[thread] if len(thread) else np.zeros(0, dtype=bool)
+    result: Ints = np.where(training, tree["ts"].to_numpy()[node], np.iinfo(np.int64).max)
+    return result if len(order) else np.empty(0, dtype=np.int64)
+
+
+def _widest(thread: Ints, first: Ints, stop: Ints, is_label: Any) -> Any:
+    """Of calls inside each other with the same work, the outermost: the first, since the tree names it first."""
+    keys = pd.DataFrame({"thread": thread, "first": first, "stop": stop, "label": is_label})
+    return ~keys.duplicated().to_numpy()
+
+
+def _table(found: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataFrame:
+    rows = [
+        {
+            "kind": str(kind),
+            "name": str(name),
+            "length": len(sequence) // 4,
+            **dict(zip(("count", "kernel_ns", "span_ns", "host_ns"), sums, strict=True)),
+            "kernels": "\n".join(str(names[code]) for code in np.frombuffer(sequence, dtype=np.int32)),
+        }
+        for (kind, name, sequence), sums in found.items()
+    ]
+    if not rows:
+        return schema.empty(SEQUENCES)
+    table: pd.DataFrame = schema.validate(pd.DataFrame(rows), SEQUENCES)
+    order = ["kernel_ns", "kind", "name", "kernels"]
+    return table.sort_values(order, ascending=[False, True, True, True], kind="stable", ignore_index=True)

@@ -11,16 +11,13 @@ from msgspec.structs import replace
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.model import SEVERITIES, Rule, of_slow_profile, ranked, to_finding
-from steptrace.findings.trace.arithmetic import ARITHMETIC_RULES
-from steptrace.findings.trace.ceiling import cap_by_critical_path
 from steptrace.findings.trace.communication import COMMUNICATION_RULES, STRAGGLER_RULES
+from steptrace.findings.trace.compute import ARITHMETIC_RULES, OPTIMIZER_RULES
 from steptrace.findings.trace.data import COPY_RULES, INPUT_RULES
-from steptrace.findings.trace.forward_only import without_training
 from steptrace.findings.trace.memory import MEMORY_RULES
-from steptrace.findings.trace.optimizer import OPTIMIZER_RULES
 from steptrace.findings.trace.quality import QUALITY_RULES
 from steptrace.findings.trace.waiting import WAITING_RULES
-from steptrace.findings.trace.window import Window, window_of
+from steptrace.findings.trace.window import Window, cap_by_critical_path, window_of, without_training
 
 #: On one trace.
 TRACE_RULES: Final[tuple[Rule[Window], ...]] = (

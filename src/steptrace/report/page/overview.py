@@ -1,13 +1,44 @@
-"""What the overviews of a study and of a trace have in common."""
+"""What the overviews of a study and of a trace have in common, and the badge where times are not those of a GPU."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents import summary
-from steptrace.documents.comparison import PlacementOfVariant, PrecisionOfVariant
+from steptrace.documents.comparison import Comparison, PlacementOfVariant, PrecisionOfVariant
+from steptrace.documents.run import is_simulated
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
+
+
+@dataclass(frozen=True)
+class DeviceNote:
+    """What to know of the device before anything else, in a few words."""
+
+    words: str
+    tone: str
+
+
+SIMULATED: Final = DeviceNote("simulated GPU: times mean nothing", "bad")
+NO_GPU: Final = DeviceNote("no GPU: times of a CPU", "warning")
+
+
+def device_of_study(study: Comparison) -> DeviceNote | None:
+    """The note on a study's machine; None for a GPU, and where no run recorded its machine."""
+    if study.environment is None:
+        return None
+    if study.on_simulated_gpu:
+        return SIMULATED
+    return NO_GPU if study.environment.gpu is None else None
+
+
+def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote | None:
+    """The note on traces with these names of GPUs; `has_gpu`: whether any of them holds GPU work."""
+    if any(map(is_simulated, gpus)):
+        return SIMULATED
+    return None if has_gpu else NO_GPU
+
 
 #: The number formats in the order of a table, and their names there.
 FORMAT_NAMES: Final = {

@@ -13,7 +13,7 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
 from steptrace.report.draw.svg import InlineSvg, quoted
-from steptrace.report.page import device
+from steptrace.report.page import overview
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import reasons
@@ -83,7 +83,7 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
         legend=legend_of(labels),
         traced=traced,
         items=items,
-        device=device.of_study(study),
+        device=overview.device_of_study(study),
         launched=next(f for f in STEP_FIGURES if f.key == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
     )

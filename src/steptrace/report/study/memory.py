@@ -14,7 +14,7 @@ from steptrace.report.study.model import variants_shown
 _MANY: Final = 4
 #: Live tensors of a smaller share are not listed.
 _WORTH_A_ROW: Final = 0.001
-#: With a larger residual there is no prediction; `compare.memory_fit` judges by the same figure.
+#: With a larger residual there is no prediction; `compare.memory` judges by the same figure.
 _MOST_RESIDUAL: Final = 0.10
 
 

@@ -19,10 +19,9 @@ from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.device import of_traces
 from steptrace.report.page.findings import findings, recommended, severity_rank
 from steptrace.report.page.markup import Html, gain, page, render, sentence
-from steptrace.report.page.overview import labelled
+from steptrace.report.page.overview import device_of_traces, labelled
 from steptrace.report.trace.model import RankTopic, TraceView, build, trace_parts
 from steptrace.report.trace.time import TERMS, span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
@@ -197,7 +196,9 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
         headline=said,
         goes=_where_it_goes(trace) if len(traces) == 1 else None,
         caution=caution(first) if len(traces) == 1 else (),
-        device=of_traces([view.trace.device_name for view in traces], has_gpu=any(view.has_gpu for view in traces)),
+        device=device_of_traces(
+            [view.trace.device_name for view in traces], has_gpu=any(view.has_gpu for view in traces)
+        ),
         first=to_do,
         facts=facts,
         terms=[figure.key for figure in shown],

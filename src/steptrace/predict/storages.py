@@ -1,9 +1,15 @@
-"""Storages of the virtual device: by them `torch.save` and `torch.load` tell what lay on a GPU, and put it there."""
+"""Memory of the virtual device and of the CPU beside it.
+
+By storages `torch.save` and `torch.load` tell what lay on a GPU, and put it there. CPU builds of PyTorch cannot pin
+memory, and pinning decides whether a copy waits: so which counts as pinned is kept here.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from steptrace.predict.collectives import index_of
 from steptrace.predict.recorder import Syncs
@@ -52,3 +58,26 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         (_Storage, "to"): moved,
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
     }
+
+
+_pinned: dict[int, StorageWeakRef] = {}
+
+
+def mark_pinned(tensor: Tensor) -> Tensor:
+    """Count the memory of a CPU tensor, and so of its views, as pinned."""
+    reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+    _pinned[reference.cdata] = reference
+    return tensor
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether the memory of a CPU tensor counts as pinned."""
+    if not _pinned:
+        return False
+    reference = _pinned.get(tensor.untyped_storage()._cdata)
+    return reference is not None and not reference.expired()  # type: ignore[no-untyped-call]
+
+
+def forget_pinned() -> None:
+    """Forget all marks."""
+    _pinned.clear()
