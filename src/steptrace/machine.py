@@ -12,8 +12,6 @@ import psutil
 import steptrace
 from steptrace.documents.run import Environment
 
-_GIT_TIMEOUT_S = 10
-
 
 @dataclass(frozen=True)
 class Software:
@@ -98,16 +96,16 @@ def git_state(folder: Path | None = None) -> tuple[str | None, bool | None]:
     Example:
         commit, dirty = git_state()
     """
-    commit = _git(folder, "rev-parse", "HEAD")
-    changes = None if commit is None else _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return commit, None if changes is None else bool(changes)
+    commit = git(folder, "rev-parse", "HEAD")
+    changes = None if commit is None else git(folder, "status", "--porcelain", "--untracked-files=no")
+    return None if commit is None else commit.decode().strip(), None if changes is None else bool(changes.strip())
 
 
-def _git(folder: Path | None, *arguments: str) -> str | None:
+def git(folder: Path | None, *arguments: str, timeout_s: float = 10) -> bytes | None:
+    """What git says in a folder; None without git, outside a repository, or where it refuses or takes longer."""
     try:
-        answer = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=False
-        )
+        command = ["git", *arguments]
+        answer = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout_s, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout.strip() if answer.returncode == 0 else None
+    return answer.stdout if answer.returncode == 0 else None

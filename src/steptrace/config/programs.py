@@ -8,9 +8,8 @@ of the configuration, so that its digest changes with them.
 import hashlib
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +18,12 @@ import yaml
 from steptrace.config.cache import Composed
 from steptrace.config.digest import code_digest, config_digest
 from steptrace.errors import ConfigError
+from steptrace.machine import git
 
+#: What is read of a large repository may take its time.
+_git: Final = partial(git, timeout_s=60)
 #: How many steps of a program are looked at unless its study says otherwise.
 _COUNTS: Final = {"warmup": 10, "steps": 30, "profile": 3, "predicted_steps": 4, "compared_steps": 3}
-_GIT_TIMEOUT_S: Final = 60
 #: Steps under the profiler before those that are recorded (`steptrace.recording.Settings`).
 _UNDER_PROFILER: Final = 2
 
@@ -154,13 +155,3 @@ def _packages(executable: str) -> str | None:
     folders = sorted(Path(found).parent.parent.glob("lib/python3*/site-packages"))
     names = sorted(path.name for folder in folders for path in folder.glob("*.dist-info"))
     return hashlib.sha256("\n".join(names).encode()).hexdigest() if names else None
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git says; None without git, outside a repository, or where it refuses."""
-    try:
-        command = ["git", "-C", str(folder), *arguments]
-        done = subprocess.run(command, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

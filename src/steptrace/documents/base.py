@@ -29,9 +29,44 @@ def field(doc: str, unit: str | None = None) -> msgspec.Meta:
     return msgspec.Meta(description=doc, extra_json_schema={"unit": unit} if unit else None)
 
 
-def _known_keys(content: Any, kind: type[Document]) -> Any:
+def known_keys(content: Any, kind: type[Document]) -> Any:
+    """Version 1 to 2: version 1 had fewer keys at first, and others for a while.
 
-    return known_keys(content, kind)
+    Keys that the present type lacks are left out, at any depth; missing ones are null or empty where they may be.
+    """
+    return _known(inspect.type_info(kind), content)
+
+
+def _known(kind: inspect.Type, value: Any) -> Any:
+    kind = _bare(kind)
+    if isinstance(kind, inspect.UnionType):
+        for one in map(_bare, kind.types):
+            if isinstance(one, inspect.StructType | inspect.VarTupleType | inspect.DictType):
+                return _known(one, value)
+    if isinstance(kind, inspect.StructType) and isinstance(value, Mapping):
+        lacking = {one.encode_name: _empty(one.type) for one in kind.fields if one.required and _may_be_empty(one.type)}
+        known = {one.encode_name: one.type for one in kind.fields}
+        return lacking | {name: _known(known[name], item) for name, item in value.items() if name in known}
+    if isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
+        return [_known(kind.item_type, item) for item in value]
+    if isinstance(kind, inspect.DictType) and isinstance(value, Mapping):
+        return {name: _known(kind.value_type, item) for name, item in value.items()}
+    return value
+
+
+def _may_be_empty(kind: inspect.Type) -> bool:
+    kind = _bare(kind)
+    nullable = isinstance(kind, inspect.UnionType) and any(isinstance(one, inspect.NoneType) for one in kind.types)
+    return nullable or isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.AnyType)
+
+
+def _empty(kind: inspect.Type) -> Any:
+    kind = _bare(kind)
+    return [] if isinstance(kind, inspect.VarTupleType) else {} if isinstance(kind, inspect.DictType) else None
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    return kind.type if isinstance(kind, inspect.Metadata) else kind
 
 
 class File(Document, frozen=True, kw_only=True):
@@ -40,7 +75,7 @@ class File(Document, frozen=True, kw_only=True):
     schema_version: Annotated[int, field("Version of this document; 1 where a file does not say it.")] = 2
 
     #: By version: what makes the content of a file of that version, and its type, into content of the next.
-    migrations: ClassVar[Mapping[int, Callable[[Any, type[Document]], Any]]] = {1: _known_keys}
+    migrations: ClassVar[Mapping[int, Callable[[Any, type[Document]], Any]]] = {1: known_keys}
 
 
 class _Version(msgspec.Struct):
@@ -103,43 +138,3 @@ def read(
             expected="a document of this version of steptrace (docs/schemas/)",
             next_step=next_step,
         ) from error
-
-
-def known_keys(content: Any, kind: type[msgspec.Struct]) -> Any:
-    """Version 1 to 2: version 1 had fewer keys at first, and others for a while.
-
-    Keys that the present type lacks are left out, at any depth; missing ones are null or empty where they may be.
-    """
-    return _known(inspect.type_info(kind), content)
-
-
-def _known(kind: inspect.Type, value: Any) -> Any:
-    kind = _bare(kind)
-    if isinstance(kind, inspect.UnionType):
-        for one in map(_bare, kind.types):
-            if isinstance(one, inspect.StructType | inspect.VarTupleType | inspect.DictType):
-                return _known(one, value)
-    if isinstance(kind, inspect.StructType) and isinstance(value, Mapping):
-        lacking = {one.encode_name: _empty(one.type) for one in kind.fields if one.required and _may_be_empty(one.type)}
-        known = {one.encode_name: one.type for one in kind.fields}
-        return lacking | {name: _known(known[name], item) for name, item in value.items() if name in known}
-    if isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
-        return [_known(kind.item_type, item) for item in value]
-    if isinstance(kind, inspect.DictType) and isinstance(value, Mapping):
-        return {name: _known(kind.value_type, item) for name, item in value.items()}
-    return value
-
-
-def _may_be_empty(kind: inspect.Type) -> bool:
-    kind = _bare(kind)
-    nullable = isinstance(kind, inspect.UnionType) and any(isinstance(one, inspect.NoneType) for one in kind.types)
-    return nullable or isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.AnyType)
-
-
-def _empty(kind: inspect.Type) -> Any:
-    kind = _bare(kind)
-    return [] if isinstance(kind, inspect.VarTupleType) else {} if isinstance(kind, inspect.DictType) else None
-
-
-def _bare(kind: inspect.Type) -> inspect.Type:
-    return kind.type if isinstance(kind, inspect.Metadata) else kind

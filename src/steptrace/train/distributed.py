@@ -4,12 +4,10 @@
 With a world of one there is no group and everything here does nothing.
 """
 
-import ctypes
 import gc
 import os
 import signal
 import socket
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,14 +23,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from steptrace.errors import TrainError
 from steptrace.machine import cpu_count
+from steptrace.train.lifetime import die_with
 
 #: How long a rank waits for the others, at the start and in any collective, before it gives up.
 TIMEOUT: Final = timedelta(minutes=5)
 
 #: Between the seeds of two ranks, so that no rank draws what another run's rank draws.
 SEED_STRIDE: Final = 1_000_003
-
-_PR_SET_PDEATHSIG: Final = 1
 
 _Value = TypeVar("_Value")
 
@@ -110,7 +107,8 @@ def process_group(config: DictConfig, ranks: Ranks) -> Generator[None]:
         raise TrainError(
             f"this PyTorch has no backend {backend}", where="distributed.backend", expected="nccl on GPUs, else gloo"
         )
-    _die_with_parent()
+    # `torchrun` gives each rank a session of its own, which the supervisor's signal to its group does not reach.
+    die_with(os.getppid(), signal.SIGKILL)
     # All ranks are on one machine. Otherwise gloo looks the machine's name up, which needs a network that knows it.
     if "lo" in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -172,10 +170,3 @@ def from_every_rank(value: _Value, ranks: Ranks) -> list[_Value]:
     values: list[Any] = [None] * ranks.world_size
     dist.all_gather_object(values, value)
     return values
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this process with the one that started it: `torchrun` gives each rank a session of its own,
-    which the supervisor's signal to its group does not reach."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
