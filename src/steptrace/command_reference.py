@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from steptrace.cli import parser
-from steptrace.commands.described import Argument, Command, commands
+from steptrace.commands.completion import Argument, Command, commands
 from steptrace.markdown import table
 
 _HEAD = """# Commands

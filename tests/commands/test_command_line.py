@@ -13,7 +13,7 @@ import pytest
 
 from steptrace import cli, command_reference
 from steptrace.commands import doctor, output
-from steptrace.commands.described import commands
+from steptrace.commands.completion import commands
 from steptrace.errors import SteptraceError
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from documents import fill
-from steptrace.compare.trace_findings import trace_findings
+from steptrace.compare.study import trace_findings
 from steptrace.documents.summary import Summary
 
 

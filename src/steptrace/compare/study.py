@@ -1,8 +1,17 @@
-"""The comparison of a study: everything that `comparison.json` says, except its findings."""
+"""The comparison of a study: everything that `comparison.json` says, except its findings.
 
-from collections.abc import Mapping
+Findings on the traces of a variant stand in each run's summary.json. One that most of the analysed runs have is the
+variant's, with the median of its costs; one that a single run has is that run's chance.
+
+Ratios to baselines other than the study's own are for a reader who asks how two other variants compare. Each is made as
+the study's own is (`timing.py`): the same intervals and noise floor, and Holm's correction over the candidates that the
+other baseline would have had. Whoever chooses a baseline after seeing the results still looks for what stands out, so
+it is weaker evidence.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -11,12 +20,13 @@ from steptrace.compare.against_baseline import basis_of, predicted_step, sync_di
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.memory import memory_fits, memory_of
-from steptrace.compare.other_baselines import other_baselines
-from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu
-from steptrace.compare.trace_findings import trace_findings
+from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, refusal, run_medians, spreads
 from steptrace.compare.window import communication, input_figures, overview_figures
-from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, Equivalence, OtherBaseline, Partial, RunResult, VariantResult
+from steptrace.documents.finding import Finding
+from steptrace.documents.summary import Summary
 from steptrace.format import NS_PER_MS
+from steptrace.stats import Ratio, holm, ratios, verdict
 
 
 def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
@@ -147,4 +157,81 @@ def _run(run: Run) -> RunResult:
         steps=None if times is None else len(times.counted),
         warmup_left_out=None if times is None else times.warmup_left_out,
         error=run.error,
+    )
+
+
+def trace_findings(variant: Variant) -> list[Finding]:
+    """The findings on any rank's trace, and on the ranks together, that the majority of analysed runs have.
+
+    One rank is enough: all wait for it. In the words of the run whose cost is the (lower) median; costs are medians,
+    None where a run knows none.
+    """
+    runs = [run.summary for run in variant.measured if run.summary is not None]
+    found: dict[tuple[Any, ...], list[Finding]] = {}
+    for summary in runs:
+        of_run = {_key(item): item for item in _findings(summary)}
+        for key, item in of_run.items():
+            found.setdefault(key, []).append(item)
+    return [_merged(items) for items in found.values() if 2 * len(items) > len(runs)]
+
+
+def _findings(summary: Summary) -> list[Finding]:
+    """The findings of a run: each of its ranks' traces, where several have one the most expensive, and the ranks'."""
+    found = [] if summary.ranks is None else list(summary.ranks.findings)
+    for place, trace in enumerate(summary.traces):
+        rank = place if trace.rank is None else trace.rank
+        said = (f"on rank {rank}",) if len(summary.traces) > 1 else ()
+        found += [replace(item, evidence=(*item.evidence, *said)) for item in trace.findings]
+    return sorted(found, key=lambda item: item.cost_share or 0)
+
+
+def _key(item: Finding) -> tuple[Any, ...]:
+    source = item.source
+    return item.rule, source and source.file, source and source.line, source and source.rank
+
+
+def _merged(items: Sequence[Finding]) -> Finding:
+    by_cost = sorted(items, key=lambda item: item.cost_ns_per_step or 0)
+    costs = [item.cost_ns_per_step for item in items if item.cost_ns_per_step is not None]
+    shares = [item.cost_share for item in items if item.cost_share is not None]
+    return replace(
+        by_cost[(len(by_cost) - 1) // 2],
+        cost_ns_per_step=round(float(np.median(costs))) if len(costs) == len(items) else None,
+        cost_share=float(np.median(shares)) if len(shares) == len(items) else None,
+    )
+
+
+#: None are computed for more variants: their number grows with the square.
+MOST_VARIANTS: Final = 24
+
+
+def other_baselines(study: Study, noise_floor: float) -> tuple[OtherBaseline, ...]:
+    """The ratios of every measured variant to every other one; empty for fewer than three variants, or too many."""
+    measured = {variant.name: variant for variant in study.variants if variant.measured}
+    if not 2 < len(measured) <= MOST_VARIANTS:
+        return ()
+    medians = {name: run_medians(variant.runs) for name, variant in measured.items()}
+    spread = spreads(study)
+    return tuple(_against(study, name, ratios(medians, name), (spread, noise_floor)) for name in measured)
+
+
+def _against(
+    study: Study,
+    baseline: str,
+    found: Mapping[str, Ratio],
+    limits: tuple[Mapping[str, float | None], float],
+) -> OtherBaseline:
+    spread, floor = limits
+    adjusted = holm({name: ratio.p_value for name, ratio in found.items() if ratio.p_value is not None})
+    verdicts = [
+        None if refusal(study, (name, baseline), spread) else verdict(ratio, adjusted.get(name), floor)
+        for name, ratio in found.items()
+    ]
+    return OtherBaseline(
+        baseline=baseline,
+        variants=tuple(found),
+        ratios=tuple(ratio.value for ratio in found.values()),
+        lows=tuple(ratio.low for ratio in found.values()),
+        highs=tuple(ratio.high for ratio in found.values()),
+        verdicts=tuple(verdicts),
     )
