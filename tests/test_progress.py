@@ -54,6 +54,7 @@ def test_each_training_says_how_many_are_left_and_about_how_long(tmp_path):
     progress = Progress(started=100 * S)
     jobs = {"train_a_round0": 2, "train_b_round0": 3, "analyze_a": 1, "report": 1, "all": 1}
     assert progress.plan(jobs) == ["5 trainings: a 2, b 3"]
+    assert Progress(started=0).plan({"train_a_round0": 1}) == ["1 training: a 1"]
     wildcards = {"study": "a", "variant": "where", "repeat": "0"}
     progress.start(1, job_of("train_a_round0", wildcards, status(tmp_path), 102 * S))
     progress.now = 112 * S

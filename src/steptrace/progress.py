@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.format import rough_duration
+from steptrace.format import plural, rough_duration
 
 TIMING: Final = Path("results/timing.json")
 #: Set for jobs where this is at work: their supervisors say nothing of runs that soon end well.
@@ -66,7 +66,7 @@ class Progress:
                 self.left[found.kind, found.study] += count
         self._planned = Counter({study or "": n for (kind, study), n in self.left.items() if kind == "trainings"})
         studies = [f"{study} {count}" for study, count in self._planned.items()]
-        return [f"{self._planned.total()} trainings: {', '.join(studies)}"] if studies else []
+        return [f"{plural(self._planned.total(), 'training')}: {', '.join(studies)}"] if studies else []
 
     def start(self, number: int, job: Job) -> None:
         """A job begins."""

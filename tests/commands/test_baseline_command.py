@@ -66,6 +66,7 @@ def test_a_file_instead_of_a_name(stored: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "words"),
     [
         (["save"], "no baseline is named"),
+        (["save", ""], "no baseline is named"),
         (["save", "x", "--out", "y.json"], "no baseline is named, or two"),
         (["compare", "other"], "file is missing\n  expected: a stored baseline (ci)"),
         (["compare", "other"], "next: steptrace baseline save other\n"),

@@ -79,6 +79,15 @@ def test_a_good_line_needs_two_more_trainings():
     assert [trial.batch_size for trial in finder.search.trials] == [4, 8, 16, 123, 125]
 
 
+def test_without_a_prediction_each_size_is_twice_the_last():
+    finder = Made(truth=900, samples=1000)
+    finder.measure(16)
+    finder.verify(None)
+    sizes = [trial.batch_size for trial in finder.search.trials]
+    assert sizes[:9] == [4, 8, 16, 32, 64, 128, 256, 512, 1000]
+    assert 882 <= finder.search.fits <= 900
+
+
 def test_a_line_through_peaks():
     fit = fit_peaks({8: 1800, 16: 2600, 32: 4200})
     assert fit is not None

@@ -114,6 +114,7 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
     os.mkfifo(kept / "pipe.json")
     (kept / "notes.txt").write_text("not JSON, and not looked at")
     (kept / "verdict.json").write_text('{"passed": true}')  # the workflow's own
+    (kept / "study.json").write_text('{"variants": []}')
     (kept / "january.json").unlink()
     assert history(kept, "--out", tmp_path) == 0
     said = capsys.readouterr().err
@@ -132,6 +133,7 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
     assert all(name in said for name in skipped)
     assert "notes" not in said
     assert "verdict" not in said
+    assert "study.json" not in said
     assert len(read(tmp_path / "history.json", History).studies[0].results) == 3
 
 
@@ -173,7 +175,8 @@ def test_studies_and_variants_can_be_chosen(kept: Path, tmp_path: Path, capsys: 
     assert [study.study for study in read(tmp_path / "history.json", History).studies] == ["t"]
     for wrong, said in (
         (("--study", "u"), "no kept result of the study 'u'"),
-        (("--variant", "u"), "no step times of what"),
+        (("--variant", "u"), "no step time of the variant 'u' is kept\n  next: known: "),
+        (("--variant", "a", "--variant", "u"), "no step time of the variant 'u'"),
     ):
         assert history(kept, *wrong) == 2
         assert said in capsys.readouterr().err

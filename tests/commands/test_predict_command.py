@@ -141,6 +141,14 @@ def test_a_function_over_its_budget_is_called_by_its_name(own: Path, capsys: pyt
     assert "over budget: program:step: 1 sync per step, at most 0" in capsys.readouterr().err
 
 
+def test_a_step_that_leaves_the_gpu_alone_passes_no_budget(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2).sum().item()\n")
+    assert main(["predict", "program:step"]) == 0
+    assert "warning: program:step: nothing ran on the virtual CUDA device" in capsys.readouterr().err
+    assert main(["predict", "program:step", "--budget", "0"]) == 2
+    assert "next: choose 'cuda' there" in capsys.readouterr().err
+
+
 def test_a_function_that_needs_arguments_is_not_called(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own / "program.py").write_text("def step(model, batch, *rest, rate=1, **more):\n    model(batch)\n\nvalue = 1\n")
     assert main(["predict", "program:step"]) == 2

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from steptrace import format as fmt
 from steptrace.commands.numbers import ratio
 from steptrace.commands.output import add_json, columns, show
 from steptrace.documents.base import read
@@ -41,7 +42,8 @@ def _save(arguments: argparse.Namespace) -> int:
     path = _path(arguments, "--out FILE")
     document = baseline.save(_comparisons(arguments.results), path)
     count = sum(len(study.variants) for study in document.studies.values())
-    text = f"{path}: step times of {count} variants in {len(document.studies)} studies"
+    studies = fmt.plural(len(document.studies), "study", "studies")
+    text = f"{path}: step times of {fmt.plural(count, 'variant')} in {studies}"
     show(arguments, {"file": path, "variants": count, "studies": list(document.studies)}, text)
     return 0
 
@@ -93,7 +95,7 @@ def _too_slow(change: baseline.Change, most: float) -> str | None:
 
 
 def _path(arguments: argparse.Namespace, other: str) -> Path:
-    if (arguments.name is None) is (arguments.out is None):
+    if (not arguments.name) is (arguments.out is None):
         raise ConfigError("no baseline is named, or two", expected=f"a NAME or {other}")
     return baseline.path_of(arguments.name) if arguments.out is None else Path(arguments.out)
 

@@ -124,10 +124,13 @@ class Finder:
         return fit_peaks(peaks)
 
     def verify(self, predicted: int | None) -> None:
-        """Close in on the largest size that fits: from the predicted one in strides that double, then by halving."""
+        """Close in on the largest size that fits: by strides that double, then by halving.
+
+        It begins at the predicted size with a small stride; without a prediction each size is twice the last.
+        """
         search = self.search
         size = predicted or 2 * search.fits
-        stride = self._stride(size)
+        stride = self._stride(size) if predicted else size
         while search.fits and not self._closed() and len(search.trials) < _MOST_TRIALS:
             if search.fails is None:
                 size = min(max(size, search.fits + 1), search.samples)

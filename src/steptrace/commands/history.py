@@ -8,6 +8,7 @@ import msgspec
 
 from steptrace.commands.output import add_json, columns, show, warn, writing_to
 from steptrace.errors import RecordError
+from steptrace.names import near
 
 if TYPE_CHECKING:
     from steptrace.documents.kept import History
@@ -40,6 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := [name for name in arguments.study if name not in by_study]:
         raise RecordError(f"no kept result of the study '{unknown[0]}'", expected=", ".join(by_study) or "kept results")
     chosen = {name: results for name, results in by_study.items() if not arguments.study or name in arguments.study}
+    variants = {name for results in chosen.values() for result in results for name in result.step_ms}
+    if unknown := [name for name in arguments.variant if name not in variants]:
+        raise RecordError(f"no step time of the variant '{unknown[0]}' is kept", next_step=near(unknown[0], variants))
     skipped = tuple(Skipped(str(file), reason) for file, reason in problems)
     found = History(studies=trends(chosen, arguments.variant), skipped=skipped)
     if not arguments.json and not arguments.markdown:

@@ -140,12 +140,22 @@ def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: st
     given = target if single else None
     texts = (_text(given or entry.name, entry.prediction) for entry in found if entry.prediction)
     show(arguments, found[0].prediction if single else _document(target, found), "\n\n".join(texts))
+    for entry in found:
+        if entry.prediction and not _says_anything(entry.prediction):
+            idle = f"{given or entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
+            if arguments.budget is not None:
+                raise PredictError(idle, next_step="choose 'cuda' there: torch.cuda.is_available() is true")
+            warn(idle)
     over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow, given)
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
     for entry in failed:
         print(f"steptrace: error: {entry.name}: {entry.error}", file=sys.stderr)  # noqa: T201
     return 2 if failed else EXIT_BROKEN if over or any(entry.failed for entry in found) else 0
+
+
+def _says_anything(prediction: dict[str, Any]) -> bool:
+    return any(prediction[key] for key in ("operators", "total", "unknown"))
 
 
 def _is_file(target: str) -> bool:

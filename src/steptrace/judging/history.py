@@ -26,7 +26,7 @@ from steptrace.judging.pair import VariantPair, pair
 #: What a present result is called.
 NOW: Final = "now"
 #: What steptrace writes into the same folders, and holds no result of a study.
-_NO_RESULTS: Final = frozenset({"compare.json", "history.json", "timing.json", "verdict.json"})
+_NO_RESULTS: Final = frozenset({"compare.json", "history.json", "study.json", "timing.json", "verdict.json"})
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
