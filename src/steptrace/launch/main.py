@@ -35,6 +35,8 @@ from steptrace.train.process_tree import CALL_VARIABLE
 _LIMITS: Final = Limits(first_step_s=None)
 #: Beside a baseline's configuration, what it computed in the latest call.
 _KEPT: Final = ".{}.answers.json"
+#: Where the worktrees lie, relative to the workflow's working directory.
+WORKTREES: Final = Path("results/.cache/worktrees")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -155,14 +157,6 @@ def _read(path: Path) -> dict[str, Any]:
     return config
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-#: Where the worktrees lie, relative to the workflow's working directory.
-WORKTREES: Final = Path("results/.cache/worktrees")
-
-
 def folder_of(program: Mapping[str, Any]) -> Path:
     """The working directory of a program as its configuration names it; a worktree is made if it is missing.
 
@@ -195,3 +189,7 @@ def _git(folder: Path, *arguments: str) -> str:
     if done.returncode:
         raise LaunchError(f"git {arguments[0]} failed: {done.stderr.strip()}", where=folder)
     return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
