@@ -97,6 +97,13 @@ def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"file": "a/b"}
 
 
+@pytest.fixture(scope="module")
+def for_bash() -> str:
+    """What `steptrace completion bash` writes."""
+    command = [sys.executable, "-m", "steptrace.cli", "completion", "bash"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -109,15 +116,14 @@ def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:
         (["diff", "trace."], ["trace.json"]),
     ],
 )
-def test_completion_in_bash(tmp_path: Path, words: list[str], expected: list[str]) -> None:
+def test_completion_in_bash(tmp_path: Path, for_bash: str, words: list[str], expected: list[str]) -> None:
     (tmp_path / "config" / "study").mkdir(parents=True)
     (tmp_path / "config" / "study" / "mine.yaml").touch()
     (tmp_path / "trace.json").touch()
-    script = subprocess.run(
-        [sys.executable, "-m", "steptrace.cli", "completion", "bash"], capture_output=True, text=True, check=True
-    ).stdout
     ask = f"COMP_WORDS=(steptrace {' '.join(words)}); COMP_CWORD={len(words)}; _steptrace; echo ${{COMPREPLY[@]}}"
-    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{for_bash}\n{ask}"], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
     assert done.stdout.split() == expected
     assert done.stderr == ""
 

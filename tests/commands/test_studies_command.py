@@ -10,6 +10,8 @@ import pytest
 from steptrace.cli import main
 from steptrace.files import write_json
 
+pytestmark = pytest.mark.usefixtures("hydra_composes_once")
+
 STUDY = """
 title: My study
 baseline: a

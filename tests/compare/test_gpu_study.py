@@ -1,5 +1,6 @@
 """A study with GPU traces made by hand, from the traces to comparison.json and its findings."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,19 @@ MS = 1e6
 
 
 def add_variant(folder: Any, name: str, program: Program, *, wobble: float = 0.001) -> None:
-    """Three runs whose unprofiled step is the simulated one, each with its trace, its summary and its tables."""
-    for repeat in range(3):
-        step_ms = time_of(program, STEPS) / STEPS / MS * (1 + wobble * (repeat - 1))
-        run_dir = Path(folder.add_run(name, repeat, [step_ms] * 20, profiled_ms=[step_ms] * STEPS))
-        summary, _ = summarize([simulate(program, STEPS).write(run_dir / "trace.json.gz")], tables=run_dir / "tables")
-        folder.add_summary(run_dir, summary)
+    """Three runs whose unprofiled step is the simulated one, each with the trace, its summary and its tables."""
+    simulated_ms = time_of(program, STEPS) / STEPS / MS
+    steps_ms = [simulated_ms * (1 + wobble * (repeat - 1)) for repeat in range(3)]
+    runs = [
+        Path(folder.add_run(name, repeat, [ms] * 20, profiled_ms=[ms] * STEPS)) for repeat, ms in enumerate(steps_ms)
+    ]
+    trace = simulate(program, STEPS).write(runs[0] / "trace.json.gz")
+    summary, _ = summarize([trace], tables=runs[0] / "tables")
+    for run in runs:
+        if run != runs[0]:
+            shutil.copy(trace, run)
+            shutil.copytree(runs[0] / "tables", run / "tables")
+        folder.add_summary(run, summary)
 
 
 @pytest.fixture(scope="module")
