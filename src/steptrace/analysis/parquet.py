@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -46,9 +46,9 @@ def _arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _wide(rows: pd.DataFrame) -> pd.DataFrame:
-    narrow = {
-        name: "Int64" if pd.api.types.is_extension_array_dtype(dtype) else np.int64
+    narrow: list[tuple[str, Any]] = [
+        (str(name), np.int64 if isinstance(dtype, np.dtype) else "Int64")
         for name, dtype in rows.dtypes.items()
         if dtype.kind == "i" and dtype.itemsize < 8
-    }
-    return rows.astype(narrow) if narrow else rows
+    ]
+    return rows.assign(**{name: rows[name].astype(dtype) for name, dtype in narrow}) if narrow else rows

@@ -176,7 +176,7 @@ def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.D
     for the backward pass) and `share` (of the sum over all groups, 0 to 1).
     """
     dur = trace.kernels["dur"].to_numpy()
-    backward = (origins["phase"] == "backward").fillna(value=False).to_numpy(dtype=bool)
+    backward = origins["phase"].to_numpy(dtype=object) == "backward"
     work = origins[keys].assign(kernels=1, device_ns=dur, backward_ns=np.where(backward, dur, 0))
     table = work.groupby(keys, dropna=False, sort=True).sum().reset_index()
     table["share"] = table["device_ns"] / max(int(dur.sum()), 1)
