@@ -8,6 +8,7 @@ says is in DIR/STEM, by the name of its file, and as it ends, stdout gets a line
 """
 
 import argparse
+import importlib
 import os
 import sys
 import traceback
@@ -66,6 +67,7 @@ def _predict(predicted: Callable[[], Prediction], out: Path) -> int:
 
 
 def _in_forks(configs: Sequence[Path], predicted: Callable[[Path], Prediction], out: Path) -> None:
+    importlib.import_module("torch._dynamo")  # the first optimizer of each would
     waiting, running = list(configs), dict[int, str]()
     while waiting or running:
         while waiting and len(running) < min(_AT_ONCE, os.cpu_count() or 1):
