@@ -48,10 +48,12 @@ LAUNCHERS = ("torch.distributed.run", "steptrace.cli", _FROM_A_FORK)
 _MOST = 1 << 18
 _CLIENT = """#!{python} -IS
 import json, os, socket, sys
+passed = [int(n) for n in os.listdir("/proc/self/fd") if int(n) > 2 and os.path.exists("/proc/self/fd/" + n)]
 call = dict(arguments=["{python}", *sys.argv[1:]], environment=dict(os.environ), cwd=os.getcwd())
+call["pass"] = passed
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     server.connect({address!r})
-    socket.send_fds(server, [json.dumps(call).encode()], [0, 1, 2])
+    socket.send_fds(server, [json.dumps(call).encode()], [0, 1, 2, *passed])
     code = int(server.recv(100))
 code < 0 and os.kill(os.getpid(), -code)
 os._exit(code)
@@ -77,7 +79,12 @@ class _Server:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             if _base is None:
-                self._process = _Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+                # Bound here: an `interpreter` may be started before the server is.
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                    listener.bind(_address(self.owner))
+                    listener.listen()
+                    passed = [theirs.fileno(), listener.fileno()]
+                    self._process = _Popen([sys.executable, __file__, *map(str, passed)], pass_fds=passed)
             elif os.fork() == 0:
                 self._socket.close()
                 with contextlib.suppress(BaseException):
@@ -245,8 +252,8 @@ def _serve_client(client: socket.socket) -> None:
         os.waitpid(between, 0)
         return
     if os.fork() == 0:
-        asked, files, *_ = socket.recv_fds(client, _MOST, 3)
-        call = {"unbuffered": False, "before": pickle.dumps(None).hex(), "pass": [], "session": False}
+        asked, files, *_ = socket.recv_fds(client, _MOST, 100)
+        call = {"unbuffered": False, "before": pickle.dumps(None).hex(), "session": False}
         waits = os.getpid()
         program = os.fork()
         if program == 0:
@@ -387,13 +394,10 @@ def _adopt_orphans(yes: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, yes, 0, 0, 0)
 
 
-def main(connection: str) -> None:
+def main(connection: str, listener: str) -> None:
     """Be the first server: import PyTorch, then fork."""
     global _base
     owner = os.getppid()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(_address(owner))
-    listener.listen()
     for imported in IMPORTED:
         importlib.import_module(imported)
     named = _named_path()
@@ -401,9 +405,9 @@ def main(connection: str) -> None:
     _base = _Base(path, list(sys.meta_path), sys.modules["torch"])
     gc.collect()
     gc.freeze()
-    serve(socket.socket(fileno=int(connection)), owner, listener)
+    serve(socket.socket(fileno=int(connection)), owner, socket.socket(fileno=int(listener)))
 
 
 if __name__ == "__main__":
     # By its name, so that programs find this very module.
-    importlib.import_module("forked_python").main(sys.argv[1])
+    importlib.import_module("forked_python").main(*sys.argv[1:])

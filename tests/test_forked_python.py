@@ -79,11 +79,19 @@ def test_a_hook_on_imports_sees_torch(both, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
 def test_an_interpreter_s_program_is_as_its_own(tmp_path: Path, end: str, code: int) -> None:
     program = tmp_path / "program.py"
-    program.write_text(f"import os, sys\nprint(input(), sys.argv, os.getcwd(), os.environ['A'], flush=True)\n{end}\n")
+    told, tell = os.pipe()
+    program.write_text(
+        "import os, sys\nprint(input(), sys.argv, os.getcwd(), os.environ['A'], flush=True)\n"
+        f"os.write({tell}, b'passed')\n{end}\n"
+    )
     command = [forked_python.interpreter(tmp_path / "python"), "program.py", "an argument"]
     done = subprocess.run(
-        command, cwd=tmp_path, env={"A": "a"}, input="given\n", stdout=subprocess.PIPE, text=True, check=False
-    )
+        command,
+        cwd=tmp_path, env={"A": "a"}, input="given\n", stdout=subprocess.PIPE, text=True, check=False, pass_fds=[tell],
+    )  # fmt: skip
+    os.close(tell)
+    with os.fdopen(told) as file:
+        assert file.read() == "passed"
     assert done.stdout == f"given ['program.py', 'an argument'] {tmp_path} a\n"
     assert done.returncode == code
 

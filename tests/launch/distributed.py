@@ -1,4 +1,7 @@
-"""Trainings of several ranks, as they are written for GPUs: `distributed.py ddp|fsdp` for torchrun, or `spawned`."""
+"""Trainings of several ranks, as they are written for GPUs.
+
+`distributed.py ddp|fsdp` for torchrun, or `spawned INTERPRETER`, which starts its ranks itself.
+"""
 
 import os
 import sys
@@ -59,10 +62,11 @@ def rank_of_several(rank, world_size):
     train(nn.parallel.DistributedDataParallel(here, device_ids=[rank]), lambda _, loss: loss.item())
 
 
-def spawned():
+def spawned(interpreter):
+    torch.multiprocessing.set_executable(interpreter)
     count = torch.cuda.device_count()
     torch.multiprocessing.spawn(rank_of_several, args=(count,), nprocs=count)
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    globals()[sys.argv[1]](*sys.argv[2:])
