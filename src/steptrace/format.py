@@ -111,7 +111,7 @@ def step_time(median: float | None, low: float | None, high: float | None) -> tu
     if low is None or high is None or math.isnan(high - low):
         return duration_ms(median, 4), None
     if is_too_wide(low, high):
-        return duration_ms(median, 4), TOO_WIDE
+        return duration_ms(median), TOO_WIDE
     unit, size = next((u for u in _TIME_UNITS if abs(median) * NS_PER_MS >= u[1]), _TIME_UNITS[-1])
     values = [value * NS_PER_MS / size for value in (median, low, high)]
     of_width = decimals_for_width(values[2] - values[1], most=_decimals_for(values[0], 5))

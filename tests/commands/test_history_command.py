@@ -173,6 +173,7 @@ def test_studies_and_variants_can_be_chosen(kept: Path, tmp_path: Path, capsys: 
     keep(kept / "t.json", "2026-03-01T10:00:00+00:00", 5.0, study="t")
     assert history(kept, "--study", "t", "--out", tmp_path) == 0
     assert [study.study for study in read(tmp_path / "history.json", History).studies] == ["t"]
+    assert 'role="img"' not in (tmp_path / "history.html").read_text()  # one result has no course
     for wrong, said in (
         (("--study", "u"), "no kept result of the study 'u'"),
         (("--variant", "u"), "no step time of the variant 'u' is kept\n  next: known: "),

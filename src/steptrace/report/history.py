@@ -94,12 +94,15 @@ def _of_study(study: StudyHistory) -> list[tuple[str, InlineSvg | None, list[tup
     return [(name, _chart(study, name) if k < MOST_CHARTS else None, rows(study, name)) for k, name in enumerate(names)]
 
 
-def _chart(study: StudyHistory, variant: str) -> InlineSvg:
+def _chart(study: StudyHistory, variant: str) -> InlineSvg | None:
+    """The course of its step time; None for one result, which stands in the table."""
     numbers = {machine: k for k, (machine, _) in enumerate(machines_of(study))}
     dots = [
         Dot(kept.median_ms, kept.low_ms, kept.high_ms, _tip(run, kept), numbers[run.machine], bool(run.changes))
         for run, kept in _with(study, variant)
     ]
+    if len(dots) < 2:
+        return None
     return course_cell(dots, f"Step time of {variant} over {len(dots)} results", _CHART_HEIGHT)
 
 

@@ -11,6 +11,8 @@ MOST_FINDINGS: Final = 3
 
 #: So many variants are told of in full under one rule and advice; the others are named.
 _MOST_SAID: Final = 6
+#: A share below this is written as "0.0 %".
+_READS_ZERO: Final = 0.0005
 #: Rules about how something was measured: they stand behind what was found.
 ABOUT_THE_METHOD: Final = frozenset(
     {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
@@ -61,6 +63,10 @@ def method_last(items: Sequence[Finding]) -> list[Finding]:
     return sorted(items, key=lambda item: item.rule in ABOUT_THE_METHOD)
 
 
+def _saves_nothing(item: Finding) -> bool:
+    return item.cost_ns_per_step == 0 or (item.cost_share is not None and item.cost_share < _READS_ZERO)
+
+
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
     """The first findings, which matter most, one of each rule; what can save nothing only where nothing else is.
 
@@ -71,6 +77,6 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     if answer is not None and answer.variant is not None:
         findings = [item for item in findings if item.variant in (answer.variant, None)]
     found = [item for item in findings if item.rule not in ABOUT_THE_METHOD] or findings
-    for finding in [item for item in found if item.cost_ns_per_step != 0] or found:
+    for finding in [item for item in found if not _saves_nothing(item)] or found:
         by_rule.setdefault(finding.rule, finding)
     return list(by_rule.values())[:MOST_FINDINGS]
