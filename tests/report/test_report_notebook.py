@@ -3,10 +3,12 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 from nbclient import NotebookClient
 
@@ -217,8 +219,11 @@ def test_the_executed_notebook_runs_again_in_jupyter_and_goes_on_with_typed_tabl
     assert built[-1] == []  # that cell is only for a person to run
     shown = {kind for output in last for kind in output.get("data", ())}
     assert {"text/html", "image/png"} <= shown, last
-    variants = {path.parts[-3] for path in comparison.parent.glob("*/run*/steps.parquet")}
-    assert all(variant in str(last) for variant in variants)
+    timed: Counter[str] = Counter()
+    for path in comparison.parent.glob("*/run*/steps.parquet"):
+        timed[path.parts[-3]] += (pd.read_parquet(path)["phase"] == "timed").sum()
+    described = "".join(output["data"]["text/plain"] for output in last if "text/html" in output.get("data", {}))
+    assert all(re.search(rf"^{variant} +{steps}\.0 ", described, re.MULTILINE) for variant, steps in timed.items())
 
 
 def _html(outputs: list[nbformat.NotebookNode]) -> list[str]:
