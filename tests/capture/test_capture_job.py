@@ -378,6 +378,7 @@ def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, 
     assert _said(entry).step_ns == 7_000_000  # of the latest unprofiled steps
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_recording_needs_torch_and_the_standard_library_only(tmp_path):
     """A launcher's probe runs where steptrace's other dependencies are missing."""
     script = (

@@ -15,9 +15,10 @@ import pytest
 from steptrace.record import read_status
 from steptrace.train.fork_client import VARIABLE
 
-#: Stands in for Snakemake: starts each command it is given, and says its process id and later its exit code.
+#: Stands in for Snakemake under `nohup`: starts each command it is given, says its process id and later its exit code.
 OWNER = """
-import json, subprocess, sys
+import json, signal, subprocess, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
 for line in sys.stdin:
     order = json.loads(line)
     child = subprocess.Popen(order["command"], env=order["environment"], stderr=open(order["said"], "w"))

@@ -61,7 +61,8 @@ def become(run: Callable[[], int], environment: Mapping[str, str], output: int, 
     code = 1
     try:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)  # what is ignored stays so, as with exec(2)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # what is ignored stays so, as with exec(2)
+                signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)
         _use_files([nothing, output, output], keep)
         for name in set(os.environ) - set(environment):
