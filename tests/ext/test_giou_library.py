@@ -45,14 +45,16 @@ def test_a_file_that_is_no_library_is_named_in_the_warning(tmp_path: Path) -> No
 
 def test_a_run_that_must_not_fall_back_fails(tmp_path: Path) -> None:
     code = "import steptrace_giou.ops as ops; ops.IMPLEMENTATION.require('cpu')"
-    done = python("-W", "ignore", "-c", code, STEPTRACE_GIOU_LIBRARY=str(tmp_path))
+    done = python("-c", code, STEPTRACE_GIOU_LIBRARY=str(tmp_path))
     assert done.returncode == 1
     assert "expected a library for cpu; build one with" in done.stderr
 
 
 def test_the_library_is_found_where_the_variable_says(ops: ModuleType) -> None:
     for where in (ops.IMPLEMENTATION.path, ops.IMPLEMENTATION.path.parent):
-        done = python("-W", "error", "-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(where))
+        done = python(
+            "-c", f"import warnings\nwarnings.simplefilter('error')\n{LOSS}", STEPTRACE_GIOU_LIBRARY=str(where)
+        )
         assert done.stdout.split() == ["library", "1.0"], done.stderr
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,20 +117,25 @@ def test_splitting_an_activity_changes_no_time(
     assert steps.step_times(after, 0)[columns].equals(steps.step_times(before, 0)[columns])
 
 
+def _sites(steps: int, extra: tuple[int, int] | None = None) -> dict[tuple[str, int], int]:
+    """How often each line waits in so many steps, one of which may have a wait of its own (step, line) besides."""
+    builder = TraceBuilder()
+    for index in range(steps):
+        training_step(builder, index, index * 1_100_000)
+    if extra is not None:
+        ts = extra[0] * 1_100_000 + 600_000
+        builder.frame(f"other.py({extra[1]}): metric", ts, 90_000)
+        builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
+        builder.item(ts + 2_000, 30_000, ts + 5_000)
+    table = analyze_trace(Path("made.json"), builder.trace()).tables["sync_sites"]
+    return {(row.file, row.line): row.count for row in table.itertuples()}
+
+
 @given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 40))
 def test_one_more_sync_adds_one_at_its_line(count: int, chosen: int, line: int) -> None:
-    def sites(extra: bool) -> dict[tuple[str, int], int]:  # noqa: FBT001
-        builder = TraceBuilder()
-        for index in range(count):
-            training_step(builder, index, index * 1_100_000)
-        if extra:
-            ts = (chosen % count) * 1_100_000 + 600_000
-            builder.frame(f"other.py({line}): metric", ts, 90_000)
-            builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
-            builder.item(ts + 2_000, 30_000, ts + 5_000)
-        table = analyze_trace(Path("made.json"), builder.trace()).tables["sync_sites"]
-        return {(row.file, row.line): row.count for row in table.itertuples()}
+    assert _sites(count, (chosen % count, line)) == {("model.py", 10): count, ("other.py", line): 1}
 
-    without, with_one = sites(extra=False), sites(extra=True)
-    assert without == {("model.py", 10): count}
-    assert with_one == {**without, ("other.py", line): 1}
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_each_step_waits_once(count: int) -> None:
+    assert _sites(count) == {("model.py", 10): count}
