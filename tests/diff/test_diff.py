@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from builders import TraceBuilder, training_step
 from recorded import TRACES, needs_traces, recorded
 from steptrace.cli import main
-from steptrace.diff import Side, diff, in_words, read_sides, sides
+from steptrace.diff import Side, diff, in_words, read_sides, side, sides
 from steptrace.diff.match import EXACT, KERNEL_LEVELS, normalised, pair
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, LaunchedBy, SyncTotal, SyncTotals
@@ -42,7 +42,7 @@ def _steps(lengths: list[int], *, kernel: str = "gemm", op: str = "aten::mm", ex
 
 def _side(*builders: TraceBuilder) -> Side:
     traces = [(Path(f"/nowhere/{i}.json"), builder.trace()) for i, builder in enumerate(builders)]
-    return sides(traces, traces)[0]
+    return side._side(traces, whole=any(len(trace.steps) == 0 for _, trace in traces))
 
 
 _STEADY = [100, 101, 99, 100, 102, 98]
