@@ -56,15 +56,15 @@ def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> 
 
     Without `check_key` rows may be alike; to look for them takes as much memory as the table itself.
     """
-    missing = [name for name in table.names if name not in frame.columns]
-    unknown = [str(name) for name in frame.columns if name not in table.names]
-    if missing or unknown:
-        raise SchemaError(
-            f"table has missing columns {missing} and unknown columns {unknown}",
-            where=table.name,
-            expected=", ".join(table.names),
-        )
     if list(frame.columns) != table.names:
+        missing = [name for name in table.names if name not in frame.columns]
+        unknown = [str(name) for name in frame.columns if name not in table.names]
+        if missing or unknown:
+            raise SchemaError(
+                f"table has missing columns {missing} and unknown columns {unknown}",
+                where=table.name,
+                expected=", ".join(table.names),
+            )
         frame = frame[table.names]
     for column, dtype in zip(table.columns, frame.dtypes, strict=True):
         if str(dtype) != column.dtype or column.dtype not in _COMPLETE:

@@ -122,9 +122,10 @@ def link(raw: RawTrace) -> Trace:
 
 def step_of(times: Ints, steps: pd.DataFrame) -> Ints:
     """Row of the step whose host annotation holds each instant, -1 outside the steps."""
-    starts, ends = steps["ts"].to_numpy(), (steps["ts"] + steps["host_dur"]).to_numpy()
-    if len(starts) == 0:
+    if len(steps) == 0:
         return np.full(len(times), -1, dtype=np.int64)
+    starts = steps["ts"].to_numpy()
+    ends = starts + steps["host_dur"].to_numpy()
     row = np.searchsorted(starts, times, side="right").astype(np.int64) - 1
     return np.where((row >= 0) & (times < ends[np.maximum(row, 0)]), row, -1)
 
@@ -153,10 +154,11 @@ def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
 
 def _extend_to_gpu(steps: pd.DataFrame, gpu_step: Ints, gpu_end: Ints) -> None:
     """Lengthen each step to the end of the last GPU work that was launched in it."""
-    ends = (steps["ts"] + steps["host_dur"]).to_numpy().copy()
+    starts = steps["ts"].to_numpy()
+    ends = starts + steps["host_dur"].to_numpy()
     inside = gpu_step >= 0
     np.maximum.at(ends, gpu_step[inside], gpu_end[inside])
-    steps["dur"] = ends - steps["ts"].to_numpy()
+    steps["dur"] = ends - starts
 
 
 def _sort_gpu(raw: RawTrace) -> Columns:

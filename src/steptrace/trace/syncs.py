@@ -43,15 +43,16 @@ def find_syncs(
 
     copies = merged | (queued_copy & to_pageable)
     sync_copies = judge_names(name, naming.is_sync_copy) & (across | (direction == "") | np.isin(copy_kinds, _ACROSS))
+    start = launches["ts"].to_numpy()
     first = np.flatnonzero(copies | sync_copies | (waits & ~absorbed))
+    first = first[np.argsort(start[first], kind="stable")]
     last = first + merged[first]
 
-    start = launches["ts"].to_numpy()
     length = launches["dur"].to_numpy()
     by_direction = np.where(direction[first] == "DtoH", "d2h_copy", "h2d_copy")
     kind = np.where(copies[first], by_direction, launches["name"].to_numpy(dtype=object)[first])
     step = row_numbers(launches["step"])[first]
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
             "ts": start[first],
             "dur": start[last] + length[last] - start[first],
@@ -64,14 +65,14 @@ def find_syncs(
             "counted": threads["training"].to_numpy()[thread[first]] & ((step >= 0) | (len(steps) == 0)),
         }
     )
-    return table.sort_values(["ts", "launch"], kind="stable").reset_index(drop=True)
 
 
 def _copies(launches: pd.DataFrame, kernels: pd.DataFrame) -> tuple[Any, Mask]:
     """For each call the direction of the copy it caused ("" if none), and whether that went to pageable memory."""
     direction = np.full(len(launches), "", dtype=object)
     to_pageable = np.zeros(len(launches), dtype=bool)
-    copies = kernels[(kernels["category"] == "memcpy").to_numpy() & kernels["launch"].notna().to_numpy()]
+    of_calls = (kernels["category"] == "memcpy").to_numpy() & kernels["launch"].notna().to_numpy()
+    copies = kernels.loc[of_calls, ["launch", "name"]]
     owner: Ints = copies["launch"].to_numpy(dtype=np.int64)
     recorded = copies["name"].to_numpy(dtype=object)
     direction[owner] = [naming.copy_direction(name) or "?" for name in recorded]
