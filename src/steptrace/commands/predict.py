@@ -223,7 +223,9 @@ def _variants(study: str, folder: Path) -> list[Program]:
 
 def _follow(programs: Sequence[Program], scratch: Path, options: Sequence[str]) -> list[Followed]:
     """Follow one program, or a study's variants in forks of one process."""
-    targets = [program.target for program in programs]
+    if len(programs) > 1 and sys.platform != "linux":  # elsewhere what has imported PyTorch is better not forked
+        return [found for program in programs for found in _follow([program], scratch, options)]
+    names, targets = [program.name for program in programs], [program.target for program in programs]
     what = ["--callable", *targets] if programs[0].is_function else ["--config", *targets, *options]
     command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(scratch)]
     # Several at once must not want all cores each.
@@ -236,13 +238,13 @@ def _follow(programs: Sequence[Program], scratch: Path, options: Sequence[str]) 
     ):
         assert process.stdout is not None
         for line in process.stdout:
-            if len(programs) > 1:
-                code, _, name = line.strip().partition(" ")
+            code, _, name = line.strip().partition(" ")
+            if len(programs) > 1 and name in names:
                 codes[name] = int(code)
                 status.say(f"{len(codes)} of {len(programs)} followed; last: {name}")
     return [
         _read(name, scratch / name, codes[name]) if name in codes else _read(name, scratch, process.returncode)
-        for name in (program.name for program in programs)
+        for name in names
     ]
 
 

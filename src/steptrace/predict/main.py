@@ -21,6 +21,7 @@ from steptrace.errors import SteptraceError
 from steptrace.files import write_versioned
 from steptrace.predict.drive import predict_callable, predict_config
 from steptrace.predict.recorder import Prediction
+from steptrace.train.lifetime import leave
 
 #: The name of what is written.
 PREDICTION_FILE: Final = "prediction.json"
@@ -92,8 +93,7 @@ def _be_fork(predicted: Callable[[], Prediction], out: Path) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        os._exit(code)
+        leave(code)
 
 
 if __name__ == "__main__":

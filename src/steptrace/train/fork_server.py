@@ -14,7 +14,6 @@ anew. So every round of trainings has a server of its own (`--server run0`): wha
 the variants that are compared in a round, and differs between rounds as before.
 """
 
-import atexit
 import contextlib
 import importlib
 import json
@@ -24,7 +23,6 @@ import selectors
 import signal
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +31,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from steptrace.train.fork_client import MOST, PROGRAMS, is_program, same_user
+from steptrace.train.lifetime import leave
 
 #: A server that nobody has asked for so long ends.
 _IDLE_S: Final = 300.0
@@ -76,11 +75,7 @@ def become(run: Callable[[], int], environment: Mapping[str, str], output: int, 
     except BaseException:
         traceback.print_exc()
     finally:
-        # As the interpreter's end, but for taking apart all that was imported, which takes a second.
-        with contextlib.suppress(BaseException):
-            threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
-        _leave(code)
+        leave(code)
 
 
 def main(arguments: Sequence[str]) -> NoReturn:

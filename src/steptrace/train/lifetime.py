@@ -1,5 +1,6 @@
 """How long a process lives: to its parent's end, or until a signal tells it to stop."""
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
+from typing import NoReturn
 
 LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -16,6 +18,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 class StopError(Exception):
     """The supervisor was told to stop or its parent is gone; the argument is its exit code."""
+
+
+def leave(code: int) -> NoReturn:
+    """End a fork as an interpreter ends, but for taking apart all that was imported, which takes a second."""
+    for end in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):  # type: ignore[attr-defined]
+        with contextlib.suppress(BaseException):
+            end()
+    os._exit(code & 0xFF)
 
 
 def die_with(parent: int, number: signal.Signals) -> None:
