@@ -123,15 +123,17 @@ def ratios(medians: Mapping[str, Mapping[int, float]], baseline: str) -> dict[st
         baseline: the variant that the others are compared with.
     """
     logs = {name: {repeat: float(np.log(value)) for repeat, value in runs.items()} for name, runs in medians.items()}
-    table = _round_table(logs)
+    table, spread = _round_table(logs), _spread(logs)
     if table is not None and _rounds_differ(table):
         rows = dict(zip(_repeated(logs), table, strict=True))
         return {
-            name: _paired(rows[baseline], rows[name], table) if name in rows else _unpaired(logs, baseline, name)
+            name: _paired(rows[baseline], rows[name], table)
+            if name in rows
+            else _unpaired(logs, spread, baseline, name)
             for name in logs
             if name != baseline
         }
-    return {name: _unpaired(logs, baseline, name) for name in logs if name != baseline}
+    return {name: _unpaired(logs, spread, baseline, name) for name in logs if name != baseline}
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -215,25 +217,38 @@ def _paired(baseline: _Floats, candidate: _Floats, table: _Floats) -> Ratio:
     return Ratio(float(np.exp(centre)), low, high, p_value, paired=True)
 
 
-def _unpaired(logs: Mapping[str, Mapping[int, float]], baseline: str, candidate: str) -> Ratio:
+@dataclass(frozen=True)
+class _Spread:
+    """The variants with repeats: the variance of each one's logs, and which are not noisier than the rest."""
+
+    names: list[str]
+    variances: _Floats
+    dfs: npt.NDArray[np.int64]
+    alike: npt.NDArray[np.bool_]
+
+
+def _spread(logs: Mapping[str, Mapping[int, float]]) -> _Spread:
+    names = _repeated(logs)
+    dfs = np.array([len(logs[name]) - 1 for name in names], dtype=np.int64)
+    variances = np.array([np.var(list(logs[name].values()), ddof=1) for name in names], dtype=np.float64)
+    return _Spread(names, variances, dfs, _alike(variances, dfs))
+
+
+def _unpaired(logs: Mapping[str, Mapping[int, float]], spread: _Spread, baseline: str, candidate: str) -> Ratio:
     """The difference of two variants' mean logs; the other variants lend their variance to the decision.
 
     One that is far noisier than the rest neither lends, which would hide what all the others show, nor borrows, which
     would make claims of its noise.
     """
     centre = float(np.mean(list(logs[baseline].values())) - np.mean(list(logs[candidate].values())))
-    names = _repeated(logs)
-    if baseline not in names or candidate not in names:
+    if baseline not in spread.names or candidate not in spread.names:
         return Ratio(float(np.exp(centre)), None, None, None, paired=False)
-    counts = np.array([len(logs[name]) for name in names])
-    variances = np.array([np.var(list(logs[name].values()), ddof=1) for name in names])
-    pair = np.array([name in (baseline, candidate) for name in names])
-    dfs = counts - 1
-    own = pair / counts
+    variances, dfs = spread.variances, spread.dfs
+    pair = np.array([name in (baseline, candidate) for name in spread.names])
+    own = pair / (dfs + 1)
     low, high = _interval(centre, float(own @ variances), _welch_df(own, variances, dfs))
-    alike = _alike(variances, dfs)
-    lent = alike * PRIOR_DF / (PRIOR_DF + dfs)
-    lenders = alike * dfs
+    lent = spread.alike * PRIOR_DF / (PRIOR_DF + dfs)
+    lenders = spread.alike * dfs
     shares = own * (1 - lent) + float(own @ lent) * lenders / lenders.sum()
     p_value = _p_value(centre, float(shares @ variances), _welch_df(shares, variances, dfs))
     return Ratio(float(np.exp(centre)), low, high, p_value, paired=False)
