@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -261,6 +262,15 @@ def test_the_list_of_commands_needs_no_library() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "find-batch" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, output = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "steptrace.cli", "completion", "bash"]
+    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
+    os.close(output)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_everything_but_training_imports_without_torch() -> None:

@@ -21,6 +21,7 @@ from steptrace.terminal import printable
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
+EXIT_NO_READER = 141  # likewise of SIGPIPE
 
 #: Every command with its line in the list of commands; `find-batch` is `steptrace.commands.find_batch`.
 _COMMANDS: Final = {
@@ -66,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         # What is left in the buffer would be tried again, and fail again, at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:  # its reader has seen enough, as `head` has
+            return EXIT_NO_READER
         return _failed(f"standard output cannot be written ({error.strerror})")
 
 

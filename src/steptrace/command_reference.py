@@ -23,6 +23,7 @@ on a terminal only (`NO_COLOR` and `TERM=dumb` are respected). A shell completes
 | 1 | done, and what was asked for does not hold: over budget, slower than allowed, nothing fits, no study can run |
 | 2 | not done: bad input, or a file that cannot be read or written; a message on standard error says what to do |
 | 130 | interrupted (Ctrl-C) |
+| 141 | what reads its output has ended first, such as `head` |
 
 `snakemake --cores all` ends with 0, or with 1 if a run failed or a gate is broken.
 """
