@@ -48,7 +48,11 @@ def test_later_losses_may_be_further_apart() -> None:
     own[1]["loss"] *= 1 + 5e-6
     assert verdict(own, answers())["status"] == "same"
     own[1]["loss"] *= 1 + 5e-3
-    assert verdict(own, answers())["status"] == "differs"
+    found = verdict(own, answers())
+    assert (found["status"], found["max_rel_err"]) == ("differs", pytest.approx(5e-3, rel=0.01))
+    assert found["loss_rel_err"] == found["max_rel_err"] > found["tolerance"]["loss"]
+    own[1]["loss"] = float("nan")
+    assert verdict(own, answers())["loss_rel_err"] is None
 
 
 @pytest.mark.parametrize(

@@ -32,16 +32,23 @@ def verdict(answers: Sequence[Answer], reference: Sequence[Answer]) -> dict[str,
         return {"status": "not comparable", "reason": reason}
     tolerance = _tolerance(answers[0], reference[0])
     cases = [_case(number, *steps, tolerance) for number, steps in enumerate(zip(answers, reference, strict=False))]
-    loss, gradient = cases[0]["loss_rel_err"], cases[0]["gradient_rel_err"]
+    worst = max(cases, key=_of_tolerance)
+    loss, gradient = worst["loss_rel_err"], cases[0]["gradient_rel_err"]
     known = [error for error in (loss, gradient) if error is not None]
     return {
         "status": "same" if all(case["holds"] for case in cases) else "differs",
         "loss_rel_err": loss,
         "gradient_rel_err": gradient,
         "max_rel_err": max(known) if len(known) == 2 else None,
-        "tolerance": cases[0]["tolerance"],
+        "tolerance": {**cases[0]["tolerance"], "loss": worst["tolerance"]["loss"]},
         "cases": cases,
     }
+
+
+def _of_tolerance(case: Mapping[str, Any]) -> float:
+    """How much of its tolerance a step's loss takes; what is not finite takes the most."""
+    error: float | None = case["loss_rel_err"]
+    return math.inf if error is None else error / float(case["tolerance"]["loss"])
 
 
 def _case(number: int, own: Answer, other: Answer, tolerance: tuple[float, float | None]) -> dict[str, Any]:
