@@ -283,3 +283,17 @@ def test_a_run_that_has_ended_is_taken_as_it_is_if_it_is_the_very_same(out, name
     after = supervise(out, code, "--key", key, "--expect", "run.json")
     assert (after.status, after.started_at == "before") == ("ok", taken)
     assert not (out / "status.finished.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "missing"),
+    [
+        ("import steptrace.train.supervise", ("msgspec", "dataclasses", "subprocess")),
+        ("from steptrace.workflow.partial import *\nwrite_partial_pages(Path(), Path())", ("pandas", "jinja2")),
+    ],
+)
+def test_what_every_job_and_every_end_of_a_workflow_starts_imports_little(code, missing, tmp_path):
+    """The client of a fork server, and the pages of what is half done where nothing is."""
+    blocked = f"import sys\nfor name in {missing}: sys.modules[name] = None\n"
+    done = subprocess.run([sys.executable, "-c", blocked + code], cwd=tmp_path, check=False, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
