@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
         (["--config", "studies=[tinny]"], "there is no study 'tinny'\n  next: did you mean 'tiny'?"),
         (["--config", "variants=[othre]"], "there is no variant 'othre'\n  next: did you mean 'other'?"),
         (["--config", "repeat=1"], "unknown key 'repeat'\n  next: did you mean 'repeats'?"),
-        (["--config", "scale=gpuu"], "there is no 'gpuu' in the group 'scale'\n  next: did you mean 'gpu'?"),
+        (["--config", "scale=gpuu"], "there is no scale 'gpuu'\n  next: did you mean 'gpu'?"),
         (
             ["results/tiny/othre/run0/status.json"],
             "the study 'tiny' has no variant 'othre'\n  next: did you mean 'other'?",
