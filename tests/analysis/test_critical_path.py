@@ -6,7 +6,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
@@ -384,7 +384,7 @@ class _Slow:
                 for k in waited:
                     if k["end"] <= sync["end"]:
                         edges.append((("end", k["row"]), back, {"at": k["end"], "kind": "sync", **about}))
-                    else:
+                    elif k["ts"] < sync["end"]:  # what begins as the host goes on cannot be what it waited for
                         edges.append((("start", k["row"]), back, {"at": sync["end"], "kind": k["kind"], **about}))
         ordered = sorted(points)
         for a, b in pairwise(ordered):
@@ -399,7 +399,10 @@ class _Slow:
                 continue
             graph.add_edge(source, target, **about)
         for node in graph:
-            latest = sorted(graph.in_edges(node, data=True), key=lambda e: (e[2]["at"], e[2]["priority"], e[0][1]))
+            latest = sorted(
+                graph.in_edges(node, data=True),
+                key=lambda e: (e[2]["at"], e[2]["priority"], self.when(e[0]), e[0][1]),
+            )
             binding = latest[-1] if latest else None
             for source, _, about in graph.in_edges(node, data=True):
                 between = self.when(node) - self.when(source)
@@ -415,6 +418,14 @@ class _Slow:
 
 
 @given(st.lists(_KERNEL, max_size=7), st.lists(_SYNC, max_size=3), st.integers(20, 90))
+@example([(1, 8, 11, 7, "gemm", True, False)], [(2, 7, "cudaDeviceSynchronize")], 20)  # begins as the call returns
+@example(  # the call returns as the work on one stream ends, and soon afterwards that on another
+    [
+        *[(1, 0, 1, 7, "gemm", False, False)] * 3,
+        (1, 0, 15, 8, "gemm", False, False), (1, 1, 14, 7, "gemm", False, False),
+    ],
+    [(1, 14, "cudaDeviceSynchronize")], 20,
+)  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_paths_and_what_if_equal_the_longest_paths_of_a_slow_graph(
     kernels: list[Any], syncs: list[Any], length: int

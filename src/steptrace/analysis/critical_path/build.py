@@ -61,7 +61,7 @@ class _Builder:
         time = self.time[self.order]
         for name in ("source", "target"):
             edges[name] = rank[edges[name]]
-        # Where work without length ends in the very instant in which the host goes on, the host does not wait for it.
+        # The host waits for no work that begins, or without length ends, in the very instant in which it goes on.
         forward = edges["source"] < edges["target"]
         edges = {name: edges.pop(name)[forward] for name in COLUMNS}
         order = edge_order(edges, len(time))
