@@ -285,8 +285,10 @@ class _Slow:
             k["call"] = None
             if k["launch"] is not None and k["launch"] == k["launch"] and calls[int(k["launch"])]["ts"] <= k["ts"]:
                 k["call"] = calls[int(k["launch"])]["ts"]
-            around = [s for s in self.syncs if s["ts"] <= k["ts"] < s["end"]]
-            k["asked"] = k["call"] if k["call"] is not None else around[0]["ts"] - 1 if around else k["ts"]
+            around = next((s["ts"] for s in self.syncs if s["ts"] <= k["ts"] < s["end"]), None)
+            while earlier := [s["ts"] for s in self.syncs if around is not None and s["ts"] < around <= s["end"]]:
+                around = earlier[0]  # between waits that touch nothing can be launched
+            k["asked"] = k["call"] if k["call"] is not None else k["ts"] if around is None else around - 1
             before = [p for p in self.k[:row] if p["queue"] == k["queue"] and p["end"] <= k["ts"]]
             k["before"] = max(before, key=lambda p: (p["end"], p["row"]), default=None)
             k["event"] = None
@@ -425,6 +427,13 @@ class _Slow:
         (1, 0, 15, 8, "gemm", False, False), (1, 1, 14, 7, "gemm", False, False),
     ],
     [(1, 14, "cudaDeviceSynchronize")], 20,
+)  # fmt: skip
+@example(  # one call waits right after another
+    [
+        *[(1, 0, 1, 7, "gemm", False, False)] * 3, (4, 0, 15, 9, D2D, False, False), (4, 0, 3, 9, D2D, False, False),
+        *[(at, later, 15, 9, D2D, False, False) for at, later in ((10, 2), (20, 10))],
+    ],
+    [(20, 1, "cudaDeviceSynchronize"), (3, 25, "cudaStreamSynchronize")], 48,
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_paths_and_what_if_equal_the_longest_paths_of_a_slow_graph(
