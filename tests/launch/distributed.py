@@ -4,6 +4,7 @@
 """
 
 import os
+import socket
 import sys
 
 import torch
@@ -54,9 +55,9 @@ def fsdp():
     train(model, lambda _, loss: loss.item())
 
 
-def rank_of_several(rank, world_size):
+def rank_of_several(rank, world_size, address):
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29511", rank=rank, world_size=world_size)
+    dist.init_process_group("nccl", init_method=address, rank=rank, world_size=world_size)
     here = nn.Linear(8, 1).to(rank)
     assert next(here.parameters()).device == torch.device("cuda", rank)
     train(nn.parallel.DistributedDataParallel(here, device_ids=[rank]), lambda _, loss: loss.item())
@@ -65,7 +66,9 @@ def rank_of_several(rank, world_size):
 def spawned(interpreter):
     torch.multiprocessing.set_executable(interpreter)
     count = torch.cuda.device_count()
-    torch.multiprocessing.spawn(rank_of_several, args=(count,), nprocs=count)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(rank_of_several, args=(count, f"tcp://127.0.0.1:{port}"), nprocs=count)
 
 
 if __name__ == "__main__":
