@@ -1,17 +1,16 @@
-"""Programs that take too long say where they are before they are stopped."""
+"""Trainings that take too long say where they are before they are stopped."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from steptrace import deadline
 from steptrace.errors import SteptraceError
-from steptrace.launch import probe
-from steptrace.launch.settings import LaunchSettings
 from steptrace.train import attempt, main
 
 WAITING = """
@@ -77,6 +76,7 @@ def asked(monkeypatch):
     """The calls that have this process's stacks written."""
     calls = []
     monkeypatch.setattr(deadline.faulthandler, "dump_traceback_later", lambda *given, file: calls.append((given, file)))
+    monkeypatch.setattr(deadline.os, "register_at_fork", lambda **_: None)
     for name, value in deadline.environment(1e9).items():
         monkeypatch.setenv(name, value)
     return calls
@@ -91,10 +91,19 @@ def test_a_training_has_its_stacks_written(asked, tmp_path, monkeypatch):
     assert len(asked) == 1
 
 
-def test_a_followed_program_has_its_stacks_written(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr(probe.Probe, "install", lambda _: None)
-    probe.install(vars(LaunchSettings(str(tmp_path))))
-    assert len(asked) == 1
+def test_a_fork_of_a_training_ends_as_any_other():
+    code = """
+import os, sys
+from steptrace.deadline import write_stacks_before_it
+write_stacks_before_it()
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    environment = os.environ | deadline.environment(time.monotonic() + 600)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=60, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
 
 
 def test_a_program_without_a_limit_is_left_alone(asked, monkeypatch):

@@ -137,6 +137,13 @@ def test_what_is_no_result_is_said_and_skipped(kept: Path, tmp_path: Path, capsy
     assert len(read(tmp_path / "history.json", History).studies[0].results) == 3
 
 
+def test_a_result_may_have_a_name_that_steptrace_uses_itself(kept: Path, tmp_path: Path) -> None:
+    (kept / "january.json").rename(kept / "timing.json")
+    assert history(kept, "--out", tmp_path) == 0
+    names = [one.name for one in read(tmp_path / "history.json", History).studies[0].results]
+    assert "timing.json" in names
+
+
 def test_a_result_that_was_kept_twice_counts_once_and_one_without_a_date_has_its_files(tmp_path: Path) -> None:
     for name in ("one", "two"):
         keep(tmp_path / f"{name}.json", "2026-03-01T10:00:00", 5.0)

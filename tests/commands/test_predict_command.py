@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
 
 from steptrace.cli import main
@@ -176,10 +179,10 @@ def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(ow
     noted = "open(f'{os.getpid()}.pid', 'w').write(str(os.getppid()))"
     bodies = {
         "fine": noted,
-        "raises": f"{noted}; raise ValueError('no data')",
+        "raises": f"{noted}; sys.stdout = open(1, 'w'); print('downloaded'); raise ValueError('no data')",
         "killed": f"{noted}; os.kill(os.getpid(), 9)",
     }
-    loss = "import os\n" + LOSS
+    loss = "import os, sys\n" + LOSS
     for name, body in bodies.items():
         loss += f"\n\nclass {name}(Loss):\n    def __init__(self):\n        {body}\n"
         (own / f"{name}.yaml").write_text(CONFIG.replace("own_losses.Loss", f"own_losses.{name}"))
@@ -190,11 +193,42 @@ def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(ow
     assert fine.prediction is not None
     assert (fine.name, fine.prediction["total"]) == ("fine", 0)
     assert "the step failed on the virtual device" in str(raises.error)
+    assert "downloaded" not in str(raises.error)
     assert str(killed.error) == "the process ended with -9"
     assert "config cannot be read" in str(missing.error)
     parents = [int(file.read_text()) for file in own.glob("*.pid")]
     assert len(parents) == 3
     assert len(set(parents)) == 1
+
+
+def test_forks_end_with_the_process_that_made_them(own: Path) -> None:
+    code = """
+import os, time
+from pathlib import Path
+from steptrace.predict import main
+
+def predicted(config):
+    Path(f"{config}.made").write_text(str(os.getpid()))
+    os.rename(f"{config}.made", f"{config}.pid")
+    time.sleep(600)
+
+main._in_forks([Path("one"), Path("two")], predicted, Path("out"))
+"""
+
+    def first() -> Path | None:
+        return next(own.glob("*.pid"), None)
+
+    with subprocess.Popen([sys.executable, "-c", code], cwd=own) as process:
+        while first() is None:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+    fork = first()
+    assert fork is not None
+    with suppress(psutil.NoSuchProcess):
+        one = psutil.Process(int(fork.read_text()))
+        while one.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)  # to this test's time limit
 
 
 def test_without_a_process_to_fork_each_variant_says_why(own: Path) -> None:
@@ -244,6 +278,18 @@ def test_one_variant_that_cannot_be_followed_hides_no_other(
     assert by_name["sort"]["prediction"] == PREDICTION
 
 
+def test_a_variant_without_a_gpu_breaks_a_budget_and_hides_no_other(
+    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    idle = {**PREDICTION, "operators": 0, "total": 0, "unknown": [], "sites": []}
+    followed(where=idle, sort=PredictError("no such operator"))
+    assert main(["predict", "masked_loss", "--budget", "1"]) == 2
+    told = capsys.readouterr().err
+    assert "where: nothing ran on the virtual CUDA device" in told
+    assert "error: sort: no such operator" in told
+    assert told.count("over budget:") == 2
+
+
 def test_a_budget_is_for_each_variant(
     followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,6 +318,7 @@ def test_a_budget_is_for_each_variant(
         (["nowhere.yaml"], "config cannot be read"),
         (["train.py"], "steptrace predict -- python train.py"),
         ([__file__], "a file is not a training step"),
+        (["--steps", "3", __file__], "a file is not a training step"),
     ],
 )
 def test_what_a_person_can_get_wrong(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

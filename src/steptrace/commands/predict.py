@@ -7,12 +7,14 @@ what its virtual device asks for. Those of a study are forks of one.
 import argparse
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ from steptrace.files import read_versioned
 from steptrace.judging.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, check_found, ended, launch
+from steptrace.train.lifetime import die_with
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -115,7 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
     options = [] if arguments.full_size else ["--small"]
     if arguments.batch_size is not None:
         options += ["--batch-size", str(arguments.batch_size)]
-    _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
+    if not target.endswith(".py"):  # which is refused itself
+        _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
     with _programs(target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         found = _follow(programs, Path(scratch), options)
     return _report(found, arguments, target)
@@ -140,17 +144,20 @@ def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: st
     given = target if single else None
     texts = (_text(given or entry.name, entry.prediction) for entry in found if entry.prediction)
     show(arguments, found[0].prediction if single else _document(target, found), "\n\n".join(texts))
-    for entry in found:
-        if entry.prediction and not _says_anything(entry.prediction):
-            idle = f"{given or entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
-            if arguments.budget is not None:
-                raise PredictError(idle, next_step="choose 'cuda' there: torch.cuda.is_available() is true")
-            warn(idle)
+    idle = [
+        f"{given or entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
+        for entry in found
+        if entry.prediction and not _says_anything(entry.prediction)
+    ]
+    for line in idle if arguments.budget is None else ():
+        warn(line)
     over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow, given)
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
     for entry in failed:
         print(f"steptrace: error: {entry.name}: {entry.error}", file=sys.stderr)  # noqa: T201
+    if idle and arguments.budget is not None:
+        raise PredictError(idle[0], next_step="choose 'cuda' there: torch.cuda.is_available() is true")
     return 2 if failed else EXIT_BROKEN if over or any(entry.failed for entry in found) else 0
 
 
@@ -228,13 +235,16 @@ def _follow(programs: Sequence[Program], scratch: Path, options: Sequence[str]) 
     names, targets = [program.name for program in programs], [program.target for program in programs]
     what = ["--callable", *targets] if programs[0].is_function else ["--config", *targets, *options]
     command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(scratch)]
+    ends_with_this = partial(die_with, os.getpid(), signal.SIGTERM)
     # Several at once must not want all cores each.
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     codes: dict[str, int] = {}
     with (
         progress() as status,
         (scratch / _LOG).open("w") as log,
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=ends_with_this
+        ) as process,
     ):
         assert process.stdout is not None
         for line in process.stdout:

@@ -25,7 +25,7 @@ from steptrace.judging.pair import VariantPair, pair
 
 #: What a present result is called.
 NOW: Final = "now"
-#: What steptrace writes into the same folders, and holds no result of a study.
+#: What steptrace writes into the same folders: none of them need be a result.
 _NO_RESULTS: Final = frozenset({"compare.json", "history.json", "study.json", "timing.json", "verdict.json"})
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -95,7 +95,7 @@ def kept_comparison(file: Path) -> KeptResult:
 
 
 def find_results(places: Iterable[Path]) -> tuple[dict[str, list[KeptResult]], list[tuple[Path, str]]]:
-    """Every study's results in some folders, oldest first, and each file that holds none, with the reason.
+    """Every study's results in some folders, oldest first, and each other file that holds none, with the reason.
 
     All JSON files right in a folder are read, and those called comparison.json or NAME.comparison.json below it. A
     result that was kept twice counts once.
@@ -108,12 +108,13 @@ def find_results(places: Iterable[Path]) -> tuple[dict[str, list[KeptResult]], l
     for place in places:
         if not place.exists():
             raise RecordError("there is no such file or folder", where=place)
-        for file in _files_in(place) if place.is_dir() else [place]:
+        for file in sorted({*place.glob("*.json"), *place.rglob("*comparison.json")}) if place.is_dir() else [place]:
             name = str(file.relative_to(place)) if place.is_dir() else file.name
             try:
                 found += [replace(result, name=name) for result in _results_in(file)]
             except RecordError as error:
-                skipped.append((file, error.what))
+                if file == place or file.name not in _NO_RESULTS:
+                    skipped.append((file, error.what))
             except OSError as error:
                 skipped.append((file, error.strerror or str(error)))
     once: list[KeptResult] = []
@@ -121,12 +122,6 @@ def find_results(places: Iterable[Path]) -> tuple[dict[str, list[KeptResult]], l
         if not any(_same(result, other) for other in once):
             once.append(result)
     return _in_order(once), skipped
-
-
-def _files_in(folder: Path) -> list[Path]:
-    """The JSON files that may hold results; not what steptrace writes beside them."""
-    files = {*folder.glob("*.json"), *folder.rglob("*comparison.json")}
-    return sorted(file for file in files if file.name not in _NO_RESULTS)
 
 
 def _results_in(file: Path) -> list[KeptResult]:
@@ -189,7 +184,7 @@ def trends(by_study: Mapping[str, Sequence[KeptResult]], variants: Iterable[str]
     """Each study's results in their order, and how each differs from those before.
 
     Args:
-        by_study: the results, oldest first (`history.history`).
+        by_study: the results, oldest first (`history`).
         variants: only these; none for all.
     """
     wanted = set(variants)

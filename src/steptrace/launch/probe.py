@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 import steptrace
-from steptrace.deadline import write_stacks_before_it
 from steptrace.exchange import write_whole
 from steptrace.launch.hooks import Hooks
 from steptrace.launch.settings import LaunchSettings, answer_file
@@ -138,7 +137,6 @@ class Probe:
 
 def install(settings: dict[str, Any]) -> None:
     """Put the probe into this process, as `sitecustomize` does once PyTorch is imported."""
-    write_stacks_before_it()
     chosen = LaunchSettings(**settings)
     if chosen.mode == "measure":
         from steptrace.launch.measure import measure as phases

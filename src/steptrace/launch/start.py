@@ -19,7 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
 
-from steptrace import deadline
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import OVER, VARIABLE, LaunchSettings
 from steptrace.train.lifetime import adopt_orphans, die_with, handling
@@ -98,8 +97,6 @@ def launch(
     environment = {**os.environ, **(env or {})}
     path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
-    if limits is not None and limits.total_s is not None:
-        environment |= deadline.environment(time.monotonic() + limits.total_s)
     launcher, others = os.getpid(), descendants(os.getpid())
     adopt_orphans()
     told: list[int] = []

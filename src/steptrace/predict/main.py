@@ -10,6 +10,7 @@ says is in DIR/STEM, by the name of its file, and as it ends, stdout gets a line
 import argparse
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from steptrace.errors import SteptraceError
 from steptrace.files import write_versioned
 from steptrace.predict.drive import predict_callable, predict_config
 from steptrace.predict.recorder import Prediction
-from steptrace.train.lifetime import leave
+from steptrace.train.lifetime import die_with, leave
 
 #: The name of what is written.
 PREDICTION_FILE: Final = "prediction.json"
@@ -61,6 +62,7 @@ def _predict(predicted: Callable[[], Prediction], out: Path) -> int:
         prediction = predicted()
         write_versioned(out / PREDICTION_FILE, prediction.to_json())
     except SteptraceError as error:
+        sys.stdout.flush()  # both may be one file, in which the error comes last
         sys.stderr.write(f"error: {error}\n")
         return 2
     sys.stdout.write(f"{prediction.total} syncs, {len(prediction.unknown)} operations not judged\n")
@@ -69,22 +71,23 @@ def _predict(predicted: Callable[[], Prediction], out: Path) -> int:
 
 def _in_forks(configs: Sequence[Path], predicted: Callable[[Path], Prediction], out: Path) -> None:
     importlib.import_module("torch._dynamo")  # the first optimizer of each would
-    waiting, running = list(configs), dict[int, str]()
+    waiting, running, parent = list(configs), dict[int, str](), os.getpid()
     while waiting or running:
         while waiting and len(running) < min(_AT_ONCE, os.cpu_count() or 1):
             config = waiting.pop(0)
             fork = os.fork()
             if fork == 0:
-                _be_fork(partial(predicted, config), out / config.stem)
+                _be_fork(partial(predicted, config), out / config.stem, parent)
             running[fork] = config.stem
         fork, status = os.wait()
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)} {running.pop(fork)}\n")
         sys.stdout.flush()
 
 
-def _be_fork(predicted: Callable[[], Prediction], out: Path) -> NoReturn:
+def _be_fork(predicted: Callable[[], Prediction], out: Path, parent: int) -> NoReturn:
     code = 1
     try:
+        die_with(parent, signal.SIGKILL)
         out.mkdir(parents=True, exist_ok=True)
         log = os.open(out / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for standard in (1, 2):

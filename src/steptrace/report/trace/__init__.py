@@ -1,1 +1,1 @@
-"""The page of a trace: one module and template a topic."""
+"""The page of a trace: its topics are declared in `topics`, each drawn by a template of its name."""

@@ -107,7 +107,7 @@ without_gpu = unless(lambda t: t.gpu.activities, "the trace holds no GPU activit
 
 @dataclass(frozen=True)
 class Topic:
-    """One section of a trace's page, drawn by the template `topics/<id>.html.j2`.
+    """One section of a trace's page, drawn by the template `trace/<id>.html.j2`.
 
     The template gets the `TraceSummary` as `t`, `has_gpu`, `charts` from here by name, whatever `data` returns, and
     `level`, that of its heading; the page prints the heading above it and `terms` below it.
@@ -135,7 +135,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class RankTopic:
-    """One section on several ranks together, drawn by `topics/<id>.html.j2`.
+    """One section on several ranks together, drawn by `trace/<id>.html.j2`.
 
     The template gets `ranks`, that key of summary.json, and the rest as that of a `Topic`. `shown` says whether there
     is anything to show.

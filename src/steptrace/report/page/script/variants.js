@@ -44,7 +44,7 @@ const chooser = (places) => {
 const badge = (word) => element("span", { className: `badge ${word.replace(" ", "-")}`, textContent: word });
 const note = (text) => element("span", { className: "note", textContent: text });
 
-// A variant against another baseline, as study/other_baselines.py says it: ratio, interval, low, high, verdict.
+// A variant against another baseline, as study/first_screen.py says it: ratio, interval, low, high, verdict.
 const against = (from, name) => {
   if (computed) return computed[from]?.[name] ?? null;
   return [`${(ms[names.indexOf(from)] / ms[names.indexOf(name)]).toPrecision(3)}×`, null, null, null, null];
