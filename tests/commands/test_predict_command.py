@@ -15,7 +15,7 @@ import pytest
 
 from steptrace.cli import main
 from steptrace.commands import predict
-from steptrace.commands.predict import Followed, Program
+from steptrace.commands.predicted import Followed, Program, follow
 from steptrace.commands.studies import named_study
 from steptrace.config.study import Study
 from steptrace.errors import PredictError
@@ -103,7 +103,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[list[P
                 for name, found in results
             ]
 
-        monkeypatch.setattr(predict, "_follow", follow)
+        monkeypatch.setattr(predict, "follow", follow)
         monkeypatch.setattr(predict, "named_study", lambda study, *_, **__: _planned(study))
         return calls
 
@@ -189,7 +189,7 @@ def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(ow
     (own / "own_losses.py").write_text(loss)
     (own / "scratch").mkdir()
     programs = [Program(name, str(own / f"{name}.yaml")) for name in (*bodies, "missing")]
-    fine, raises, killed, missing = predict._follow(programs, own / "scratch", ["--small"])
+    fine, raises, killed, missing = follow(programs, own / "scratch", ["--small"])
     assert fine.prediction is not None
     assert (fine.name, fine.prediction["total"]) == ("fine", 0)
     assert "the step failed on the virtual device" in str(raises.error)
@@ -233,7 +233,7 @@ main._in_forks([Path("one"), Path("two")], predicted, Path("out"))
 
 def test_without_a_process_to_fork_each_variant_says_why(own: Path) -> None:
     (own / "omegaconf.py").write_text("raise ImportError('it is damaged')")
-    found = predict._follow([Program(name, "config.yaml") for name in ("one", "two")], own, [])
+    found = follow([Program(name, "config.yaml") for name in ("one", "two")], own, [])
     assert ["it is damaged" in str(entry.error) for entry in found] == [True, True]
 
 
@@ -259,7 +259,7 @@ def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -
         texts.extend(Path(program.target).read_text() for program in programs)
         return [Followed(program.name, PREDICTION) for program in programs]
 
-    monkeypatch.setattr(predict, "_follow", follow)
+    monkeypatch.setattr(predict, "follow", follow)
     assert main(["predict", "masked_loss", "--full-size"]) == 0
     assert all("device: cuda" in text and "variant: " in text for text in texts)
 
@@ -338,7 +338,7 @@ import sys
 sys.modules["torch"] = None
 from steptrace.cli import main
 from steptrace.commands import predict
-predict._follow = lambda programs, *_: [predict.Followed(program.name, {PREDICTION!r}) for program in programs]
+predict.follow = lambda programs, *_: [predict.Followed(program.name, {PREDICTION!r}) for program in programs]
 sys.exit(main(["predict", "masked_loss"]))
 """
 

@@ -1,40 +1,32 @@
 """`steptrace predict`: the syncs that a training step would make on CUDA, found without a GPU.
 
-This process does not import torch: each prediction is a process of its own (`steptrace.predict.main`), which is also
-what its virtual device asks for. Those of a study are forks of one.
+This process does not import torch: see `steptrace.commands.predicted`.
 """
 
 import argparse
 import os
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive
-from steptrace.commands.output import add_json, columns, progress, show, warn
+from steptrace.commands.output import add_json, columns, show, warn
+from steptrace.commands.predicted import Followed, Program, follow
 from steptrace.commands.run import add_limits
 from steptrace.commands.studies import named_study
 from steptrace.documents.comparison import Place, PredictedSite
-from steptrace.errors import ConfigError, PredictError, SteptraceError
-from steptrace.files import read_versioned
+from steptrace.errors import ConfigError, PredictError
 from steptrace.judging.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, check_found, ended, launch
-from steptrace.train.lifetime import die_with
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
-_FILE: Final = "prediction.json"
-_LOG: Final = "predict.log"
 _PROGRAM, _CONFIG, _FUNCTION = "a program, after --", "a study or a config", "a function"
 #: The options that only one kind of target takes, with their defaults.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
@@ -43,25 +35,6 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     _CONFIG: {"batch_size": None, "full_size": False},
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Program:
-    """What to follow: a resolved config's file, or `module:function`."""
-
-    name: str
-    target: str
-    is_function: bool = False
-
-
-@dataclass(frozen=True)
-class Followed:
-    """One program and its prediction; without one the error says why. `failed`: it ended by an error partway."""
-
-    name: str
-    prediction: dict[str, Any] | None
-    error: SteptraceError | None = None
-    failed: bool = False
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -121,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not target.endswith(".py"):  # which is refused itself
         _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
     with _programs(target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        found = _follow(programs, Path(scratch), options)
+        found = follow(programs, Path(scratch), options)
     return _report(found, arguments, target)
 
 
@@ -226,44 +199,6 @@ def _variants(study: str, folder: Path) -> list[Program]:
         path.write_text(variant.on_gpu.snapshot(study=study, variant=variant.name), encoding="utf-8")
         found.append(Program(variant.name, str(path)))
     return found
-
-
-def _follow(programs: Sequence[Program], scratch: Path, options: Sequence[str]) -> list[Followed]:
-    """Follow one program, or a study's variants in forks of one process."""
-    if len(programs) > 1 and sys.platform != "linux":  # elsewhere what has imported PyTorch is better not forked
-        return [found for program in programs for found in _follow([program], scratch, options)]
-    names, targets = [program.name for program in programs], [program.target for program in programs]
-    what = ["--callable", *targets] if programs[0].is_function else ["--config", *targets, *options]
-    command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(scratch)]
-    ends_with_this = partial(die_with, os.getpid(), signal.SIGTERM)
-    # Several at once must not want all cores each.
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    codes: dict[str, int] = {}
-    with (
-        progress() as status,
-        (scratch / _LOG).open("w") as log,
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=ends_with_this
-        ) as process,
-    ):
-        assert process.stdout is not None
-        for line in process.stdout:
-            code, _, name = line.strip().partition(" ")
-            if len(programs) > 1 and name in names:
-                codes[name] = int(code)
-                status.say(f"{len(codes)} of {len(programs)} followed; last: {name}")
-    return [
-        _read(name, scratch / name, codes[name]) if name in codes else _read(name, scratch, process.returncode)
-        for name in names
-    ]
-
-
-def _read(name: str, folder: Path, code: int) -> Followed:
-    """A prediction, or why there is none: what the process that ended with this code has said."""
-    if code == 0:
-        return Followed(name, read_versioned(folder / _FILE))
-    said = (folder / _LOG).read_text(encoding="utf-8", errors="replace")
-    return Followed(name, None, PredictError(said.rpartition("error: ")[2].strip() or f"the process ended with {code}"))
 
 
 def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
