@@ -136,8 +136,9 @@ def test_a_second_folder_adds_options(copy, tmp_path):
     composer.compose(["loss=where"], where="test")
     config = composer.compose(["loss=mine", "loss.scale=3"], where="test")
     assert config["loss"] == {"_target_": "mine.Loss", "scale": 3}
-    with pytest.raises(ConfigError, match=r"unknown key 'loss\.scal'\n  next: did you mean 'scale'\?; a key"):
-        composer.compose(["loss=mine", "loss.scal=3"], where="test")
+    for overrides in (["loss.scal=3"], ["+loss.more=1", "loss.scal=3"]):
+        with pytest.raises(ConfigError, match=r"unknown key 'loss\.scal'\n  next: did you mean 'scale'\?; a key"):
+            composer.compose(["loss=mine", *overrides], where="test")
 
 
 @pytest.mark.parametrize("text", ["x: " + "[" * 3000 + "]" * 3000, "x: " + "[" * 200_000, "\n" + "- " * 3000 + "a"])

@@ -80,10 +80,11 @@ class Composer:
                 chosen[match["key"]] = override
             else:
                 plain.append(override)
+        base = self._base(tuple(sorted(chosen.values())), where, places)
         if special:  # additions and deletions are rare; Hydra itself knows their order of application
-            config = self._compose([*chosen.values(), *plain, *special], where, places)
+            config = self._compose([*chosen.values(), *plain, *special], where, places, base)
         else:
-            config = copy.deepcopy(self._base(tuple(sorted(chosen.values())), where, places))
+            config = copy.deepcopy(base)
             self._merge(config, plain, where, places)
         return _resolve(config, where)
 
@@ -92,7 +93,9 @@ class Composer:
             self._bases[groups] = self._compose(groups, where, places)
         return self._bases[groups]
 
-    def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> DictConfig:
+    def _compose(
+        self, overrides: Sequence[str], where: str, places: Mapping[str, str], base: DictConfig | None = None
+    ) -> DictConfig:
         # Quoted: Hydra's grammar has no unquoted commas, brackets, quotation marks or non-ASCII letters.
         paths = [QuotedString(f"file://{folder}", Quote.single).with_quotes() for folder in self._folders[1:]]
         more = [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
@@ -105,7 +108,7 @@ class Composer:
             mark = getattr(error, "problem_mark", None)
             raise not_yaml(error, where=f"{where}, {mark.name if mark else 'a group'}") from error
         except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: `loss=4`
-            raise self._readable(error, overrides, where, places) from error
+            raise self._readable(error, overrides, where, places, base) from error
 
     def _merge(self, config: DictConfig, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> None:
         for override in overrides:
