@@ -268,6 +268,8 @@ def test_boxes_too_narrow_to_be_pointed_at_have_names_once_zoomed_in(
 
 def test_the_index_charts_past_results(visit: Any, pages: dict[str, Path], width: int, scheme: str) -> None:
     tab, *_ = visit(pages["index"], width, scheme)
+    after_name = "element => getComputedStyle(element, '::after').content"
+    assert tab.locator(".entry p.note > .variant").first.evaluate(after_name) == '" · "'
     row = " ".join(tab.locator("table.past tbody tr", has_text="ignore_index").inner_text().split())
     assert row.startswith("ignore_index 11.5 ms")
     assert row.endswith("10.4 ms 0.909×")
