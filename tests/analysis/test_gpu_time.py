@@ -48,6 +48,9 @@ def test_devices_are_told_apart_and_the_busiest_comes_first() -> None:
     trace = builder.trace()
     assert trace.devices == [3, 0]
     assert [gpu_time(trace, device).span_ns for device in trace.devices] == [50, 10]
+    for stream in range(6):  # at once: more time added up, still no more busy time
+        builder.gpu("gemm", 0, 10, None, device=0, stream=stream)
+    assert builder.trace().devices == [3, 0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import TraceBuilder
+from builders import PAGEABLE_D2H, TraceBuilder
 from recorded import needs_traces, recorded
 from simulated import simulate, time_of, without
 from steptrace.analysis.critical_path.build import graph_of
@@ -100,6 +100,26 @@ def test_a_short_wait_before_long_python_saves_no_more_than_it_blocks() -> None:
     trace = builder.trace()
     assert costs_of(trace)["exposed_idle_ns"].tolist() == [3_900 * US]
     assert priced(trace)[["ceiling_ns", "saved_ns"]].to_numpy().tolist() == [[10 * US, 10 * US]]
+
+
+@pytest.mark.parametrize(
+    ("second", "ceiling"),
+    [("cudaStreamSynchronize", 500), ("cudaDeviceSynchronize", 70)],
+    ids=["a wait for one stream", "a wait for all"],
+)
+def test_only_a_wait_for_all_streams_bounds_what_an_earlier_one_can_save(second: str, ceiling: int) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 2_000 * US)
+    builder.op("aten::mm", 10, 100)
+    copy = builder.call("cudaMemcpyAsync", 100 * US, 500 * US)
+    builder.gpu(PAGEABLE_D2H, 110 * US, 490 * US, copy, stream=20)
+    builder.kernel(610 * US, 620 * US, 20 * US)
+    builder.call(second, 630 * US, 30 * US)
+    builder.kernel(1_900 * US, 1_910 * US, 50 * US)
+    site = priced(builder.trace()).set_index("kind").loc["d2h_copy"]
+    # Without the copy's wait another stream's 20 us are soon over, and the host runs on while the copy is under way.
+    assert site["ceiling_ns"] == ceiling * US
+    assert site["saved_ns"] <= site["ceiling_ns"]
 
 
 def test_another_streams_work_is_waited_for() -> None:

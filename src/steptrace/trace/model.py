@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import schema
+from steptrace import intervals, schema
 from steptrace.schema import TABLES
+from steptrace.trace.columns import spans_of
 
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
@@ -113,8 +114,9 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
 
 @once
 def _devices(trace: Trace) -> list[int]:
-    time = trace.kernels.groupby("device")["dur"].sum()
-    return [int(device) for device in time.sort_index().sort_values(ascending=False, kind="stable").index]
+    of = trace.kernels["device"].to_numpy()
+    busy = {device: intervals.measure(intervals.union(spans_of(trace.kernels[of == device]))) for device in set(of)}
+    return sorted((int(device) for device in busy), key=lambda device: (-busy[device], device))
 
 
 def on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:

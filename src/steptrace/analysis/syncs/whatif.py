@@ -125,7 +125,7 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
         return 0
     removed = costs.index.isin(list(gone))
     start, end = start_end(costs)
-    fence = np.sort(end[~removed & _all_done(trace, start, end)])
+    fence = np.sort(end[~removed & _waits_for_all(trace, costs, start, end)])
     place = np.searchsorted(fence, end[removed], side="left")
     until = np.append(fence, trace.steps_span[1])[place]
     windows = intervals.union(intervals.spans(start[removed], until))
@@ -136,12 +136,21 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
 
 
-def _all_done(trace: Trace, start: intervals.Ints, end: intervals.Ints) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Whether all GPU work launched before each sync was done when it returned."""
+def _waits_for_all(
+    trace: Trace, costs: pd.DataFrame, start: intervals.Ints, end: intervals.Ints
+) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Which syncs hold a step up until all GPU work launched before them is done, wherever it runs.
+
+    With work on several streams only a wait for the device does, with work on several GPUs none.
+    """
     kernels = trace.kernels[trace.kernels["launch"].notna().to_numpy()]
     launched = trace.launches["ts"].to_numpy()[row_numbers(kernels["launch"])]
     order = np.argsort(launched, kind="stable")
     reach = np.maximum.accumulate((kernels["ts"] + kernels["dur"]).to_numpy()[order])
     place = np.searchsorted(launched[order], start, side="right")
-    done = np.append(0, reach)[place]
-    return np.asarray(done <= end, dtype=bool)
+    done = costs["counted"].to_numpy(dtype=bool) & (np.append(0, reach)[place] <= end)
+    if trace.kernels["device"].nunique() > 1:
+        return np.zeros_like(done)
+    several = trace.kernels["stream"].nunique() > 1
+    waits = "Device|Ctx|Thread" if several else "Device|Ctx|Thread|Stream|copy"
+    return np.asarray(done & costs["kind"].astype(object).str.contains(waits).to_numpy(dtype=bool), dtype=bool)
