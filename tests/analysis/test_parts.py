@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from builders import PINNED_D2H, TraceBuilder
 from recorded import needs_traces, recorded
 from steptrace.analysis.overview.measure import GPU_PARTS, HOST_PARTS, step_parts
+from steptrace.analysis.overview.step_figures import over_all_steps
 from steptrace.trace.link import read_trace
 
 
@@ -114,11 +115,15 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
         builder.kernel(launch, launch + delay, dur, name="nccl" if stream == 20 else "gemm", stream=stream)
     for ts, dur in syncs:
         builder.call("cudaDeviceSynchronize", ts, dur)
-    found = step_parts(builder.trace(), 0)
+    trace = builder.trace()
+    found = step_parts(trace, 0)
     assert found is not None
     assert tuple(found.parts_ns) == GPU_PARTS
     assert all(ns >= 0 for ns in found.parts_ns.values())
     assert sum(found.parts_ns.values()) == found.window_ns
+    # "GPU busy" is a share of the same window, which holds the pause between two steps.
+    idle_ns = sum(ns for name, ns in found.parts_ns.items() if name.startswith("idle"))
+    assert over_all_steps("gpu_busy_pct", trace, 0) == pytest.approx(100 * (1 - idle_ns / found.window_ns))
 
 
 @needs_traces

@@ -66,6 +66,18 @@ def test_a_claim_is_corrected_for_the_number_of_variants() -> None:
     assert _verdicts(pair(*many))["v0"] == "undecided"
 
 
+def test_no_verdict_where_steps_are_too_uneven_for_one_or_scales_differ() -> None:
+    uneven = variant("v", 5, noise={"iqr_over_median": 0.26})
+    for sides in ((variant("v", 10), uneven), (uneven, variant("v", 10))):
+        found = pair(*map(study, sides))
+        assert _verdicts(found) == {"v": None}
+        assert found.variants[0].ratio is not None
+        assert "no verdict, IQR/median of the steps is above 25%: `v`" in found.notes
+    limit = variant("v", 5, noise={"iqr_over_median": 0.25})
+    assert _verdicts(pair(study(variant("v", 10)), study(limit))) == {"v": "faster"}
+    assert _verdicts(pair(study(variant("v", 10)), study(variant("v", 5), scale="gpu"))) == {"v": None}
+
+
 def test_other_figures_that_differ() -> None:
     a = variant("v", 10, syncs={"predicted_per_step": 3}, gpu_busy_pct=50.0, peak_allocated_bytes=1000)
     b = variant("v", 10, syncs={"predicted_per_step": 0}, gpu_busy_pct=52.0, peak_allocated_bytes=None)

@@ -52,8 +52,8 @@ class StepFigures(Document, frozen=True):
         float | None,
         figure(
             "GPU busy",
-            "Share of the profiled time, of all steps or without any of the GPU's span, in which at least one kernel, "
-            "copy or memset ran on the GPU.",
+            "Share of the profiled time in which at least one kernel, copy or memset ran on the GPU: from the first "
+            "step's start to the end of the last one's work, without steps of the GPU's span.",
             "%",
             better="higher",
             needs_gpu=True,

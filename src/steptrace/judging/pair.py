@@ -2,7 +2,8 @@
 
 Step times have an interval, over whole runs: Welch's t interval on the logarithms of the runs' medians, as within a
 study. Runs of two sessions are never paired. Verdicts are corrected over the study's variants (Holm); the noise floor
-is the larger one of both sessions. Counts and words differ where they are not equal. What has neither, such as a share
+is the larger one of both sessions. Where steps are as uneven as a study's page allows no verdict for, and where the
+scales differ, there is none here. Counts and words differ where they are not equal. What has neither, such as a share
 of time, is listed where it moves by a tenth or more: no claim, but where to look.
 """
 
@@ -90,7 +91,9 @@ def pair(a: Comparison, b: Comparison) -> Pair:
     ratios = {} if simulated else _ratios({name: (left[name], right[name]) for name in shared})
     adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
     floor = max(a.method.noise_floor, b.method.noise_floor)
-    verdicts = {name: stats.verdict(ratio, adjusted.get(name), floor) for name, ratio in ratios.items()}
+    uneven = [name for name in ratios if _is_uneven(left[name]) or _is_uneven(right[name])]
+    judged = [name for name in ratios if name not in uneven and a.scale == b.scale]
+    verdicts = {name: stats.verdict(ratios[name], adjusted.get(name), floor) for name in judged}
     return Pair(
         study=a.study,
         title=b.title or b.study,
@@ -100,7 +103,7 @@ def pair(a: Comparison, b: Comparison) -> Pair:
         only_b=tuple(name for name in right if name not in left),
         findings_only_a=_findings(a, b),
         findings_only_b=_findings(b, a),
-        notes=tuple(_notes(a, b, [name for name in shared if left[name].digest != right[name].digest])),
+        notes=tuple(_notes(a, b, [name for name in shared if left[name].digest != right[name].digest], uneven)),
     )
 
 
@@ -124,6 +127,10 @@ def _with_ratio(variant: VariantPair) -> str:
     return f"`{variant.name}` ({fmt.ratio(value, low, high)}, {fmt.ratio_interval(low, high)})"
 
 
+def _names(names: list[str]) -> str:
+    return f"{fmt.enumeration([f'`{name}`' for name in names[:5]])}{_more(names[5:])}"
+
+
 def _more(names: list[str]) -> str:
     return f" and {len(names)} more" if names else ""
 
@@ -138,6 +145,11 @@ def _ratios(sides: dict[str, tuple[VariantResult, VariantResult]]) -> dict[str, 
         if medians["a"] and medians["b"]:
             found[name] = stats.ratios(medians, "a")["b"]
     return found
+
+
+def _is_uneven(variant: VariantResult) -> bool:
+    """Whether its steps vary too much for a verdict."""
+    return (variant.noise.iqr_over_median or 0) > stats.IQR_REFUSED
 
 
 def _variant(a: VariantResult, b: VariantResult, ratio: stats.Ratio | None, verdict: str | None) -> VariantPair:
@@ -209,7 +221,7 @@ def _place(finding: Finding) -> tuple[object, ...]:
     return finding.rule, finding.variant, *((source.file, source.line) if source is not None else ())
 
 
-def _notes(a: Comparison, b: Comparison, reconfigured: list[str]) -> Iterator[str]:
+def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[str]:
     for side, name in ((a, "A"), (b, "B")):
         if side.partial is not None:
             yield f"{name} is of {side.partial.runs} of {side.partial.planned} runs"
@@ -218,6 +230,7 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str]) -> Iterator[st
     if a.scale != b.scale:
         yield "the scales differ: these are other sizes, and a ratio of their step times says nothing of the machines"
     if reconfigured:
-        names = fmt.enumeration([f"`{name}`" for name in reconfigured[:5]])
-        yield f"not the same configuration on both sides: {names}{_more(reconfigured[5:])}"
+        yield f"not the same configuration on both sides: {_names(reconfigured)}"
+    if uneven:
+        yield f"no verdict, IQR/median of the steps is above {stats.IQR_REFUSED:.0%}: {_names(uneven)}"
     yield "the two sessions did not take turns, so whatever changed between them is part of the difference"

@@ -131,11 +131,8 @@ def parts_of_window(trace: Trace, device: int | None) -> StepParts | None:
 
 
 def _gpu_parts(trace: Trace, device: int) -> StepParts:
-    steps, gpu = trace.steps, activity(trace, device)
-    start, end = gpu.span
-    if len(steps):
-        first, end = trace.steps_span
-        start = min(max(first, _left_over(trace, device)), end)
+    gpu = activity(trace, device)
+    start, end = gpu_window(trace, device)
     busy = {name: getattr(gpu, name) for name in ("compute", "exposed_memory", "exposed_comm")}
     parts = {name: intervals.measure(intervals.clip(spans, start, end)) for name, spans in busy.items()}
     gaps = idle_gaps(trace, device)
@@ -149,7 +146,15 @@ def _gpu_parts(trace: Trace, device: int) -> StepParts:
     idle["loader"] += waiting
     idle["host"] += intervals.measure(edges) - waiting
     parts |= {f"idle_{name}": idle[name] for name in CAUSES}
-    return StepParts(kind="gpu", steps=len(steps), window_ns=end - start, parts_ns=parts)
+    return StepParts(kind="gpu", steps=len(trace.steps), window_ns=end - start, parts_ns=parts)
+
+
+def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
+    """Start and end of the window that a GPU's shares are of: all steps, or without any the GPU's span."""
+    if len(trace.steps) == 0:
+        return activity(trace, device).span
+    first, end = trace.steps_span
+    return min(max(first, _left_over(trace, device)), end), end
 
 
 def _left_over(trace: Trace, device: int) -> int:

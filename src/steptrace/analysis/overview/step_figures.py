@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from steptrace.analysis.common import busy
 from steptrace.analysis.common.steps import is_own_operator
+from steptrace.analysis.overview.measure import gpu_window
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, judge_names, row_numbers, start_end
@@ -87,7 +88,7 @@ def _busy_pct(trace: Trace, device: int) -> Values:
 
 
 def _busy_pct_of_all(trace: Trace, device: int) -> float | None:
-    return _percent(busy.busy_share(busy.activity(trace, device), *_windows(trace, device)))
+    return _percent(busy.busy_share(busy.activity(trace, device), *_window(trace, device)))
 
 
 def _sm_weighted_pct(trace: Trace, device: int) -> Values:
@@ -97,15 +98,17 @@ def _sm_weighted_pct(trace: Trace, device: int) -> Values:
 
 
 def _sm_weighted_pct_of_all(trace: Trace, device: int) -> float | None:
-    return _percent(busy.sm_weighted_share(trace, device, *_windows(trace, device)))
+    return _percent(busy.sm_weighted_share(trace, device, *_window(trace, device)))
 
 
 def _windows(trace: Trace, device: int) -> tuple[Ints, Ints]:
     """Start and end of each step; of the GPU's span, if there are none."""
-    if len(trace.steps) == 0:
-        first, last = busy.activity(trace, device).span
-        return np.array([first]), np.array([last])
-    return start_end(trace.steps)
+    return start_end(trace.steps) if len(trace.steps) else _window(trace, device)
+
+
+def _window(trace: Trace, device: int) -> tuple[Ints, Ints]:
+    start, end = gpu_window(trace, device)
+    return np.array([start]), np.array([end])
 
 
 def _percent(share: float | None) -> float | None:

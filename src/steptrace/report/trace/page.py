@@ -98,9 +98,7 @@ def headline(view: TraceView) -> str:
     over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
     parts = dict(trace_parts(trace.overview))
     idle = {cause: parts.get(name, 0.0) for name, cause in _IDLE_PARTS.items()}
-    busy = sum(parts.values()) - sum(idle.values())
-    share = 100 * busy / sum(parts.values()) if any(parts.values()) else trace.gpu_busy_pct
-    clauses = [f"GPU busy {fmt.percent(share)} of {over}"]
+    clauses = [f"GPU busy {fmt.percent(trace.gpu_busy_pct)} of {over}"]
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
         name = draw.PART_NAMES.get(cause, cause)
