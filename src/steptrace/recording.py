@@ -14,7 +14,7 @@ import socket
 import statistics
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,7 +117,7 @@ class Recording:
     def step(self, over: int) -> None:
         """A step has ended, `over` in all; a first call comes before the first step to be recorded."""
         start = self._request.start
-        try:
+        with self._ending_with_errors():
             import torch
 
             self._label.close()
@@ -137,16 +137,26 @@ class Recording:
                     _quietly(self._profiler.start_trace)
                     self._started = True
                 self._label.enter_context(torch.profiler.record_function(f"ProfilerStep#{over}"))
-        except Exception as error:
-            self._fail(error)
 
     def close(self, why: str = "the training ended before a step was recorded") -> None:
         """End early, with the steps recorded so far; `why` is said where there are none."""
-        try:
+        with self._ending_with_errors():
             if not self.done:
                 self._finish(why)
+
+    @contextlib.contextmanager
+    def _ending_with_errors(self) -> Generator[None]:
+        """What goes wrong within ends the recording, and is told."""
+        try:
+            yield
         except Exception as error:
-            self._fail(error)
+            with contextlib.suppress(Exception):
+                self._stop()
+            if isinstance(error, CaptureError):
+                self._end("refused", error.what)
+            else:
+                _LOG.warning("capture: %s", error, exc_info=error)
+                self._end("failed", f"{type(error).__name__}: {error}")
 
     def _prepare(self, over: int) -> None:
         """Begin the warm-up."""
@@ -194,15 +204,6 @@ class Recording:
             self._end("recorded", f"steps {self._first} to {self._over - 1}")
         else:
             self._end("partial", f"the training ended after {count} of {asked} steps; these are written")
-
-    def _fail(self, error: Exception) -> None:
-        with contextlib.suppress(Exception):
-            self._stop()
-        if isinstance(error, CaptureError):
-            self._end("refused", error.what)
-        else:
-            _LOG.warning("capture: %s", error, exc_info=error)
-            self._end("failed", f"{type(error).__name__}: {error}")
 
     def _end(self, state: str, message: str) -> None:
         self.state, self.message = state, message

@@ -9,16 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder
 from steptrace.capture import Capture, Settings
-from steptrace.capture import control as ask
-from steptrace.capture.control import Entry, Process, enter, entries
+from steptrace.capture.control import Process, processes
 from steptrace.cli import main
+from steptrace.commands import capture as ask
 from steptrace.errors import CaptureError
 from steptrace.place import Place, place
 from steptrace.recording import Recording
@@ -32,15 +32,15 @@ def _process(pid: int, *, rank: int | None = None, job: str | None = None, host:
 
 
 @pytest.fixture
-def enter_process(control: Path) -> Iterator[Callable[[Process], tuple[Entry, int]]]:
+def enter_process(control: Path) -> Iterator[Callable[[Process], tuple[Process, int]]]:
     """Makes the entry of a process that has none of its own, and locks it until the test is over."""
     locks = []
 
-    def make(process: Process) -> tuple[Entry, int]:
-        entry, lock = enter(control, process)
+    def make(process: Process) -> tuple[Process, int]:
+        lock = process.enter(control)
         assert lock is not None
         locks.append(lock)
-        return entry, lock
+        return process, lock
 
     yield make
     for lock in locks:
@@ -86,9 +86,9 @@ def test_the_list_shows_who_can_be_captured(enter_process, capsys):
 
 def test_what_ended_processes_left_is_removed(control, enter_process):
     _, lock = enter_process(_process(7))
-    assert len(entries(control)) == 1
+    assert len(processes(control)) == 1
     os.close(lock)
-    assert entries(control) == []
+    assert processes(control) == []
     assert list(control.iterdir()) == []
 
 
@@ -106,11 +106,11 @@ def test_a_process_that_runs_another_program_now_has_ended(control):
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout.readline() == "ready\n"
-        assert [entry.process.pid for entry in entries(control)] == [child.pid]
+        assert [entry.pid for entry in processes(control)] == [child.pid]
         child.stdin.write("go\n")
         child.stdin.flush()
         assert child.stdout.readline() == "other\n"
-        assert entries(control) == []
+        assert processes(control) == []
 
 
 def test_a_child_that_outlives_its_parent_does_not_pass_for_it(control):
@@ -126,7 +126,7 @@ def test_a_child_that_outlives_its_parent_does_not_pass_for_it(control):
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, process_group=0) as child:
         assert child.stdout.readline() == b"ready\n"
         child.wait()
-        assert entries(control) == []
+        assert processes(control) == []
         os.killpg(child.pid, signal.SIGKILL)
 
 
@@ -151,7 +151,7 @@ def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
     def refuse(*_: int) -> None:
         raise PermissionError
 
-    monkeypatch.setattr("steptrace.capture.control.os.kill", refuse)
+    monkeypatch.setattr("steptrace.commands.capture.os.kill", refuse)
     assert "it belongs to another user" in _refused(["1"], capsys)
 
 
@@ -177,7 +177,7 @@ def test_a_process_that_does_not_step_is_asked_no_longer(enter_process, tmp_path
 
 def test_a_process_that_records_is_not_asked(enter_process, capsys):
     entry, _ = enter_process(_process(7))
-    entry.process.recording = True
+    entry.recording = True
     entry.publish()
     assert "process 7: a capture is under way" in _refused(["7"], capsys)
     assert main(["capture", "--list"]) == 0
@@ -217,7 +217,7 @@ def test_all_ranks_of_one_job_and_no_other(control, enter_process, sleeper, caps
     enter_process(_process(5, rank=2, job="a", host="elsewhere"))
 
     def found(pid: int) -> list[int]:
-        return [entry.process.pid for entry in ask.find(control, pid, all_ranks=True)]
+        return [entry.pid for entry in ask.find(control, pid, all_ranks=True)]
 
     assert found(os.getpid()) == [*pids[:2], 5]
     enter_process(_process(pids[2], rank=0, job="b"))
@@ -232,18 +232,18 @@ def test_all_ranks_of_one_job_and_no_other(control, enter_process, sleeper, caps
 
 def test_ranks_that_have_not_begun_begin_together(monkeypatch):
     monkeypatch.setattr(ask, "_AHEAD_S", 0.1)  # that long it waits to learn how fast they go
-    assert ask.agreed_step([Entry(Path(), _process(rank, rank=rank, job="a")) for rank in range(2)]) == 2
+    assert ask.agreed_step([_process(rank, rank=rank, job="a") for rank in range(2)]) == 2
 
 
 def test_the_step_agreed_on_lies_ahead_of_the_furthest(enter_process):
     ranks = [enter_process(_process(rank, rank=rank, job="a", steps=100 + rank))[0] for rank in range(2)]
-    seen = [Entry(rank.path, replace(rank.process)) for rank in ranks]
+    seen = [copy(rank) for rank in ranks]
     for rank in ranks:
-        rank.process.step_ns = 20_000_000
+        rank.step_ns = 20_000_000
         rank.publish()  # how fast they go is not known before
     assert ask.agreed_step(seen) == 101 + 150 + 2
     assert ask.agreed_step(ranks) == 101 + 150 + 2  # three seconds of 50 steps a second
-    ranks[0].process.host = "elsewhere"
+    ranks[0].host = "elsewhere"
     assert ask.agreed_step(ranks) == 101 + 500 + 2
 
 

@@ -8,7 +8,7 @@ import torch
 
 from steptrace.analysis.build import summarize
 from steptrace.capture import Capture, Settings, job
-from steptrace.capture.control import entries
+from steptrace.capture.control import processes
 from steptrace.recording import Request
 
 
@@ -18,8 +18,8 @@ def test_each_step_of_a_capture_has_its_kernels(control, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_LOOK_NS", 0)
     weights = torch.randn(256, 256, device="cuda")
     with Capture(tmp_path / "captures") as capture:
-        (entry,) = entries(control)
-        assert entry.process.pid == os.getpid()
+        (entry,) = processes(control)
+        assert entry.pid == os.getpid()
         for name in "12":
             entry.post(Request(name, str(tmp_path / name), Settings(steps=3, warmup=2)))
             for _ in range(8):

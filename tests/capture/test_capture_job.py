@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from steptrace.capture import Capture, Settings, job
-from steptrace.capture.control import Entry, Process, entries
+from steptrace.capture.control import Process, processes
 from steptrace.documents.run import capture_of
 from steptrace.errors import CaptureError
 from steptrace.launch.listen import listen
@@ -35,8 +35,8 @@ def look_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def entry(capture: Capture, control: Path) -> Entry:  # noqa: ARG001 (made by then)
-    (found,) = entries(control)
+def entry(capture: Capture, control: Path) -> Process:  # noqa: ARG001 (made by then)
+    (found,) = processes(control)
     return found
 
 
@@ -46,7 +46,7 @@ def _train(capture: Capture, steps: int) -> None:
         capture.step()
 
 
-def _ask(entry: Entry, folder: Path, start: int | None = None, name: str = "1", settings: Settings = SHORT) -> None:
+def _ask(entry: Process, folder: Path, start: int | None = None, name: str = "1", settings: Settings = SHORT) -> None:
     entry.post(Request(name, str(folder), settings, start))
 
 
@@ -54,9 +54,9 @@ def _record(folder: Path) -> SimpleNamespace:
     return SimpleNamespace(**json.loads((folder / "capture.json").read_text()))
 
 
-def _said(entry: Entry) -> Process:
+def _said(entry: Process) -> Process:
     """What the process has said last."""
-    return next(found.process for found in entries(entry.path.parent) if found.path == entry.path)
+    return next(found for found in processes(entry.path.parent) if found.path == entry.path)
 
 
 def _names(folder: Path) -> list[str]:
@@ -196,7 +196,7 @@ def test_a_profiler_of_the_program_started_in_the_warm_up_ends_the_capture(captu
 
 def test_closing_in_the_warm_up_leaves_the_profiler_usable(tmp_path, control):
     with Capture(tmp_path / "captures", settings=SHORT) as first:
-        (entry,) = entries(control)
+        (entry,) = processes(control)
         _ask(entry, tmp_path / "out")
         _train(first, 1)
     assert "before a step was recorded" in json.loads((tmp_path / "out" / "capture.json").read_text())["message"]
@@ -204,12 +204,12 @@ def test_closing_in_the_warm_up_leaves_the_profiler_usable(tmp_path, control):
         torch.ones(4).sum()
     assert any(event.key == "aten::sum" for event in own.key_averages())
     _train(first, 2)  # counts for nobody
-    assert entries(control) == []
+    assert processes(control) == []
 
 
 def test_a_request_that_nobody_takes_is_answered_at_the_end(tmp_path, control):
     with Capture(tmp_path):
-        (entry,) = entries(control)
+        (entry,) = processes(control)
         _ask(entry, tmp_path / "out")
     assert _record(tmp_path / "out").message == "the training has ended"
 
@@ -282,9 +282,9 @@ def test_a_second_one_takes_the_first_one_s_place(capture, tmp_path, control):
     with Capture(tmp_path / "other") as second:
         _train(capture, 5)
         _train(second, 2)
-        (entry,) = entries(control)
-        assert entry.process.steps == 2
-        assert entry.process.folder == str(tmp_path / "other")
+        (entry,) = processes(control)
+        assert entry.steps == 2
+        assert entry.folder == str(tmp_path / "other")
 
 
 def test_a_listener_leaves_the_programs_own_alone_and_takes_over_when_it_is_closed(capture, entry, tmp_path, control):
@@ -296,7 +296,7 @@ def test_a_listener_leaves_the_programs_own_alone_and_takes_over_when_it_is_clos
     assert _said(entry).steps == 3
     capture.close()
     next(phases)
-    assert [found.process.folder for found in entries(control)] == [str(tmp_path / "listener")]
+    assert [found.folder for found in processes(control)] == [str(tmp_path / "listener")]
     phases.close()
 
 
@@ -328,7 +328,7 @@ def test_a_forked_child_neither_counts_nor_answers(capture, entry, control):
             os._exit(0)
     os.waitpid(child, 0)
     assert _said(entry).steps == 1
-    assert len(entries(control)) == 1
+    assert len(processes(control)) == 1
 
 
 def test_the_control_folder_is_looked_into_once_a_second(capture, entry, tmp_path, monkeypatch):
@@ -422,7 +422,7 @@ def test_without_torch_it_imports_counts_and_says_why_it_cannot_record(tmp_path,
     )
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
-        (entry,) = entries(control)
+        (entry,) = processes(control)
         _ask(entry, tmp_path / "out")
         child.communicate(b"go\n")
     assert child.returncode == 7

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Final
 
-from steptrace.capture.control import Entry, Process, default_root, enter
+from steptrace.capture.control import Process, default_root
 from steptrace.errors import SteptraceError
 from steptrace.place import place
 from steptrace.recording import Recording, Request, Settings
@@ -65,17 +65,17 @@ class Capture(AbstractContextManager["Capture"]):
         script = " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name
         where, what = str(Path(folder).absolute()), settings or Settings()
         self._process = Process(os.getpid(), place(), script, time.time(), where, what)
-        self._steps = self._look_at = self._folder_at = 0
+        self._steps = self._look_at = 0
+        self._folder_at = 0  # when to look into the control folder
         self._ends: deque[int] = deque(maxlen=_RECENT + 1)
         self._add_end = self._ends.append
         self._recording: Recording | None = None
-        self._entry: Entry | None = None
         self._lock: int | None = None
         try:
-            root = default_root() if control is None else Path(control)
-            self._entry, self._lock = enter(root.absolute(), self._process)
+            self._lock = self._process.enter((default_root() if control is None else Path(control)).absolute())
         except (OSError, SteptraceError) as error:  # a job must not fail for want of it
             _LOG.warning("`steptrace capture` will not find this process: %s", error)
+            self._look_at = self._folder_at = _NEVER
         _OPEN.append(self)
         atexit.register(self.close)
 
@@ -105,10 +105,10 @@ class Capture(AbstractContextManager["Capture"]):
         if self._recording is not None:
             self._recording.close()
         try:
-            if self._entry is not None:
-                for request in self._entry.take():
+            if self._folder_at < _NEVER:
+                for request in self._process.take():
                     Recording(request).close("the training has ended")
-                shutil.rmtree(self._entry.path)
+                shutil.rmtree(self._process.path)
         except OSError as error:
             _LOG.warning("the control folder was not cleared away: %s", error)
         self._detach()
@@ -126,20 +126,22 @@ class Capture(AbstractContextManager["Capture"]):
         if self._recording is not None:
             self._recording.step(self._steps)
             if self._recording.done:
-                self._recording, self._folder_at = None, 0  # which is said now
+                self._recording = None
                 self._ends.clear()  # the profiler has slowed these steps down
+                if self._folder_at < _NEVER:
+                    self._folder_at = now  # it is said at once
         try:
-            if self._entry is not None and now >= self._folder_at:
+            if now >= self._folder_at:
                 self._folder_at = now + _LOOK_NS
-                for request in self._entry.take():
+                for request in self._process.take():
                     self._accept(request)
-                self._publish(self._entry)
+                self._publish()
         except Exception as error:
             gone = isinstance(error, FileNotFoundError)
             next_time = "this process cannot be captured any more" if gone else "tried again in a minute"
             _LOG.warning("control folder: %s: %s", error, next_time)
-            self._entry, self._folder_at = (None if gone else self._entry), now + 60 * _LOOK_NS
-        self._look_at = 0 if self._recording is not None else _NEVER if self._entry is None else self._folder_at
+            self._folder_at = _NEVER if gone else now + 60 * _LOOK_NS
+        self._look_at = self._folder_at if self._recording is None else 0
 
     def _accept(self, request: Request) -> None:
         recording = Recording(request, self._recent_ns)
@@ -149,21 +151,20 @@ class Capture(AbstractContextManager["Capture"]):
         recording.step(self._steps)
         self._recording = None if recording.done else recording
 
-    def _publish(self, entry: Entry) -> None:
+    def _publish(self) -> None:
         """Say how far this process is."""
         process = self._process
-        process.place, process.steps = place(), self._steps
+        process.place, process.steps, process.recording = place(), self._steps, self._recording is not None
         if self._recording is None and (recent := self._recent_ns()):
             process.step_ns = round(statistics.median(recent))
-        process.recording = self._recording is not None
-        entry.publish()
+        process.publish()
 
     def _recent_ns(self) -> list[int]:
         return [end - start for start, end in itertools.pairwise(self._ends)]
 
     def _detach(self) -> None:
         """Go on counting, for nobody."""
-        self._entry, self._recording, self._look_at = None, None, _NEVER
+        self._recording, self._look_at = None, _NEVER
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -86,10 +86,9 @@ class Rules:
     def ranks_of_variant(self, wildcards: Wildcards) -> list[str]:
         """The folders of all ranks of a variant's runs: on a cluster each rank is analysed by a job of its own."""
         ranks = self.ranks(wildcards)
-        alone = self.machine.local or ranks == 1
+        runs = 0 if self.machine.local or ranks == 1 else self.plan.repeats
         folder = f"results/{wildcards.study}/{wildcards.variant}"
-        runs = [] if alone else range(self.plan.repeats)
-        return [f"{folder}/run{repeat}/ranks/{rank}" for repeat in runs for rank in range(ranks)]
+        return [f"{folder}/run{repeat}/ranks/{rank}" for repeat in range(runs) for rank in range(ranks)]
 
     def recorded(self, wildcards: Wildcards) -> list[Path]:
         """The trace files behind an imported trace; none if there is something wrong, which its analysis will tell."""
@@ -114,8 +113,8 @@ class Rules:
     @cached_property
     def status_files(self) -> list[str]:
         """The status of everything that is run under a supervisor."""
-        checks = [self.variant_files(f"{check}/status.json") for check in ("equivalence", "prediction")]
-        return [*self.run_files("status.json"), *checks[0], *checks[1]]
+        of_variants = (*self.variant_files("equivalence/status.json"), *self.variant_files("prediction/status.json"))
+        return [*self.run_files("status.json"), *of_variants]
 
     def standing(self) -> list[str]:
         """Comparisons of studies that do not run now but whose pages are there: they stay in the index."""
@@ -158,21 +157,22 @@ class Rules:
         attempt = self.plan.attempt(wildcards.study, wildcards.variant, "equivalence", digests)
         return f"--attempt {attempt} --key {key_of_run(digests)}"
 
-    # What Python runs.
+    # What Python runs: something of ours, or a part of a study of commands.
     def trains(self, wildcards: Wildcards) -> str:
-        """A training of ours, under torchrun where it has several ranks; or a program of a study of commands."""
-        if self._is_program(wildcards):
-            return "-m steptrace.launch.main measure"
-        return f"{launcher(self.ranks(wildcards))} -m steptrace.train.main".lstrip()
+        """A training, under torchrun where it has several ranks; or the measurement of a program."""
+        ours = f"{launcher(self.ranks(wildcards))} -m steptrace.train.main".lstrip()
+        return self._either(wildcards, ours, "measure")
 
     def compares(self, wildcards: Wildcards) -> str:
         """The check of a variant's answer."""
-        return f"-m {'steptrace.launch.main answer' if self._is_program(wildcards) else 'steptrace.train.equivalence'}"
+        return self._either(wildcards, "-m steptrace.train.equivalence", "answer")
 
     def predicts(self, wildcards: Wildcards) -> str:
         """The prediction of a variant's syncs."""
-        program = self._is_program(wildcards)
-        return f"-m {'steptrace.launch.main predict' if program else 'steptrace.predict.main --small'}"
+        return self._either(wildcards, "-m steptrace.predict.main --small", "predict")
+
+    def _either(self, wildcards: Wildcards, ours: str, of_program: str) -> str:
+        return f"-m steptrace.launch.main {of_program}" if "program" in self._config(wildcards) else ours
 
     # In which order.
     def stage_of_round(self, round_: int) -> int:
@@ -263,9 +263,6 @@ class Rules:
             return [*words, gates]  # it names the page, and the same command again would break them again
         words += [f"report: {INDEX.resolve()}"] if INDEX.exists() else []
         return [*words, "the same command again runs only what failed or is missing"]
-
-    def _is_program(self, wildcards: Wildcards) -> bool:
-        return "program" in self._config(wildcards)
 
     def _config(self, wildcards: Wildcards) -> dict[str, Any]:
         return self.plan.variant(wildcards.study, wildcards.variant).config
