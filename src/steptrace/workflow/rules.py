@@ -131,8 +131,7 @@ class Rules:
 
     def extension(self, wildcards: Wildcards) -> str | list[str]:
         """What a variant has to wait for: the extension's status if its loss comes from there, whatever it is."""
-        needed = self._needs_extension(wildcards.study, wildcards.variant)
-        return "results/extension/status.json" if needed else []
+        return "results/extension/status.json" if self._needs_extension(wildcards.study, wildcards.variant) else []
 
     def _needs_extension(self, study: str, variant: str) -> bool:
         loss = self.plan.variant(study, variant).config.get("loss", {})  # a study of commands has none
