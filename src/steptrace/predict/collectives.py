@@ -6,8 +6,7 @@ a barrier. With gloo it waits while values pass through its memory, how often is
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -128,12 +127,10 @@ def with_results(value: Any, results: Sequence[Any]) -> Any:
     return work.boxed()
 
 
-@contextmanager
-def with_gloo() -> Iterator[None]:
-    """Make process groups of gloo where a program asks for NCCL, and say that they are NCCL's."""
+def replacements() -> dict[tuple[Any, str], Any]:
+    """By owner and name: where a program asks for NCCL, process groups are made of gloo, and say they are NCCL's."""
     if not _AVAILABLE:
-        yield
-        return
+        return {}
     c10d: Any = dist.distributed_c10d
     make, object_device = c10d._new_process_group_helper, c10d._get_object_coll_device
     timeout = c10d._get_default_timeout("gloo")
@@ -155,18 +152,10 @@ def with_gloo() -> Iterator[None]:
         config = dist.get_backend_config(group)
         return "cuda" if _asked.get(name) == "nccl" and "cpu" not in config else str(object_device(group))
 
-    changed = {
+    return {
         (c10d, "_new_process_group_helper"): new_process_group,
         (c10d, "_get_object_coll_device"): of_objects,
         (c10d, "_get_default_timeout"): lambda _backend: timeout,
         (dist, "is_nccl_available"): lambda: True,
         (torch.cuda.nccl, "version"): lambda *_: _NCCL,
     }
-    before = {(owner, name): getattr(owner, name) for owner, name in changed}
-    try:
-        for (owner, name), value in changed.items():
-            setattr(owner, name, value)
-        yield
-    finally:
-        for (owner, name), value in before.items():
-            setattr(owner, name, value)

@@ -16,6 +16,8 @@ from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import VirtualTensor
 
 _MISSING = object()
+#: What of PyTorch is another one meanwhile, by owner and name.
+Replacements = dict[tuple[Any, str], Any]
 
 
 class _Scatter:
@@ -62,7 +64,7 @@ def _listed(types: list[type[Tensor]]) -> Iterator[None]:
 
 
 @contextmanager
-def _stacks_with_nodes() -> Iterator[None]:
+def _stacks_with_nodes() -> Iterator[Replacements]:
     """Anomaly mode stays on, to keep the forward stack with every node; the program decides on its check for NaN."""
     put, before = torch.set_anomaly_enabled, (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
     asked = list(before)
@@ -72,29 +74,32 @@ def _stacks_with_nodes() -> Iterator[None]:
         put(True, mode and check_nan)
 
     set_anomaly_enabled(*before)
-    with ExitStack() as stack:
-        stack.callback(put, *before)
-        stack.enter_context(_replaced(torch, "set_anomaly_enabled", set_anomaly_enabled))
-        stack.enter_context(_replaced(torch, "is_anomaly_enabled", lambda: asked[0]))
-        stack.enter_context(_replaced(torch, "is_anomaly_check_nan_enabled", lambda: asked[1]))
-        yield
+    try:
+        yield {
+            (torch, "set_anomaly_enabled"): set_anomaly_enabled,
+            (torch, "is_anomaly_enabled"): lambda: asked[0],
+            (torch, "is_anomaly_check_nan_enabled"): lambda: asked[1],
+        }
+    finally:
+        put(*before)
 
 
 @contextmanager
-def _default_device() -> Iterator[None]:
+def _default_device() -> Iterator[Replacements]:
     """Let set_default_device("cuda") mean the virtual device, and forget it afterwards."""
     put, get = torch.set_default_device, torch.get_default_device
 
     def named() -> torch.device:
         return collectives.cuda_device(get().index) if get().type == backend.DEVICE_TYPE else get()
 
-    replaced = _replaced(torch, "set_default_device", lambda device: put(virtual_device(device)))
-    with replaced, _replaced(torch, "get_default_device", named):
-        try:
-            yield
-        finally:
-            if get().type == backend.DEVICE_TYPE:
-                put(None)
+    try:
+        yield {
+            (torch, "set_default_device"): lambda device: put(virtual_device(device)),
+            (torch, "get_default_device"): named,
+        }
+    finally:
+        if get().type == backend.DEVICE_TYPE:
+            put(None)
 
 
 def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
@@ -110,7 +115,7 @@ def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
     return compile
 
 
-def _labelled(recorder: Syncs, stack: ExitStack) -> None:
+def _labelled(recorder: Syncs) -> Replacements:
     """Let record_function tell the recorder which block is running."""
     owner = torch.autograd.profiler.record_function
     enter, leave = owner.__enter__, owner.__exit__
@@ -123,25 +128,10 @@ def _labelled(recorder: Syncs, stack: ExitStack) -> None:
         recorder.leave()
         return leave(self, *error)
 
-    stack.enter_context(_replaced(owner, "__enter__", entering))
-    stack.enter_context(_replaced(owner, "__exit__", leaving))
+    return {(owner, "__enter__"): entering, (owner, "__exit__"): leaving}
 
 
-def _pinning(stack: ExitStack) -> None:
-    """On the class rather than in a mode, because the loader's pinning thread has no modes."""
-
-    def pin_memory(self: Tensor, _device: object = None) -> Tensor:
-        return self if storages.is_pinned(self) else storages.mark_pinned(self.clone())
-
-    def is_pinned(self: Tensor, _device: object = None) -> bool:
-        return storages.is_pinned(self)
-
-    stack.enter_context(_replaced(Tensor, "pin_memory", pin_memory))
-    stack.enter_context(_replaced(Tensor, "is_pinned", is_pinned))
-    stack.callback(storages.forget_pinned)
-
-
-def _autocast(stack: ExitStack) -> None:
+def _autocast() -> Replacements:
     """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
     owner = torch.amp.autocast_mode.autocast
     initialise = owner.__init__
@@ -150,9 +140,9 @@ def _autocast(stack: ExitStack) -> None:
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         initialise(self, _device_type(device_type), *args, **kwargs)
 
-    stack.enter_context(_replaced(owner, "__init__", __init__))
-    for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype"):
-        stack.enter_context(_replaced(torch, name, _by_device_type(getattr(torch, name))))
+    functions = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
+    by_type = {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
+    return {(owner, "__init__"): __init__, **by_type}
 
 
 def _device_type(value: Any) -> Any:
@@ -172,20 +162,15 @@ class _Generator(torch.Generator):
     """A random generator "on cuda": the CPU's, since that draws the values."""
 
     def __new__(cls, device: Any = "cpu") -> "_Generator":
-        on_cuda = is_virtual_name(device)
+        on_cuda = getattr(virtual_device(device), "type", None) == backend.DEVICE_TYPE
         made: _Generator = super().__new__(cls, "cpu" if on_cuda else device)  # type: ignore[call-arg]
         return made
-
-
-def is_virtual_name(device: Any) -> bool:
-    """Whether a device or its name means the virtual device."""
-    return isinstance(virtual_device(device), torch.device) and virtual_device(device).type == backend.DEVICE_TYPE
 
 
 @contextmanager
 def rerouted(recorder: Syncs) -> Iterator[None]:
     """Everything that must be different while a prediction is active, except for the dispatch mode itself."""
-    future = torch.__future__
+    future, cuda, accelerator = torch.__future__, torch.cuda, torch.accelerator
     # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
     importlib.import_module("torch._dynamo")
     collectives.machine.chosen = None
@@ -193,14 +178,6 @@ def rerouted(recorder: Syncs) -> Iterator[None]:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(backend.set_active, False)
         backend.set_active(True)
-        for module, replacements in ((torch.cuda, cuda_api.CUDA), (torch.accelerator, cuda_api.ACCELERATOR)):
-            for name, value in replacements.items():
-                if hasattr(module, name):
-                    stack.enter_context(_replaced(module, name, value))
-        stack.enter_context(_replaced(torch._C, "_get_accelerator", lambda *_: torch.device("cuda")))
-        stack.enter_context(_replaced(torch, "Event", cuda_api.CUDA["Event"]))
-        stack.enter_context(_replaced(torch, "Stream", cuda_api.CUDA["Stream"]))
-        stack.enter_context(_replaced(torch, "Generator", _Generator))
         # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
         swap = future.get_swap_module_params_on_conversion, future.set_swap_module_params_on_conversion
         stack.enter_context(_flag(*swap, value=True))
@@ -213,17 +190,26 @@ def rerouted(recorder: Syncs) -> Iterator[None]:
         optimizers = importlib.import_module("torch.optim.optimizer")
         if optimizers._foreach_supported_types is not _foreach_utils._foreach_supported_types:
             stack.enter_context(_listed(optimizers._foreach_supported_types))
-        stack.enter_context(_stacks_with_nodes())
-        stack.enter_context(_replaced(torch, "compile", _not_compiling(recorder)))
-        # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.
-        stack.enter_context(_replaced(torch.backends.cudnn, "is_acceptable", lambda _tensor: False))
-        stack.enter_context(_default_device())
-        stack.enter_context(collectives.with_gloo())
-        stack.enter_context(_replaced(importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter", _Scatter))
-        for (module, name), value in storages.replacements().items():
-            stack.enter_context(_replaced(module, name, value))
-        _labelled(recorder, stack)
-        _pinning(stack)
-        _autocast(stack)
+        stack.callback(storages.forget_pinned)
+        replacements: Replacements = {
+            **{(cuda, name): value for name, value in cuda_api.CUDA.items() if hasattr(cuda, name)},
+            **{(accelerator, name): v for name, v in cuda_api.ACCELERATOR.items() if hasattr(accelerator, name)},
+            (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
+            (torch, "Event"): cuda_api.CUDA["Event"],
+            (torch, "Stream"): cuda_api.CUDA["Stream"],
+            (torch, "Generator"): _Generator,
+            (torch, "compile"): _not_compiling(recorder),
+            # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.
+            (torch.backends.cudnn, "is_acceptable"): lambda _tensor: False,
+            (importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter"): _Scatter,
+            **stack.enter_context(_stacks_with_nodes()),
+            **stack.enter_context(_default_device()),
+            **collectives.replacements(),
+            **storages.replacements(),
+            **_labelled(recorder),
+            **_autocast(),
+        }
+        for (owner, name), value in replacements.items():
+            stack.enter_context(_replaced(owner, name, value))
         stack.enter_context(Reroute())
         yield

@@ -39,8 +39,14 @@ def on_device(storage: Any, gpu: int) -> torch.UntypedStorage:
 
 
 def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
-    """What of PyTorch is another function meanwhile, by owner and name."""
+    """By owner and name: what PyTorch does with storages, and pinning.
+
+    That on the class rather than in a mode, because the loader's pinning thread has no modes.
+    """
     to, is_storage = _Storage.to, torch.is_storage
+
+    def pin_memory(self: Tensor, _device: object = None) -> Tensor:
+        return self if is_pinned(self) else mark_pinned(self.clone())
 
     def moved(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
         """Copy a storage to another device, as `torch.load` does with each that it has read."""
@@ -57,6 +63,8 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     return {
         (_Storage, "to"): moved,
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
+        (Tensor, "pin_memory"): pin_memory,
+        (Tensor, "is_pinned"): lambda self, _device=None: is_pinned(self),
     }
 
 
