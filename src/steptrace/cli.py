@@ -1,6 +1,7 @@
 """The command line of steptrace.
 
-Each command is a module of `steptrace.commands`, imported when it is called: the list of commands is shown at once.
+Each command is a module of `steptrace.commands`, imported when it is called: the list of commands is shown at once. Its
+`add` adds arguments, and returns its actions if it has some; its `run` returns the exit code.
 Any error addressed to a person becomes one message on stderr and exit code 2. docs/reference/commands.md lists all exit
 codes.
 """
@@ -93,7 +94,12 @@ def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if given is None or name == called:
-            importlib.import_module(f"steptrace.commands.{name.replace('-', '_')}").add(command)
+            module = importlib.import_module(f"steptrace.commands.{name.replace('-', '_')}")
+            for action in module.add(command) or (command,):
+                action.add_argument(
+                    "--json", action="store_true", help="print JSON on standard output, and nothing else"
+                )
+                action.set_defaults(run=module.run)
     return steptrace
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import add_json, progress, show, warn, writing_to
+from steptrace.commands.output import progress, show, warn, writing_to
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
 
@@ -43,8 +43,6 @@ def add(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write counters/: each trace with tracks of queue length and memory bandwidth, for Perfetto",
     )
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.commands.numbers import ratio
-from steptrace.commands.output import add_json, columns, show
+from steptrace.commands.output import columns, show
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import ConfigError, RecordError
@@ -17,25 +17,28 @@ from steptrace.judging import baseline
 EXIT_SLOWER: Final = 1
 
 
-def add(command: argparse.ArgumentParser) -> None:
-    """Add the two sub-commands."""
+def add(command: argparse.ArgumentParser) -> tuple[argparse.ArgumentParser, ...]:
+    """Add the two sub-commands, and return them."""
     command.description = "A baseline is a small JSON file, made to be committed: baselines/NAME.json."
-    actions = command.add_subparsers(title="actions", required=True, metavar="save|compare")
+    actions = command.add_subparsers(title="actions", required=True, dest="action", metavar="save|compare")
     save = actions.add_parser("save", help="store the step times of all measured variants")
-    save.set_defaults(run=_save)
     compare = actions.add_parser(
         "compare",
         help="how many times the stored step time each variant takes now",
         description="Exit code 1 if a variant is slower than --max-ratio allows; 2 if the machine is another one.",
     )
     compare.add_argument("--max-ratio", type=ratio, metavar="R", help="the most times the stored step time")
-    compare.set_defaults(run=_compare)
     for action in (save, compare):
         action.add_argument("name", nargs="?", help="name of the baseline: baselines/NAME.json")
         action.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
-        add_json(action)
     save.add_argument("--out", type=Path, metavar="FILE", help="file to write instead of baselines/NAME.json")
     compare.add_argument("--from", dest="out", type=Path, metavar="FILE", help="file to read instead")
+    return save, compare
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do either, and return the exit code."""
+    return _save(arguments) if arguments.action == "save" else _compare(arguments)
 
 
 def _save(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ import psutil
 
 from steptrace.capture.control import Process, default_root, is_alive, processes, published
 from steptrace.commands.numbers import not_negative, positive, seconds
-from steptrace.commands.output import add_json, columns, progress, show, warn
+from steptrace.commands.output import columns, progress, show, warn
 from steptrace.errors import CaptureError
 from steptrace.exchange import read_own
 from steptrace.recording import WITH_TRACE, Request, Settings
@@ -54,8 +54,6 @@ def add(command: argparse.ArgumentParser) -> None:
         "--timeout", type=seconds, default=_TIMEOUT_S, metavar="S", help=f"longest wait; default: {_TIMEOUT_S:g} s"
     )
     command.add_argument("--control", type=Path, metavar="DIR", help="control folder, where the training names one")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptrace.commands.output import add_json, columns, show, writing_to
+from steptrace.commands.output import columns, show, writing_to
 
 if TYPE_CHECKING:
     from steptrace.documents.comparison import Comparison
@@ -23,8 +23,6 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("b", type=Path, metavar="B", help="what is compared with it")
     command.add_argument("--out", type=Path, metavar="DIR", help="folder to write to, made if missing")
     command.add_argument("--markdown", action="store_true", help="print Markdown instead of text")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

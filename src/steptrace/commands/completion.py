@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from steptrace.commands.output import add_json, show
+from steptrace.commands.output import show
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,6 @@ def add(command: argparse.ArgumentParser) -> None:
     """Add the command's argument."""
     command.description = f"Print a completion script. {'; '.join(_INSTALL.values())}"
     command.add_argument("shell", choices=list(_INSTALL), metavar="SHELL", help="bash, zsh or fish")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from steptrace.commands.output import add_json, progress, show, writing_to
+from steptrace.commands.output import progress, show, writing_to
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -16,8 +16,6 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("b", help="trace file, or folder of one job's ranks: what is compared")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
     command.add_argument("--no-report", action="store_true", help="leave diff.html out")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from steptrace.commands.output import Colour, add_json, coloured, progress, show
+from steptrace.commands.output import Colour, coloured, progress, show
 from steptrace.config.gpus import count_gpus, torch_has_gpu_support
 from steptrace.errors import SteptraceError
 from steptrace.machine import cpu_count
@@ -50,8 +50,6 @@ def add(command: argparse.ArgumentParser) -> None:
         "Look at PyTorch, GPU, NVML, profiler, compilers, locks, disk and load. Exit code 1 if no study can run here; "
         "a missing GPU is no such reason. With a GPU in sight a small product is computed on it."
     )
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from steptrace.commands.numbers import milliseconds, positive
-from steptrace.commands.output import add_json, progress, show, writing_to
+from steptrace.commands.output import progress, show, writing_to
 from steptrace.trace.excerpt import MAX_BYTES, Excerpt, Wanted, write_excerpt
 
 
@@ -32,8 +32,6 @@ def add(command: argparse.ArgumentParser) -> None:
         help=f"largest file to write; default: {MAX_BYTES}",
     )
     command.add_argument("--no-stacks", action="store_true", help="leave Python frames out")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

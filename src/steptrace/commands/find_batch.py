@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.numbers import positive
-from steptrace.commands.output import add_json, columns, show
+from steptrace.commands.output import columns, show
 from steptrace.commands.studies import named_study
 from steptrace.compare.memory import MOST_RESIDUAL, PeakLine, fit_peaks
 from steptrace.errors import ConfigError, TrainError
@@ -77,8 +77,6 @@ def add(command: argparse.ArgumentParser) -> None:
         help="end when the smallest size known to fail is this close to the largest known to fit (default 2)",
     )
     command.add_argument("--scale", default="auto", metavar="NAME", help="cpu, gpu or auto (default)")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import add_json, columns, show, warn, writing_to
+from steptrace.commands.output import columns, show, warn, writing_to
 from steptrace.errors import RecordError
 from steptrace.names import near
 
@@ -26,8 +26,6 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--variant", action="append", default=[], metavar="NAME", help="only this variant, or these")
     command.add_argument("--out", type=Path, metavar="DIR", help="write history.json, .md and .html there")
     command.add_argument("--markdown", action="store_true", help="print Markdown instead of text")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,11 +21,6 @@ Colour = Literal["red", "yellow", "green", "bold"]
 _CODES: Final[dict[Colour, str]] = {"red": "31", "yellow": "33", "green": "32", "bold": "1"}
 
 
-def add_json(command: argparse.ArgumentParser) -> None:
-    """Add `--json`, which every command has."""
-    command.add_argument("--json", action="store_true", help="print JSON on standard output, and nothing else")
-
-
 def show(arguments: argparse.Namespace, document: Any, text: str) -> None:
     """Print a command's result: `document` with `--json`, else `text`. Paths become text."""
     print(json.dumps(document, indent=2, default=str) if arguments.json else printable(text), flush=True)  # noqa: T201

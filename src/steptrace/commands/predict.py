@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive
-from steptrace.commands.output import add_json, columns, show, warn
+from steptrace.commands.output import columns, show, warn
 from steptrace.commands.predicted import Followed, Program, follow
 from steptrace.commands.run import add_limits
 from steptrace.commands.studies import named_study
@@ -62,7 +62,6 @@ def add(command: argparse.ArgumentParser) -> None:
         "starts ranks, or 1",
     )
     add_limits(command)
-    add_json(command)
     command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the small batch")
     command.add_argument(
         "--full-size",
@@ -77,7 +76,7 @@ def add(command: argparse.ArgumentParser) -> None:
         metavar="FILE:LINE",
         help="syncs there do not count against the budget; also a FILE or a function's name; may be repeated",
     )
-    command.set_defaults(run=run, **{name: value for options in _OPTIONS.values() for name, value in options.items()})
+    command.set_defaults(**{name: value for options in _OPTIONS.values() for name, value in options.items()})
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace.commands.numbers import not_negative, positive, seconds
-from steptrace.commands.output import add_json, show, warn
+from steptrace.commands.output import show, warn
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Launched, Limits, check_found, launch
@@ -50,9 +50,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_limits(command)
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
-    add_json(command)
     command.add_argument("program", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
-    command.set_defaults(run=run)
 
 
 def add_limits(command: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptrace.commands.output import add_json, columns, progress, show
+from steptrace.commands.output import columns, progress, show
 from steptrace.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ def add(command: argparse.ArgumentParser) -> None:
         "(variants times repeats), steps of each training, and how long the trainings took where they were run here."
     )
     command.add_argument("--scale", default="auto", metavar="NAME", help="cpu, gpu or auto (default)")
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

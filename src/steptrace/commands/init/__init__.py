@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from steptrace.commands.output import add_json, show, writing_to
+from steptrace.commands.output import show, writing_to
 from steptrace.errors import ConfigError
 from steptrace.root import ROOT
 
@@ -23,8 +23,6 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="made if missing; default: ."
     )
-    add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
