@@ -4,10 +4,10 @@ import textwrap
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 from steptrace.schema import OP_LINES, validate
-from steptrace.train.passes import record_op_lines
-from steptrace.train.profile import ProfileSettings, profile_steps
+from steptrace.train.passes import profile_steps, record_op_lines
 from steptrace.train.setup import training
 from steptrace.train.step_recorders import trace_file_name
 from steptrace.workloads import masked_losses, segmentation
@@ -20,8 +20,8 @@ def recorded(make_config, tmp_path):
     """Op lines, sources and trace of a tiny run of the baseline."""
     config = make_config({"loss._target_": "steptrace.workloads.masked_losses.BooleanMaskLoss"})
     with training(config, 7) as parts:
-        settings = ProfileSettings(0, 1, 1, record_shapes=False, profile_memory=False, with_stack=True)
-        profile_steps(parts, settings, tmp_path / "trace.json.gz")
+        window = {"wait": 0, "warmup": 1, "active": 1, "record_shapes": False, "profile_memory": False}
+        profile_steps(parts, OmegaConf.create({**window, "with_stack": True}), tmp_path / "trace.json.gz")
         assert record_op_lines(parts, tmp_path) == ()
     with gzip.open(tmp_path / "trace.json.gz") as file:
         trace = json.load(file)["traceEvents"]

@@ -2,14 +2,16 @@ import gzip
 import json
 
 import pytest
+from omegaconf import OmegaConf
 
-from steptrace.train import profile as profile_module
-from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
+from steptrace.train import passes
+from steptrace.train.passes import profile_steps, trace_name
 from steptrace.train.setup import training
 
 
 def window(wait, warmup, active, *, with_stack=False):
-    return ProfileSettings(wait, warmup, active, record_shapes=True, profile_memory=True, with_stack=with_stack)
+    counts = {"wait": wait, "warmup": warmup, "active": active}
+    return OmegaConf.create({**counts, "record_shapes": True, "profile_memory": True, "with_stack": with_stack})
 
 
 def events_of(trace):
@@ -59,7 +61,7 @@ def test_a_trace_that_cannot_be_written_leaves_nothing_behind(make_config, tmp_p
             file.write("half a trace")
         raise OSError("disk full")
 
-    monkeypatch.setattr(profile_module.profile, "export_chrome_trace", fail)
+    monkeypatch.setattr(passes.profile, "export_chrome_trace", fail)
     with training(make_config(), 7) as parts, pytest.raises(OSError, match="disk full"):
         profile_steps(parts, window(0, 1, 1), tmp_path / "trace.json.gz")
     assert list(tmp_path.iterdir()) == []

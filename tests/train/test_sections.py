@@ -10,7 +10,7 @@ from steptrace.schema import SECTIONS_OF_RUN, validate
 from steptrace.train import passes
 from steptrace.train.loop import run_steps, to_device, train_step
 from steptrace.train.main import main
-from steptrace.train.passes import SectionTimer, batch_bytes, measure_sections, tensor_bytes
+from steptrace.train.passes import PartTimer, batch_bytes, measure_sections, tensor_bytes
 from steptrace.train.setup import training
 from steptrace.workloads.giou_data import ConcatenatedBoxes
 
@@ -56,14 +56,14 @@ def test_the_device_is_without_work_before_and_after_each_section(monkeypatch):
     events = []
     monkeypatch.setattr(passes, "synchronize", lambda _: events.append("synchronize"))
     monkeypatch.setattr(passes.time, "perf_counter_ns", lambda: (events.append("clock"), next(clock))[1])
-    timer = SectionTimer(torch.device("cpu"))
+    timer = PartTimer(torch.device("cpu"), ["forward"])
     with timer("forward"):
         events.append("work")
     assert events == ["synchronize", "clock", "work", "synchronize", "clock"]
-    assert timer.times_ns == {"forward": 1}
+    assert timer.times == [("forward", 1)]
     with timer("data"):  # the loader's time is no section
         pass
-    assert timer.times_ns == {"forward": 1}
+    assert timer.times == [("forward", 1)]
 
 
 def test_a_step_trains_in_the_same_way_while_its_sections_are_timed(make_config):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader
 
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.attribution import LOOK_PAST
@@ -28,7 +28,7 @@ from steptrace.predict.recorder import Prediction
 from steptrace.predict.rule import declared_rules
 from steptrace.train.arrangement import Precision
 from steptrace.train.loop import Training, train_step
-from steptrace.train.setup import read_config
+from steptrace.train.setup import build_loss, collate_of, read_config
 
 #: What `module:function` has to name.
 _A_STEP = "a function without required arguments that trains one step on 'cuda'"
@@ -183,9 +183,7 @@ def _training_step(config: DictConfig) -> Step:
     step = config.get("step") or {}
     if step.get("compile"):
         model = torch.compile(model)  # the eager step is followed, and that it is another one is said
-    loss = instantiate(config.loss, _convert_="all")
-    if isinstance(loss, torch.nn.Module):
-        loss = loss.to(device)
+    loss = build_loss(config, device)
     extend_rules([*declared_rules(model), *declared_rules(loss)])
     training = Training(
         model=model,
@@ -211,7 +209,7 @@ def _batches(config: DictConfig) -> Iterator[Any]:
         batch_size=min(data.batch_size, len(dataset)),
         pin_memory=data.pin_memory,
         drop_last=True,
-        collate_fn=getattr(dataset, "collate", default_collate),
+        collate_fn=collate_of(dataset),
     )
     while True:
         yield from loader

@@ -37,7 +37,7 @@ from typing import Any, Final
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.files import write_versioned
@@ -45,7 +45,7 @@ from steptrace.train.answers import reference_answer, variant_answer, vector
 from steptrace.train.arrangement import Precision, arranged
 from steptrace.train.devices import acquire
 from steptrace.train.loop import Batch
-from steptrace.train.setup import build_dataset, collate_of, device_of, load_config, seed_everything
+from steptrace.train.setup import build_dataset, build_loss, collate_of, device_of, load_config, seed_everything
 from steptrace.train.tolerance import NetworkSize, gradient_tolerance, loss_tolerance
 
 EQUIVALENCE_FILE = "equivalence.json"
@@ -136,9 +136,9 @@ def compare_on(
         device = device_of(config)
         precision = Precision.from_config(config.precision, device.type)
         model = arranged(model.to(device), config.step)
-        got = variant_answer(model, _loss_of(config, device), precision, batch, seed)
+        got = variant_answer(model, build_loss(config, device), precision, batch, seed)
     with size.watched(reference_model):
-        expected = reference_answer(reference_model.double(), _loss_of(reference, CPU), batch, got, seed)
+        expected = reference_answer(reference_model.double(), build_loss(reference, CPU), batch, got, seed)
     terms, dtype = sum(part.numel() for part in got.predictions), got.predictions[0].dtype
     given = config.precision.tolerance
     return Case(
@@ -191,11 +191,6 @@ def verdict_on(cases: list[Case]) -> dict[str, Any]:
             for case in cases
         ],
     }
-
-
-def _loss_of(config: DictConfig, device: torch.device) -> Any:
-    loss = instantiate(config.loss, _convert_="all")
-    return loss.to(device) if isinstance(loss, nn.Module) else loss
 
 
 def _one(value: float) -> Tensor:

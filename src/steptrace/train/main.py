@@ -46,10 +46,11 @@ from steptrace.train.passes import (
     left_out,
     measure_input,
     measure_sections,
+    profile_steps,
     record_op_lines,
     record_warned_syncs,
+    trace_name,
 )
-from steptrace.train.profile import ProfileSettings, profile_steps, trace_name
 from steptrace.train.setup import build_loader, device_of, load_config, training
 
 _PROGRESS_PERIOD_S = 5.0
@@ -203,11 +204,10 @@ def measure(parts: Training, config: DictConfig, trace: Path | None, memory: Mem
 
 def _profiled(parts: Training, config: DictConfig, trace: Path) -> tuple[list[StepTiming], int]:
     """The profiled steps, and how many of the window before them are not recorded."""
-    options = {str(name): value for name, value in config.profile.items() if name != "repeats"}
-    settings = ProfileSettings(**options)
-    steps = profile_steps(parts, settings, trace)
-    _progress("profiled", settings.steps, parts.ranks)(settings.steps)
-    return steps, settings.wait + settings.warmup
+    window = config.profile
+    steps, unrecorded = profile_steps(parts, window, trace), window.wait + window.warmup
+    _progress("profiled", unrecorded + window.active, parts.ranks)(unrecorded + window.active)
+    return steps, unrecorded
 
 
 def _input(parts: Training, config: DictConfig) -> tuple[pd.DataFrame | None, int]:

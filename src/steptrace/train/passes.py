@@ -1,4 +1,4 @@
-"""Passes of their own, each for one question, after the timed steps: the training goes on, and no step time is taken.
+"""Passes of their own, each for one question, after the timed steps: the training goes on, and its speed is not told.
 
 Sections: on a GPU a part that only queues work takes the host no time, and its cost shows up wherever the host happens
 to wait. With the device synchronised before and after each part every cost stands where it is caused; it also makes the
@@ -7,6 +7,9 @@ step slower than any real one. These figures say how the work of a step divides,
 Input: the pass trains on from a second loader of the same settings whose data set and collate function are timed where
 they run (`timed_loader`), so workers load ahead of real steps as they do in the timed ones. The copy to a GPU is timed
 with the device synchronised before and after. It copies within the step whatever `data.device_prefetch` is.
+
+Profile: a few steps under torch.profiler, written as one Chrome trace per rank. These steps only explain. Their times
+are kept (phase `profiled`) for one purpose: to say how much slower a step is while it is being watched.
 
 Lines: a Kineto trace names the function around an operator, but only with the line of its `def`. Here one step runs
 under an `OpLineRecorder`, which writes the line of the first frame that is neither PyTorch's nor the pipeline's own
@@ -20,7 +23,8 @@ line of the forward pass.
 """
 
 import time
-from collections.abc import Generator, Mapping
+import warnings
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,13 +32,16 @@ from typing import Any, Final
 
 import pandas as pd
 import torch
+from omegaconf import DictConfig
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader
 
 from steptrace.files import write_versioned
 from steptrace.record import WARNED_SYNCS_FILE, write_op_lines, write_sources
 from steptrace.schema.run import INPUT_OF_RUN
-from steptrace.train.loop import Batch, Training, synchronize, train_step
+from steptrace.trace.written import export
+from steptrace.train.loop import Batch, StepTiming, Training, step_clock, synchronize, timings, train_step
 from steptrace.train.step_recorders import OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.train.timed_loader import TimedBatch, timed_loader
 
@@ -48,33 +55,39 @@ SECTIONS: Final = {
 }
 
 
-class SectionTimer:
-    """Times the parts of one step; given to `train_step` in place of `record_function`."""
+class PartTimer:
+    """Times parts of a step; given to `train_step` in place of `record_function`.
 
-    def __init__(self, device: torch.device) -> None:
-        self.times_ns: dict[str, int] = {}
-        self._device = device
+    `times` has the label of each part and its time in ns, from a device without work to a device without work.
+    """
+
+    def __init__(self, device: torch.device, labels: Collection[str]) -> None:
+        self.times: list[tuple[str, int]] = []
+        self._device, self._labels = device, labels
 
     @contextmanager
     def __call__(self, label: str) -> Generator[None]:
-        """Time the part `label`, from a device without work to a device without work."""
+        """Time the part `label` if it is one of the labels."""
+        if label not in self._labels:
+            yield
+            return
         synchronize(self._device)
         start_ns = time.perf_counter_ns()
         yield
         synchronize(self._device)
-        if label in SECTIONS:
-            name = SECTIONS[label]  # more than once in a step that takes several batches
-            self.times_ns[name] = self.times_ns.get(name, 0) + time.perf_counter_ns() - start_ns
+        self.times.append((label, time.perf_counter_ns() - start_ns))
 
 
 def measure_sections(training: Training, steps: int) -> pd.DataFrame:
     """Train for `steps` more steps and return the times of their sections (table `SECTIONS_OF_RUN`)."""
     rows = []
     for step in range(steps):
-        timer = SectionTimer(training.device)
+        timer = PartTimer(training.device, SECTIONS)
         train_step(training, timer)
-        rows += [(step, section, section_ns) for section, section_ns in timer.times_ns.items()]
-    return pd.DataFrame(rows, columns=["step", "section", "section_ns"])
+        rows += [(step, SECTIONS[label], section_ns) for label, section_ns in timer.times]
+    parts = pd.DataFrame(rows, columns=["step", "section", "section_ns"])
+    # A step that takes several batches has most sections more than once.
+    return parts.groupby(["step", "section"], sort=False, as_index=False).sum()
 
 
 def batch_bytes(training: Training) -> dict[str, int]:
@@ -94,7 +107,6 @@ def tensor_bytes(value: Any) -> int:
     return sum(map(tensor_bytes, vars(value).values())) if hasattr(value, "__dict__") else 0
 
 
-_COPY = "copy data"
 _NULLABLE = [column.name for column in INPUT_OF_RUN.columns if column.nullable]
 
 
@@ -108,15 +120,18 @@ def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -
     rows: list[dict[str, Any]] = []
     source = _recorded(timed_loader(loader), rows)
     watched = replace(training, batches=source)
-    timer = _CopyTimer(training.device, rows)
+    copies = PartTimer(training.device, () if training.device.type == "cpu" else ("copy data",))
     try:
         for _ in range(left_out(loader)):
-            train_step(watched, timer)
+            train_step(watched, copies)
         rows.clear()
+        copies.times.clear()
         for _ in range(steps):
-            train_step(watched, timer)
+            train_step(watched, copies)
     finally:
         source.close()
+    for row, (_, copy_ns) in zip(rows, copies.times, strict=False):  # on a CPU nothing is copied
+        row["copy_ns"] = copy_ns
     table = pd.DataFrame(rows, columns=INPUT_OF_RUN.names[1:]).astype(dict.fromkeys(_NULLABLE, "Int64"))
     table.insert(0, "batch", range(len(table)))
     return table
@@ -127,29 +142,52 @@ def _recorded(loader: "DataLoader[TimedBatch]", rows: list[dict[str, Any]]) -> G
     asked_ns = time.perf_counter_ns()
     while True:
         for timed in loader:
-            rows.append({"wait_ns": time.perf_counter_ns() - asked_ns, **asdict(timed.times), "copy_ns": None})
+            rows.append({"wait_ns": time.perf_counter_ns() - asked_ns, **asdict(timed.times)})
             yield timed.batch
             asked_ns = time.perf_counter_ns()
 
 
-class _CopyTimer:
-    """Given to `train_step` in place of `record_function`: times the copy of the latest batch to a GPU."""
+def trace_name(rank: int) -> str:
+    """File name of a rank's trace: `trace.json.gz` for rank 0, `trace.rank1.json.gz` for rank 1, and so on."""
+    return "trace.json.gz" if rank == 0 else f"trace.rank{rank}.json.gz"
 
-    def __init__(self, device: torch.device, rows: list[dict[str, Any]]) -> None:
-        self._device = device
-        self._rows = rows
 
-    @contextmanager
-    def __call__(self, label: str) -> Generator[None]:
-        """Time the part `label` if it is the copy. On a CPU nothing is copied, so nothing is measured."""
-        if label != _COPY or self._device.type == "cpu":
-            yield
-            return
-        synchronize(self._device)
-        started_ns = time.perf_counter_ns()
-        yield
-        synchronize(self._device)
-        self._rows[-1]["copy_ns"] = time.perf_counter_ns() - started_ns
+def profile_steps(training: Training, window: DictConfig, trace: Path) -> list[StepTiming]:
+    """Go through the config's `profile` window, write its `trace` (.json.gz), and return its active steps' timing."""
+    losses: list[Tensor] = []
+    waits_ns: list[int] = []
+    clock, marks = step_clock(training.device), []
+    synchronize(training.device)
+    with _profiler(training.device, window, trace) as profiler:
+        for index in range(window.wait + window.warmup + window.active):
+            active = index >= window.wait + window.warmup
+            if active:
+                marks.append(clock.now())
+            loss, wait_ns = train_step(training)
+            if active:
+                marks.append(clock.now())
+                losses.append(loss)
+                waits_ns.append(wait_ns)
+            profiler.step()
+    synchronize(training.device)
+    # Every second interval is a step; those between belong to the profiler, which writes the trace in the last one.
+    return timings(clock.intervals_ns(marks)[::2], waits_ns, losses)
+
+
+@contextmanager
+def _profiler(device: torch.device, window: DictConfig, trace: Path) -> Generator[profile]:
+    with warnings.catch_warnings():
+        # PyTorch 2.11 says so of every profile, also of one with a single cycle, which loses nothing.
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events", UserWarning)
+        with profile(
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])],
+            schedule=schedule(wait=window.wait, warmup=window.warmup, active=window.active, repeat=1),
+            on_trace_ready=lambda profiler: export(profiler, trace),
+            record_shapes=window.record_shapes,
+            profile_memory=window.profile_memory,
+            with_stack=window.with_stack,
+        ) as profiler:
+            yield profiler
 
 
 def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
@@ -158,16 +196,16 @@ def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
     Returns warnings: a step that cannot be watched to its end leaves the lines seen so far.
     """
     recorder = OpLineRecorder()
-    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     try:
         with recorder:
             train_step(training)
     except Exception as error:
         # Of any kind: not everything works under a dispatch mode, and a whole run's timings must not depend on it.
-        warnings = (why_incomplete(error),)
+        problems = (why_incomplete(error),)
     write_op_lines(out, recorder.rows())
     write_sources(out, recorder.sources())
-    return warnings
+    return problems
 
 
 #: Steps watched; a number that varies between them would be worth knowing.

@@ -96,6 +96,12 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def build_loss(config: DictConfig, device: torch.device) -> Any:
+    """The config's loss, on `device` if it is a module."""
+    loss = instantiate(config.loss, _convert_="all")
+    return loss.to(device) if isinstance(loss, torch.nn.Module) else loss
+
+
 def build_dataset(config: DictConfig, seed: int) -> Dataset[Batch]:
     """The config's data set, with `seed` in place of its own seed where it takes one."""
     settings = config.data.dataset
@@ -122,9 +128,7 @@ def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[T
     if threads is not None:
         torch.set_num_threads(threads)
     model = arranged(_drawn_on(device, config, seed).train(), config.step)
-    loss = instantiate(config.loss, _convert_="all")
-    if isinstance(loss, torch.nn.Module):
-        loss = loss.to(device)
+    loss = build_loss(config, device)
     loader = build_loader(config, device, seed, ranks)
     model = data_parallel(model, config, ranks)
     if ranks.rank:
