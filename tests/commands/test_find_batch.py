@@ -1,13 +1,14 @@
 """The search for the largest batch: its steps on a made training, and once for real under a limit."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steptrace.cli import main
-from steptrace.commands.find_batch import Finder, Search, Trial, _predicted
+from steptrace.commands.find_batch import Search, Trial
 from steptrace.compare.memory import fit_peaks
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
@@ -32,19 +33,19 @@ variants:
 """
 
 
-class Made(Finder):
+class Made(Search):
     """Trainings that take `fixed` bytes and `per_sample` for each sample, of which only the line is predicted."""
 
     def __init__(self, truth: int, samples: int, foretold_factor: float = 1.0) -> None:
-        self.search = Search(samples=samples, capacity_bytes=1000 * max(truth, 1))
-        self._within = 0.02
+        super().__init__(Path(), "cpu", None, within=0.02)
+        self.samples, self.capacity_bytes = samples, 1000 * max(truth, 1)
         self.truth, self.factor = truth, foretold_factor
 
     def _try(self, sizes, *, measure=False):
-        for size in [s for s in sizes if s <= self.search.samples] or [self.search.samples]:
+        for size in [s for s in sizes if s <= self.samples] or [self.samples]:
             fits = size <= self.truth
             peak = round(1000 * size / self.factor) if fits and measure else None
-            self.search.trials.append(Trial(size, fits, peak))
+            self.trials.append(Trial(size, fits, peak))
             if not fits:
                 return
 
@@ -53,10 +54,9 @@ class Made(Finder):
 @settings(max_examples=200, deadline=None)
 @example(truth=65, samples=195, configured=1, factor=3.0)  # takes the most trials
 def test_the_search_ends_at_the_largest_size_that_fits(truth, samples, configured, factor):
-    finder = Made(truth, samples, factor)
-    fit = finder.measure(configured)
-    finder.verify(_predicted(fit, finder.search))
-    search = finder.search
+    search = Made(truth, samples, factor)
+    search.measure(configured)
+    search.verify()
     assert len(search.trials) <= 20
     assert search.fits <= truth
     if truth >= samples:
@@ -71,21 +71,21 @@ def test_the_search_ends_at_the_largest_size_that_fits(truth, samples, configure
 
 
 def test_a_good_line_needs_two_more_trainings():
-    finder = Made(truth=123, samples=1000)
-    fit = finder.measure(16)
-    predicted = _predicted(fit, finder.search)
-    finder.verify(predicted)
-    assert predicted == 123
-    assert [trial.batch_size for trial in finder.search.trials] == [4, 8, 16, 123, 125]
+    search = Made(truth=123, samples=1000)
+    search.measure(16)
+    search.verify()
+    assert search.predicted == 123
+    assert [trial.batch_size for trial in search.trials] == [4, 8, 16, 123, 125]
 
 
 def test_without_a_prediction_each_size_is_twice_the_last():
-    finder = Made(truth=900, samples=1000)
-    finder.measure(16)
-    finder.verify(None)
-    sizes = [trial.batch_size for trial in finder.search.trials]
+    search = Made(truth=900, samples=1000)
+    search.measure(16)
+    search.predicted = None
+    search.verify()
+    sizes = [trial.batch_size for trial in search.trials]
     assert sizes[:9] == [4, 8, 16, 32, 64, 128, 256, 512, 1000]
-    assert 882 <= finder.search.fits <= 900
+    assert 882 <= search.fits <= 900
 
 
 def test_a_line_through_peaks():

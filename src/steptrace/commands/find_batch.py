@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,26 +36,6 @@ class Trial:
     batch_size: int
     fits: bool
     peak_bytes: int | None = None
-
-
-@dataclass
-class Search:
-    """What is known so far: the trials, what there is to be had, and how many samples there are."""
-
-    trials: list[Trial] = field(default_factory=list)
-    samples: int = 0
-    capacity_bytes: int | None = None
-    capacity_source: str | None = None
-
-    @property
-    def fits(self) -> int:
-        """The largest size that was seen to fit, 0 if none was."""
-        return max((trial.batch_size for trial in self.trials if trial.fits), default=0)
-
-    @property
-    def fails(self) -> int | None:
-        """The smallest size that was seen not to fit."""
-        return min((trial.batch_size for trial in self.trials if not trial.fits), default=None)
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -87,69 +67,81 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         path = Path(scratch) / "config.yaml"
         path.write_text(text, encoding="utf-8")
-        finder = Finder(path, Path(scratch), config["device"], arguments.limit_mb, within=arguments.within / 100)
-        fit = finder.measure(config["data"]["batch_size"])
-        predicted = _predicted(fit, finder.search)
-        finder.verify(predicted)
-    search = finder.search
-    show(arguments, _document(name, search, fit, predicted), _text(name, search, fit, predicted))
+        search = Search(path, config["device"], arguments.limit_mb, within=arguments.within / 100)
+        search.measure(config["data"]["batch_size"])
+        search.verify()
+    show(arguments, _document(name, search), _text(name, search))
     return 0 if search.fits else EXIT_NOTHING_FITS
 
 
-def _predicted(fit: PeakLine | None, search: Search) -> int | None:
-    """The largest batch by the line, within what the data set holds; None where there is no line or no capacity."""
-    if fit is None or search.capacity_bytes is None:
-        return None
-    largest = fit.largest(search.capacity_bytes)
-    return None if largest is None else min(max(largest, 1), search.samples)
+class Search:
+    """Runs trainings at batch sizes, one process each, and keeps what they say.
 
+    Args:
+        config: the variant's configuration; what the trainings leave lies beside it.
+        device: what it trains on.
+        limit_mb: in place of the device's memory, in MiB.
+        within: the search ends when the smallest size that fails is larger than the largest that fits by this share.
+    """
 
-class Finder:
-    """Runs trainings at batch sizes, one process each, and keeps what they say."""
+    def __init__(self, config: Path, device: str, limit_mb: int | None, *, within: float) -> None:
+        self._config, self._device, self._limit_mb, self._within = config, device, limit_mb, within
+        self.trials: list[Trial] = []
+        self.samples = 0
+        self.capacity_bytes: int | None = None
+        self.capacity_source: str | None = None
+        #: The line through the peaks, and the largest batch by it.
+        self.fit: PeakLine | None = None
+        self.predicted: int | None = None
 
-    def __init__(self, config: Path, scratch: Path, device: str, limit_mb: int | None, *, within: float) -> None:
-        self.search = Search()
-        self._within = within
-        self._config, self._scratch, self._device, self._limit_mb = config, scratch, device, limit_mb
+    @property
+    def fits(self) -> int:
+        """The largest size that was seen to fit, 0 if none was."""
+        return max((trial.batch_size for trial in self.trials if trial.fits), default=0)
 
-    def measure(self, batch_size: int) -> PeakLine | None:
-        """Take the peaks at up to three sizes around the configured one; below it, if those do not fit."""
+    @property
+    def fails(self) -> int | None:
+        """The smallest size that was seen not to fit."""
+        return min((trial.batch_size for trial in self.trials if not trial.fits), default=None)
+
+    def measure(self, batch_size: int) -> None:
+        """Take the peaks at up to three sizes around the configured one, and predict; below it, if those do not fit."""
         most = max(batch_size, 4)
         self._try([most // 4, most // 2, most], measure=True)
-        if self.search.fits == 0 and self.search.fails != 1:
+        if self.fits == 0 and self.fails != 1:
             self._try([1], measure=True)
-        peaks = {trial.batch_size: trial.peak_bytes for trial in self.search.trials if trial.peak_bytes is not None}
-        return fit_peaks(peaks)
+        self.fit = fit_peaks({t.batch_size: t.peak_bytes for t in self.trials if t.peak_bytes is not None})
+        if self.fit is not None and self.capacity_bytes is not None:
+            largest = self.fit.largest(self.capacity_bytes)
+            self.predicted = None if largest is None else min(max(largest, 1), self.samples)
 
-    def verify(self, predicted: int | None) -> None:
+    def verify(self) -> None:
         """Close in on the largest size that fits: by strides that double, then by halving.
 
         It begins at the predicted size with a small stride; without a prediction each size is twice the last.
         """
-        search = self.search
-        size = predicted or 2 * search.fits
-        stride = self._stride(size) if predicted else size
-        while search.fits and not self._closed() and len(search.trials) < _MOST_TRIALS:
-            if search.fails is None:
-                size = min(max(size, search.fits + 1), search.samples)
-            elif not search.fits < size < search.fails:
-                size = (search.fits + search.fails) // 2
+        size = self.predicted or 2 * self.fits
+        stride = self._stride(size) if self.predicted else size
+        while self.fits and not self._closed() and len(self.trials) < _MOST_TRIALS:
+            if self.fails is None:
+                size = min(max(size, self.fits + 1), self.samples)
+            elif not self.fits < size < self.fails:
+                size = (self.fits + self.fails) // 2
             self._try([size])
-            size = search.fits + stride if search.fits == size else size - stride
+            size = self.fits + stride if self.fits == size else size - stride
             stride *= 2
 
     def _closed(self) -> bool:
         """Whether the answer is known: all samples fit, or the next size is known to fail."""
-        search = self.search
-        if search.fails is None:
-            return search.fits >= search.samples
-        return search.fails - search.fits <= self._stride(search.fits)
+        if self.fails is None:
+            return self.fits >= self.samples
+        return self.fails - self.fits <= self._stride(self.fits)
 
     def _stride(self, size: int) -> int:
         return max(int(size * self._within), 1)
 
     def _try(self, sizes: Sequence[int], *, measure: bool = False) -> None:
-        out = self._scratch / f"trial{len(self.search.trials)}"
+        out = self._config.with_name(f"trial{len(self.trials)}")
         options = ["--measure", "--steps", "2"] if measure else ["--steps", str(_STEPS)]
         if self._limit_mb is not None:
             options += ["--limit-mb", str(self._limit_mb)]
@@ -165,22 +157,21 @@ class Finder:
 
     def _read_trials(self, out: Path, sizes: Sequence[int]) -> None:
         """Add what a process left behind to what is known."""
-        search, status = self.search, read_status(out)
+        status = read_status(out)
         if status.status not in ("ok", "oom"):
             raise TrainError(status.error or status.status, where=f"batch of {', '.join(map(str, sizes))}")
         # The kernel may end a process before it has written anything.
         nothing = {"sizes": [], "tried": list(sizes)}
         found: dict[str, Any] = read_versioned(out / _FILE) if (out / _FILE).exists() else nothing
         if status.status == "oom":
-            search.trials.append(Trial(found["tried"][len(found["sizes"])], fits=False))
+            self.trials.append(Trial(found["tried"][len(found["sizes"])], fits=False))
         for entry in found["sizes"]:
-            search.trials.append(Trial(entry["batch_size"], fits=True, peak_bytes=entry["peak_bytes"]))
-        search.samples = found.get("samples", search.samples)
-        memory = read_memory(out)
-        if memory is not None:
-            search.capacity_bytes, search.capacity_source = memory.capacity_bytes, memory.capacity_source
-        search.capacity_bytes = found.get("capacity_bytes", search.capacity_bytes)
-        search.capacity_source = found.get("capacity_source", search.capacity_source)
+            self.trials.append(Trial(entry["batch_size"], fits=True, peak_bytes=entry["peak_bytes"]))
+        self.samples = found.get("samples", self.samples)
+        if (memory := read_memory(out)) is not None:
+            self.capacity_bytes, self.capacity_source = memory.capacity_bytes, memory.capacity_source
+        self.capacity_bytes = found.get("capacity_bytes", self.capacity_bytes)
+        self.capacity_source = found.get("capacity_source", self.capacity_source)
 
 
 def _variant(study: str, variant: str | None, scale: str) -> tuple[str, str, dict[str, Any]]:
@@ -191,23 +182,23 @@ def _variant(study: str, variant: str | None, scale: str) -> tuple[str, str, dic
     return f"{study}/{chosen.name}", chosen.composed.snapshot(study=study, variant=chosen.name), chosen.config
 
 
-def _document(name: str, search: Search, fit: PeakLine | None, predicted: int | None) -> dict[str, Any]:
+def _document(name: str, search: Search) -> dict[str, Any]:
     told = ("fixed_bytes", "per_sample_bytes", "residual", "holds")
-    line = None if fit is None else {name: getattr(fit, name) for name in told}
+    line = None if search.fit is None else {key: getattr(search.fit, key) for key in told}
     return {
         "variant": name,
         "capacity_bytes": search.capacity_bytes,
         "capacity_source": search.capacity_source,
         "samples": search.samples,
         "fit": line,
-        "predicted_batch": predicted,
+        "predicted_batch": search.predicted,
         "largest_batch": search.fits or None,
         "smallest_failing_batch": search.fails,
         "trials": [asdict(trial) for trial in search.trials],
     }
 
 
-def _text(name: str, search: Search, fit: PeakLine | None, predicted: int | None) -> str:
+def _text(name: str, search: Search) -> str:
     source = {"limit": "the limit", "device": "the GPU's memory", "machine": "the machine's memory"}
     room = "not known" if search.capacity_bytes is None else _size(search.capacity_bytes)
     lines = [f"{name}: capacity {room} ({source.get(search.capacity_source or '', 'not told')})"]
@@ -218,15 +209,15 @@ def _text(name: str, search: Search, fit: PeakLine | None, predicted: int | None
     lines += columns(("batch", "outcome", "peak"), rows)
     if any(trial.fits and trial.peak_bytes is None for trial in search.trials):
         lines.append("  a size without a peak was trained with, and its peak not taken")
-    if fit is not None:
+    if (fit := search.fit) is not None:
         residual = "" if fit.residual is None else f", residual {fit.residual:.1%}"
         lines.append(f"  peak = {_size(fit.fixed_bytes)} + {_size(fit.per_sample_bytes)} x batch{residual}")
         if not fit.holds:
             lines.append(
                 f"  peak memory is not linear in batch size (residual over {MOST_RESIDUAL:.0%}): no prediction"
             )
-    if predicted is not None:
-        lines.append(f"  predicted: {predicted}")
+    if search.predicted is not None:
+        lines.append(f"  predicted: {search.predicted}")
     if not search.fits:
         lines.append("not even a batch of 1 fits: checkpointing, a smaller format or a smaller model are left")
     elif search.fails is None:
