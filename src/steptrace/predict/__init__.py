@@ -11,8 +11,8 @@ Needs PyTorch and the standard library only; `predict_callable` and `predict_con
 
 from typing import TYPE_CHECKING
 
-from steptrace.predict.core import predict_syncs
 from steptrace.predict.recorder import Prediction, Site, Syncs, Unknown
+from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import Rule
 
 if TYPE_CHECKING:

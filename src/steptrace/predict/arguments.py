@@ -1,4 +1,7 @@
-"""CUDA devices among the arguments of PyTorch's functions, replaced by the virtual device before C++ sees them."""
+"""PyTorch's functions are called with the virtual device in place of CUDA devices, before C++ sees them.
+
+Some are replaced: where their C++ goes another way for a CUDA tensor than for a subclass of Tensor.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from steptrace.predict import backend, collectives
-from steptrace.predict.cpp_paths import REPLACED
+from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 
 _CUDA = re.compile(r"cuda(:\d+)?")
@@ -59,7 +62,7 @@ class Reroute(TorchFunctionMode):
         for name in ("device", "other", "map_location"):
             if name in kwargs:
                 kwargs[name] = virtual_device(kwargs[name])
-        func = REPLACED.get(func, func)
+        func = _REPLACED.get(func, func)
         inside = _without_question(func)
         if inside is None or func in self._inside:  # a method that calls its base class's comes by again
             return func(*args, **kwargs)
@@ -96,3 +99,49 @@ def _to_virtual(
     **kwargs: Any,
 ) -> Tensor:
     return tensor.to(backend.device(collectives.index_of(device)), non_blocking=non_blocking, **kwargs)
+
+
+def _from_data(position: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers that reads the tensors among them. C++ does, past all dispatch."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(map(read, value))
+        return value.detach().cpu() if is_virtual(value) else value
+
+    def from_data(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > position and isinstance(args[position], list | tuple):
+            args = (*args[:position], read(args[position]), *args[position + 1 :])
+        elif isinstance(kwargs.get("data"), list | tuple):
+            kwargs = {**kwargs, "data": read(kwargs["data"])}
+        return function(*args, **kwargs)
+
+    return from_data
+
+
+def _ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, *options: Any, **named: Any
+) -> Tensor:
+    """Copies the targets to the host to ask whether cuDNN can take them, once more for lengths given as tensors."""
+    lengths: tuple[Any, ...] = (input_lengths, target_lengths)
+    if is_virtual(log_probs):
+        given = [length for length in lengths if isinstance(length, Tensor)]
+        for _ in range(2 if given else 1):
+            targets.cpu()
+        may = targets.dtype == torch.int32 and targets.dim() == 1 and not (given and given[0].dtype != torch.int32)
+        if may and (given or not is_virtual(targets)) and Syncs.active is not None:
+            Syncs.active.cannot_judge("aten::_cudnn_ctc_loss", "cuDNN may take this one, and copies otherwise")
+        if len(given) == len(lengths):
+            lengths = tuple(length.cpu().reshape(-1).tolist() for length in given)
+    result: Tensor = torch.ctc_loss(log_probs, targets, *lengths, *options, **named)
+    return result
+
+
+#: What is called in place of a function.
+_REPLACED: dict[Any, Callable[..., Any]] = {
+    torch.ctc_loss: _ctc_loss,
+    torch.tensor: _from_data(0, torch.tensor),
+    torch.as_tensor: _from_data(0, torch.as_tensor),
+    torch.asarray: _from_data(0, torch.asarray),
+    Tensor.new_tensor: _from_data(1, Tensor.new_tensor),
+}

@@ -21,10 +21,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch.utils.data import DataLoader
 
 from steptrace.errors import PredictError, SteptraceError
-from steptrace.predict.attribution import LOOK_PAST
-from steptrace.predict.core import predict_syncs
 from steptrace.predict.execution import extend_rules
-from steptrace.predict.recorder import Prediction
+from steptrace.predict.recorder import LOOK_PAST, Prediction
+from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
 from steptrace.train.arrangement import Precision
 from steptrace.train.loop import Training, train_step

@@ -8,14 +8,22 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.predict import backend, collectives, storages
-from steptrace.predict.cpp_paths import judge_node
+from steptrace.predict import backend, collectives
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES
 from steptrace.predict.rules_libraries import SPARSE_JUDGED
 from steptrace.predict.substitutes import SUBSTITUTES
-from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh, unwrap
+from steptrace.predict.tensor import (
+    VirtualTensor,
+    is_pinned,
+    is_virtual,
+    is_wrapper,
+    map_tensors,
+    mark_pinned,
+    refresh,
+    unwrap,
+)
 
 _COMPOSITE = "CompositeImplicitAutograd"
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -32,6 +40,13 @@ _BOTH_SIDES = {
 _VIRTUAL = (backend.DEVICE_TYPE, "cuda")
 #: Operators of which one result, by position, lies on the CPU even if the others do not.
 _HOST_RESULT = {"aten::_pack_padded_sequence": 1, "aten::_pad_packed_sequence": 1}
+_FORMULAS = "torch/csrc/autograd/FunctionsManual.cpp"
+#: Autograd nodes that read from CUDA tensors whether there are zeros, by their formula's name and source.
+_READS_ZEROS = {
+    "ProdBackward0": f"{_FORMULAS}: prod_backward takes nonzero() of the zeros",
+    "ProdBackward1": f"{_FORMULAS}: prod_backward reads how many zeros there are",
+    "CumprodBackward0": f"{_FORMULAS}: cumprod_backward reads whether there are zeros",
+}
 
 
 class RuleTable:
@@ -109,11 +124,11 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
 def _run_on_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = func._schema.name
     if name == "aten::is_pinned":
-        return storages.is_pinned(args[0])
+        return is_pinned(args[0])
     if name in ("aten::_pin_memory", "aten::pin_memory"):
-        return args[0] if storages.is_pinned(args[0]) else storages.mark_pinned(args[0].clone())
+        return args[0] if is_pinned(args[0]) else mark_pinned(args[0].clone())
     if kwargs.get("pin_memory"):
-        return storages.mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
+        return mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
     return func(*args, **kwargs)
 
 
@@ -129,13 +144,13 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
     recorder = Syncs.active
     if recorder is None:
         return
-    judge_node(torch._C._current_autograd_node(), recorder)
+    _judge_node(torch._C._current_autograd_node(), recorder)
     name = func._schema.name
     if not func.is_view:
         recorder.operator()
     rules = table.of(func)
     if rules is not None:
-        call = Call(_bind(func, args, kwargs), is_virtual, storages.is_pinned)
+        call = Call(_bind(func, args, kwargs), is_virtual, is_pinned)
         for rule in rules:
             count = rule.count(call)
             if count is None:
@@ -156,6 +171,22 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
         recorder.cannot_judge(name, "a CPU tensor among CUDA tensors: CUDA may refuse this call")
 
 
+def _judge_node(node: Any, recorder: Syncs) -> None:
+    """Count what an autograd node does beside its operators, at the first of them."""
+    if node is recorder.node:
+        return
+    recorder.node = node
+    source = _READS_ZEROS.get(node.name()) if node is not None else None
+    if source is not None and _has_elements(node):
+        recorder.sync("d2h_copy", f"autograd::{node.name()}", source)
+
+
+def _has_elements(node: Any) -> bool:
+    """A tensor without dimensions, and one of one element for cumprod, has a gradient without looking."""
+    saved = node._saved_self
+    return bool(saved.numel() > 1 if node.name() == "CumprodBackward0" else saved.dim() > 0)
+
+
 def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run on the tensors inside. Results are virtual unless the call names another device or returns an argument."""
     target = kwargs.get("device")
@@ -170,7 +201,7 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         inner_kwargs["non_blocking"] = False
     result = SUBSTITUTES.get(func, func)(*map_tensors(unwrap, args), **inner_kwargs)
     if func is torch.ops.aten._to_copy.default and not stays_virtual:
-        return storages.mark_pinned(result) if kwargs.get("non_blocking") else result
+        return mark_pinned(result) if kwargs.get("non_blocking") else result
     gpu: int | None
     if target is None:
         virtual = (leaf.gpu for leaf in _leaves(args, kwargs) if isinstance(leaf, VirtualTensor))

@@ -1,6 +1,10 @@
-"""Makes "cuda" name the virtual device while a prediction is active, and puts everything back afterwards."""
+"""The library's way in: `with predict_syncs() as syncs: step()`.
+
+It makes "cuda" name the virtual device while a prediction is active, and puts everything back afterwards.
+"""
 
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -10,14 +14,57 @@ import torch
 from torch import Tensor
 from torch.utils import _foreach_utils
 
-from steptrace.predict import backend, collectives, cuda_api, storages
+from steptrace.errors import PredictError
+from steptrace.predict import backend, collectives, cuda_api, execution, substitutes, tensor
 from steptrace.predict.arguments import Reroute, virtual_device
 from steptrace.predict.recorder import Syncs
+from steptrace.predict.rule import Rule
 from steptrace.predict.tensor import VirtualTensor
 
+_one_at_a_time = threading.Lock()
 _MISSING = object()
 #: What of PyTorch is another one meanwhile, by owner and name.
 Replacements = dict[tuple[Any, str], Any]
+
+
+@contextmanager
+def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
+    """Count the syncs that the program inside would make on a CUDA device, on any machine.
+
+    Inside, "cuda" names a virtual device that computes on the CPU: tensors, modules, `torch.cuda`, autocast and
+    gradient scaling go there unchanged, and values are those of a CPU run. What was moved there stays there; `.cpu()`
+    brings it back, also afterwards. A first step does work that later ones do not (states are created), so predict
+    the second.
+
+    Args:
+        rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.rule`).
+
+    Raises:
+        PredictError: another prediction is active in this process, or PyTorch cannot be extended.
+    """
+    if not _one_at_a_time.acquire(blocking=False):
+        raise PredictError(
+            "a prediction is already active in this process",
+            expected="one predict_syncs() at a time",
+            next_step="leave the outer block first, or read its counts",
+        )
+    recorder = Syncs()
+    try:
+        backend.ensure_registered()
+        substitutes.ensure_registered()
+        execution.use_rules(rules)
+        # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
+        # later device has none. In the calling thread it needs none.
+        in_this_thread = torch.autograd.set_multithreading_enabled(False)
+        with in_this_thread, _rerouted(recorder), execution.VirtualDevice():  # type: ignore[no-untyped-call]
+            Syncs.active = recorder
+            yield recorder
+    except BaseException as error:
+        recorder.forget_since(error)
+        raise
+    finally:
+        Syncs.active = None
+        _one_at_a_time.release()
 
 
 class _Scatter:
@@ -168,7 +215,7 @@ class _Generator(torch.Generator):
 
 
 @contextmanager
-def rerouted(recorder: Syncs) -> Iterator[None]:
+def _rerouted(recorder: Syncs) -> Iterator[None]:
     """Everything that must be different while a prediction is active, except for the dispatch mode itself."""
     future, cuda, accelerator = torch.__future__, torch.cuda, torch.accelerator
     # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
@@ -190,7 +237,7 @@ def rerouted(recorder: Syncs) -> Iterator[None]:
         optimizers = importlib.import_module("torch.optim.optimizer")
         if optimizers._foreach_supported_types is not _foreach_utils._foreach_supported_types:
             stack.enter_context(_listed(optimizers._foreach_supported_types))
-        stack.callback(storages.forget_pinned)
+        stack.callback(tensor.forget_pinned)
         replacements: Replacements = {
             **{(cuda, name): value for name, value in cuda_api.CUDA.items() if hasattr(cuda, name)},
             **{(accelerator, name): v for name, v in cuda_api.ACCELERATOR.items() if hasattr(accelerator, name)},
@@ -205,7 +252,7 @@ def rerouted(recorder: Syncs) -> Iterator[None]:
             **stack.enter_context(_stacks_with_nodes()),
             **stack.enter_context(_default_device()),
             **collectives.replacements(),
-            **storages.replacements(),
+            **tensor.replacements(),
             **_labelled(recorder),
             **_autocast(),
         }
