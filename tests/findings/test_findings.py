@@ -11,9 +11,10 @@ from steptrace.analysis.input.measure import verdict_on
 from steptrace.documents.comparison import Comparison, PredictedSite
 from steptrace.documents.finding import Source
 from steptrace.findings import RULES, Finding, find, with_findings
-from steptrace.findings.replacements import BY_KIND, OF_DDP_TIMING, REPLACEMENTS, replacement
+from steptrace.findings.replacements import WORDS, replacement
 
 MS = 1_000_000
+REPLACEMENTS, BY_KIND = WORDS["operators"], WORDS["kinds"]
 
 
 def healthy_variant() -> dict[str, Any]:
@@ -336,7 +337,7 @@ def test_a_site_whose_removal_saves_nothing_is_no_finding() -> None:
         ({"op": None, "kind": "cudaEventSynchronize"}, BY_KIND["EventSynchronize"]),
         (
             {"op": None, "kind": "cudaEventSynchronize", "label": "DistributedDataParallel.forward"},
-            OF_DDP_TIMING,
+            WORDS["special"]["ddp_timing"],
         ),
         ({"op": None, "kind": "cudaMemcpy"}, None),
     ],

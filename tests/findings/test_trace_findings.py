@@ -14,9 +14,10 @@ from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
 from documents import fill, plain
 from steptrace.analysis import summarize
 from steptrace.analysis.communication.all_reduce import FORWARD
+from steptrace.document_schemas import rule_table, with_table
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
-from steptrace.findings.document import rules_page
+from steptrace.findings.model import WORDS
 
 US, MS = 1_000, 1_000_000
 WORK = "triton_poi_fused_0"  # its name tells no number format
@@ -380,8 +381,18 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_documented_rules_are_the_rules() -> None:
-    """If this fails: python -m steptrace.findings.document > docs/findings.md"""
-    assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == rules_page()
+    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    assert with_table(text, rule_table()) == text, "python -m steptrace.document_schemas docs"
+    assert text.count("| `sync_bound` |") == 1
+
+
+def test_every_word_of_rules_toml_is_used_and_every_case_is_known() -> None:
+    """A case that no module names, or a threshold that is not given, would never be seen."""
+    rules = {rule.name: rule for rule in (*RULES, *TRACE_RULES, *RANK_RULES)}
+    assert set(WORDS) == set(rules)
+    code = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "src/steptrace/findings").rglob("*.py"))
+    assert all(f'"{case}"' in code for rule in rules.values() for case in rule.cases)
+    assert not any("{" in rule.condition + rule.basis for rule in rules.values())
 
 
 def test_the_studies_that_demonstrate_rules_exist() -> None:

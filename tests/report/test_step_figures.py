@@ -12,7 +12,7 @@ from steptrace import format as fmt
 from steptrace.analysis import analyze_trace, summarize_trace
 from steptrace.analysis.overview.step_figures import MEASURES, in_each_step
 from steptrace.diff import diff, in_words, sides
-from steptrace.document_schemas import schema_of, with_figure_table
+from steptrace.document_schemas import figure_table, schema_of, with_table
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 from steptrace.documents.summary import Summary, TraceSummary
@@ -114,4 +114,4 @@ def test_it_stands_in_the_schemas_and_the_docs(figure: StepFigure) -> None:
         assert json.dumps(entry).count('"unit"') == bool(figure.unit)
     text = (DOCS / "metrics.md").read_text(encoding="utf-8")
     assert f"| `{figure.key}` |" in text
-    assert with_figure_table(text) == text, "python -m steptrace.document_schemas docs"
+    assert with_table(text, figure_table()) == text, "python -m steptrace.document_schemas docs"

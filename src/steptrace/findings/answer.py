@@ -8,7 +8,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult, is_measuring, key_of
 from steptrace.documents.finding import ANSWER
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, rule
 
 #: What a variant's answer is, as the claim ends.
 _SAME_ANSWER: Final = {
@@ -193,15 +193,4 @@ def _without_gpu(study: Comparison) -> str:
     return f" These are times of a CPU: on a GPU another variant may be the fastest. Run it there: {there}."
 
 
-ANSWER_RULES: Final[tuple[Rule[Comparison], ...]] = (
-    Rule(
-        name=ANSWER,
-        condition="a study has more than one variant: the fastest that is shown to be faster than its baseline and "
-        "does not compute something else, or else the baseline; none on a simulated GPU, or without any verdict",
-        basis="the verdicts of the study itself: see docs/methods.md",
-        advice="Use the fastest variant that computes the same.",
-        counter_check="Time the change in your own training: a ratio holds for this model, batch size and machine.",
-        find=_answers,
-        priority="answer",
-    ),
-)
+ANSWER_RULES: Final[tuple[Rule[Comparison], ...]] = (rule(ANSWER, _answers),)

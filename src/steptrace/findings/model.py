@@ -3,14 +3,17 @@
 A cost is a ceiling: what a perfect remedy could save at most, and no sum, since one instant can have several causes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.finding import SLOW_PROFILE, Finding, Severity, Source
+from steptrace.format import whole_percent as percent
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
 Subject = TypeVar("Subject")
@@ -26,8 +29,8 @@ SEVERITIES: Final = ("high", "warning", "info")
 class Match:
     """Where a rule's condition holds: what is special to this case.
 
-    `advice` and `counter_check` replace the rule's own if given. `variant` is filled in by `per_variant`, and
-    `cost_share` by whatever applies the rule, if the rule leaves it open.
+    `advice` and `counter_check` replace the rule's own if given, as do those of the rule's `case` of that name.
+    `variant` is filled in by `per_variant`, and `cost_share` by whatever applies the rule, if the rule leaves it open.
     """
 
     severity: Severity
@@ -39,16 +42,15 @@ class Match:
     counter_check: str | None = None
     variant: str | None = None
     cost_share: float | None = None
+    case: str | None = None
 
 
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
     """One rule: `find` yields a match for each place in a comparison, or in a trace, where its condition holds.
 
-    `condition` says in words when it fires, `basis` where its thresholds come from, `study` which study demonstrates
-    it. A rule on a symptom names in `explained_by` the rules on its causes: where those account for half of its cost
-    or more, it says nothing that they do not say better, and is left out. `priority` is that of a rule whose findings
-    are not ranked by cost: `first` are errors, before all costs; `after_high` are those whose cost only a GPU can tell,
+    Its words, and what else rules.toml says of it, are explained there. `priority` is that of a rule whose findings are
+    not ranked by cost: `first` are errors, before all costs; `after_high` are those whose cost only a GPU can tell,
     behind costs of high severity; `answer` is what the study was made to find out, before all others.
     """
 
@@ -59,17 +61,42 @@ class Rule(Generic[Subject]):
     counter_check: str
     find: Callable[[Subject], Iterator[Match]]
     study: str | None = None
-    explained_by: tuple[str, ...] = ()
+    explained_by: Sequence[str] = ()
     priority: Literal["answer", "first", "after_high"] | None = None
+    path_class: str | None = None
+    cases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+Thresholds = Mapping[str, float | int | str]
+
+#: What rules.toml says of each rule.
+WORDS: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads(
+    Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
+)
+
+
+def rule(
+    name: str, find: Callable[[Subject], Iterator[Match]], thresholds: Thresholds | None = None, case: str | None = None
+) -> Rule[Subject]:
+    """The rule that rules.toml has under this name.
+
+    Args:
+        name: its name.
+        find: what finds it.
+        thresholds: what its condition and basis name in braces; a float is a share and written as a percentage.
+        case: the case whose words replace its own.
+    """
+    said = {key: percent(value) if isinstance(value, float) else value for key, value in (thresholds or {}).items()}
+    words = dict(WORDS[name])
+    words |= {key: words[key].format(**said) for key in ("condition", "basis")}
+    return Rule(name=name, find=find, **words | (words["cases"][case] if case else {}))
 
 
 def to_finding(rule: Rule[Any], match: Match) -> Finding:
     """The finding that a match of a rule is."""
-    of_match: dict[str, Any] = vars(match) | {
-        "cost_ns_per_step": None if match.cost_ns_per_step is None else round(match.cost_ns_per_step),
-        "advice": match.advice or rule.advice,
-        "counter_check": match.counter_check or rule.counter_check,
-    }
+    of_match = vars(match) | {"cost_ns_per_step": None if (cost := match.cost_ns_per_step) is None else round(cost)}
+    case = rule.cases.get(of_match.pop("case"), {})
+    of_match |= {key: of_match[key] or case.get(key, getattr(rule, key)) for key in ("advice", "counter_check")}
     return Finding(rule=rule.name, **of_match, basis=rule.basis, study=rule.study, condition=rule.condition)
 
 
@@ -114,7 +141,7 @@ def ranked(found: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding
     )
 
 
-def _explained(item: Finding, causes: tuple[str, ...], found: list[Finding]) -> bool:
+def _explained(item: Finding, causes: Sequence[str], found: list[Finding]) -> bool:
     """Whether findings of these rules on the same variant account for half of the item's share of the step."""
     if not causes or not item.cost_share:
         return False

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from steptrace.analysis.input import measure as waiting
 from steptrace.documents.comparison import Comparison, LoadingParts, VariantResult
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.variants import ProfiledStep, length_ms, per_variant, profiled_step
 from steptrace.format import NS_PER_MS, duration
 from steptrace.format import whole_percent as percent
@@ -21,13 +21,6 @@ MODERATE_SHARE: Final = waiting.MODERATE_SHARE
 HIGH_SHARE: Final = waiting.HIGH_SHARE
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0
-#: What to do about a loader that is waited for.
-MORE_WORKERS: Final = (
-    "Give the loader more workers (`DataLoader(num_workers=..., persistent_workers=True)`), or take work off them: "
-    "decode beforehand, make a sample cheaper, or decode on the GPU."
-)
-#: The rules that say why a GPU is idle.
-IDLE_CAUSES: Final = ("sync_bound", "syncs_together", "input_bound", "launch_bound", "host_bound")
 
 
 def _input_bound(variant: VariantResult) -> Iterator[Match]:
@@ -78,25 +71,6 @@ def gpu_idle(step: ProfiledStep) -> Iterator[Match]:
 
 
 STEP_TIME_RULES: Final[tuple[Rule[Comparison], ...]] = (
-    Rule(
-        name="input_bound",
-        condition=f"waiting for the loader takes at least {percent(MODERATE_SHARE)} of the step; where there is a GPU, "
-        "only the time in which it is idle counts",
-        basis="the TensorFlow Profiler calls 5 % moderate and 20 % high",
-        advice=f"{MORE_WORKERS} In a study's configuration: data.num_workers; scale.input_steps says which part takes "
-        "long.",
-        counter_check="Run a variant on batches kept in memory (data.pool=4): its step is what a perfect loader would "
-        "give. Workers gain nothing where there are no processors for them.",
-        find=per_variant(_input_bound),
-        study="input_pipeline",
-    ),
-    Rule(
-        name="gpu_idle",
-        condition=f"the GPU is busy for less than {BUSY_PCT:.0f} % of the step",
-        basis="Nsight Systems (gpu_time_util) and PyTorch's TensorBoard plugin flag less than 50 %",
-        advice="Look at the syncs, the loader and the launches first; then try a larger batch.",
-        counter_check="Compare with the unprofiled step time: the profiler slows the host, and so makes a GPU idle.",
-        find=per_variant(lambda variant: gpu_idle(profiled_step(variant))),
-        explained_by=IDLE_CAUSES,
-    ),
+    rule("input_bound", per_variant(_input_bound), {"least": MODERATE_SHARE}),
+    rule("gpu_idle", per_variant(lambda variant: gpu_idle(profiled_step(variant))), {"busy": BUSY_PCT / 100}),
 )

@@ -12,11 +12,10 @@ from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Comparison, PredictedSite, SyncSiteOfVariant, VariantResult
 from steptrace.documents.finding import Source
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.variants import ProfiledStep, per_variant, profiled_step
 from steptrace.format import duration, plural
-from steptrace.format import whole_percent as percent
 
 #: A site below this share of a step is left to the table: it is within the default noise floor.
 SYNC_SHARE: Final = 0.01
@@ -133,37 +132,12 @@ def _predicted(site: PredictedSite) -> str:
     return f"{place(site)}{code}, {site.count_per_step or 0:g} x {kind}{backward}"
 
 
+#: The thresholds that the rules' words name.
+BOUND: Final[Thresholds] = {"least": SYNC_SHARE, "high": MODERATE_SHARE}
+TOGETHER: Final[Thresholds] = {**BOUND, "times": f"{_TOGETHER:g}"}
+
 SYNC_RULES: Final[tuple[Rule[Comparison], ...]] = (
-    Rule(
-        name="sync_bound",
-        condition=f"a step would take at least {percent(SYNC_SHARE)} less without a sync site, by replay of its trace "
-        "or, where that does not fit, by exposed idle and blocked time",
-        basis=f"{percent(SYNC_SHARE)} is the default noise floor; high from {percent(MODERATE_SHARE)}",
-        advice="Keep the value on the device, or move the wait to the end of the step.",
-        counter_check="Replace it alone and measure again: the sync must be gone and the step faster. If the wait "
-        "turns up at the next sync instead, nothing was gained.",
-        find=per_variant(lambda variant: sync_sites(profiled_step(variant))),
-        study="masked_loss",
-    ),
-    Rule(
-        name="syncs_together",
-        condition=f"without any of its syncs a step would take at least {percent(SYNC_SHARE)} less, and at least "
-        f"{_TOGETHER:g} times what the sites save one by one",
-        basis=f"{percent(SYNC_SHARE)} is the default noise floor; high from {percent(MODERATE_SHARE)}",
-        advice="Replace all syncs of a step in one variant: the host is held up by the first that is left.",
-        counter_check="The variant without any of them must come near the predicted step time; the report shows by how "
-        "much the prediction is off.",
-        find=per_variant(lambda variant: syncs_together(profiled_step(variant))),
-        study="masked_loss",
-    ),
-    Rule(
-        name="predicted_syncs",
-        condition="a step would make the host wait on a GPU, by prediction, and no GPU has measured it",
-        basis="ours: any such place is named; what it costs only a GPU can tell",
-        advice="Keep the value on the device, or move the wait to the end of the step.",
-        counter_check="Run the study on a GPU: a wait with nothing exposed behind it costs nothing.",
-        find=per_variant(predicted_syncs),
-        study="masked_loss",
-        priority="after_high",
-    ),
+    rule("sync_bound", per_variant(lambda variant: sync_sites(profiled_step(variant))), BOUND),
+    rule("syncs_together", per_variant(lambda variant: syncs_together(profiled_step(variant))), TOGETHER),
+    rule("predicted_syncs", per_variant(predicted_syncs)),
 )

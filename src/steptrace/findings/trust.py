@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from steptrace.documents.comparison import Comparison, ProcessError, RunResult, VariantResult
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.variants import per_variant
 from steptrace.format import whole_percent as percent
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
@@ -120,68 +120,11 @@ def _environments_differ(comparison: Comparison) -> Iterator[Match]:
 
 
 TRUST_RULES: Final[tuple[Rule[Comparison], ...]] = (
-    Rule(
-        name="differs",
-        condition="loss, gradient or predictions lie outside the tolerance around the study's float64 reference",
-        basis="what rounding in the number format can do, by the sizes: see docs/equivalence.md",
-        advice="Find the case that differs in equivalence.json; a speed-up that changes the answer does not count.",
-        counter_check="Run the check in float32: an error that shrinks to its rounding is the precision's, not the "
-        "variant's. A formula that cancels is worse off than its format: write it without the difference.",
-        find=per_variant(_differs),
-        priority="first",
-    ),
-    Rule(
-        name="equivalence_failed",
-        condition="the equivalence check did not end well",
-        basis="a variant that was not checked may compute anything",
-        advice="Read equivalence/status.json and its log; the next call of the workflow tries again.",
-        counter_check="Run the check's command by hand.",
-        find=per_variant(_unchecked),
-        priority="first",
-    ),
-    Rule(
-        name="out_of_memory",
-        condition="a run ended out of memory",
-        basis="the supervisor's status",
-        advice="Lower the batch size, checkpoint activations, or use a smaller precision.",
-        counter_check="Look for other processes on the device: its memory may not have been free.",
-        find=per_variant(_out_of_memory),
-        priority="first",
-        study="memory",
-    ),
-    Rule(
-        name="failed_run",
-        condition="a run failed, was killed or is missing",
-        basis="the supervisor's status",
-        advice="Read the run's train.log; the next call of the workflow runs only what failed.",
-        counter_check="Run it again: a failure that does not repeat is the machine's.",
-        find=per_variant(_failed_runs),
-        priority="first",
-    ),
-    Rule(
-        name="noise",
-        condition=f"IQR/median of the steps is above {percent(IQR_WARNING)}; above {percent(IQR_REFUSED)} there is no "
-        "verdict",
-        basis="torch.utils.benchmark warns at the same shares",
-        advice="Free the machine of other work, fix the clocks, or time more and longer steps.",
-        counter_check="Look at the plot of the steps: two levels are a pattern of the training, not noise.",
-        find=per_variant(_noise),
-    ),
-    Rule(
-        name="profiler_overhead",
-        condition=f"profiled over unprofiled step time is above {PROFILER_OVERHEAD:.2f}",
-        basis="above it, the trace's figures tell of the profiler as well",
-        advice="Read the trace for where time goes, not for how much; switch off profile.with_stack or record_shapes.",
-        counter_check="Profile with fewer options: shares that stay are the training's.",
-        find=per_variant(_profiler_overhead),
-        study="overheads",
-    ),
-    Rule(
-        name="environments_differ",
-        condition="a key of the environment has more than one value among the measured runs",
-        basis="a comparison holds for one machine and one set of versions",
-        advice="Run the whole study again in one environment.",
-        counter_check="Compare run.json of the runs: a key that cannot change the speed is no objection.",
-        find=_environments_differ,
-    ),
+    rule("differs", per_variant(_differs)),
+    rule("equivalence_failed", per_variant(_unchecked)),
+    rule("out_of_memory", per_variant(_out_of_memory)),
+    rule("failed_run", per_variant(_failed_runs)),
+    rule("noise", per_variant(_noise), {"warned": IQR_WARNING, "refused": IQR_REFUSED}),
+    rule("profiler_overhead", per_variant(_profiler_overhead), {"most": f"{PROFILER_OVERHEAD:.2f}"}),
+    rule("environments_differ", _environments_differ),
 )

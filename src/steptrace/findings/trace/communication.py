@@ -11,7 +11,7 @@ from typing import Final
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.finding import Severity, Source
 from steptrace.documents.summary import AllReduce, CollectiveName, Redundant, Summary
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window, window_of
 from steptrace.format import duration, number, size_bytes
 from steptrace.format import whole_percent as percent
@@ -51,10 +51,14 @@ def _missing_overlap(window: Window) -> Iterator[Match]:
     yield Match(
         severity=_severity(window, exposed_ns),
         claim=f"computation hides {percent(found.overlap)} of the all-reduces: "
-        + ("they run after the backward pass instead of beside it" if _of_gradients(window) else _ONE_BY_ONE),
+        + (
+            "they run after the backward pass instead of beside it"
+            if _of_gradients(window)
+            else "the two run one after the other"
+        ),
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
-        advice=None if _of_gradients(window) else _OVERLAP_ADVICE,
+        case=None if _of_gradients(window) else "not_of_gradients",
     )
 
 
@@ -70,7 +74,7 @@ def _small_buckets(window: Window) -> Iterator[Match]:
         claim=f"all-reduces are small: {number(each)} {window.per} of {size_bytes(mean)} on average",
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
-        advice=None if _of_gradients(window) else _SMALL_ADVICE,
+        case=None if _of_gradients(window) else "not_of_gradients",
     )
 
 
@@ -125,62 +129,11 @@ def _by_name(row: CollectiveName, window: Window) -> str:
     )
 
 
-_ONE_BY_ONE: Final = "the two run one after the other"
-_OVERLAP_ADVICE: Final = (
-    "If they average gradients, let DistributedDataParallel reduce them bucket by bucket during the backward pass. One "
-    "whose result the next layer needs (tensor parallelism, batch statistics) cannot be hidden, only made shorter."
-)
-_SMALL_ADVICE: Final = (
-    "If they average gradients, reduce many of them at once, as DistributedDataParallel's buckets do. Those between "
-    "layers (tensor parallelism, batch statistics) are small by nature: fewer, or a collective made for small messages."
-)
-
 COMMUNICATION_RULES: Final[tuple[Rule[Window], ...]] = (
-    Rule(
-        name="exposed_communication",
-        condition=f"communication that no computation hides takes at least {percent(COMM_MODERATE)} of the step",
-        basis="the TensorFlow Profiler calls 3 % of device collectives moderate and 15 % high",
-        advice="Send less (a bf16 compression hook, gradient accumulation under no_sync), or more per step (a larger "
-        "batch); on several nodes look at the network first.",
-        counter_check="Train on one rank: its step is what communication for free would give. A rank that waits for a "
-        "slower one is no matter of the network: compare the ranks.",
-        find=_exposed,
-        study="all_reduce",
-        explained_by=("redundant_all_reduce", "small_buckets", "missing_overlap"),
-    ),
-    Rule(
-        name="missing_overlap",
-        condition=f"computation hides less than {percent(HIDDEN_SHARE)} of the all-reduces, and they take at least "
-        f"{percent(COMM_MODERATE)} of the step unhidden",
-        basis="3 % as the TensorFlow Profiler's for collectives, 15 % high; 10 % is ours",
-        advice="Let DistributedDataParallel reduce bucket by bucket during the backward pass: several buckets (a "
-        "smaller bucket_cap_mb), no all-reduce of one's own after it.",
-        counter_check="With one bucket, or where the first layers hold most parameters, nothing is left to compute "
-        "while the last bucket is reduced.",
-        find=_missing_overlap,
-        study="all_reduce",
-    ),
-    Rule(
-        name="small_buckets",
-        condition=f"a step has at least {SEVERAL} all-reduces of less than {SMALL_BYTES // 2**20} MiB on average, and "
-        f"they take at least {percent(REDUNDANT_SHARE)} of the step unhidden",
-        basis="DistributedDataParallel's own first bucket is 1 MiB, the others 25 MiB; the number of 4 is ours",
-        advice="Raise bucket_cap_mb, so that latency is paid once for more bytes.",
-        counter_check="A larger bucket begins later: look whether the part that nothing hides gets smaller.",
-        find=_small_buckets,
-        study="all_reduce",
-    ),
-    Rule(
-        name="redundant_all_reduce",
-        condition="a step has several passes through DistributedDataParallel, gradients are reduced in more than the "
-        f"last, and that takes at least {percent(REDUNDANT_SHARE)} of the step",
-        basis="PyTorch's documentation of no_sync; 1 % is the default noise floor",
-        advice="Wrap all passes but the last of a step in `model.no_sync()`.",
-        counter_check="All-reduces of a step must drop to those of one pass, the gradients stay the same; those that "
-        "computation hides cost nothing.",
-        find=_redundant,
-        study="all_reduce",
-    ),
+    rule("exposed_communication", _exposed, {"least": COMM_MODERATE}),
+    rule("missing_overlap", _missing_overlap, {"least": COMM_MODERATE, "hidden": HIDDEN_SHARE}),
+    rule("small_buckets", _small_buckets, {"several": SEVERAL, "mib": SMALL_BYTES // 2**20, "least": REDUNDANT_SHARE}),
+    rule("redundant_all_reduce", _redundant, {"least": REDUNDANT_SHARE}),
 )
 
 
@@ -218,19 +171,4 @@ def _straggler(summary: Summary) -> Iterator[Match]:
     yield match if stepped else replace(match, cost_ns_per_step=None)
 
 
-STRAGGLER_RULES: Final[tuple[Rule[Summary], ...]] = (
-    Rule(
-        name="straggler",
-        condition="one rank's share of all waiting caused in collectives is more than half way from an even share to "
-        "all of it (three quarters with two ranks), by more than the clocks' noise, and it comes later than the "
-        f"second-last by at least {percent(DELAY_SHARE)} of the step",
-        basis="ours: the TensorFlow Profiler's test (modified z-score above 3.5) needs three hosts; 1 % is the default "
-        "noise floor",
-        advice="Compare that rank's trace with another's (steptrace diff): more data, a slower loader or GPU, work "
-        "that only it does.",
-        counter_check="Start the job on other nodes, or with the ranks swapped: a straggler that stays with the rank "
-        "is the program's, one that stays with the machine is the machine's.",
-        find=_straggler,
-        study="all_reduce",
-    ),
-)
+STRAGGLER_RULES: Final[tuple[Rule[Summary], ...]] = (rule("straggler", _straggler, {"least": DELAY_SHARE}),)

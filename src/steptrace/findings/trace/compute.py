@@ -6,7 +6,7 @@ from typing import Final
 from steptrace.analysis.input.measure import MODERATE_SHARE
 from steptrace.documents.rows import OptimizerCall
 from steptrace.documents.summary import Precision
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
@@ -118,30 +118,8 @@ _NARROW_ADVICE: Final = (
 )
 
 ARITHMETIC_RULES: Final[tuple[Rule[Window], ...]] = (
-    Rule(
-        name="tensor_cores_unused",
-        condition=f"of matrix products, convolutions and attention less than {percent(TENSOR_CORE_SHARE)} of the time "
-        f"runs on tensor cores, and what does not takes at least {percent(MODERATE_SHARE)} of the step",
-        basis="PyTorch's TensorBoard plugin reports it where none does; the TensorFlow Profiler calls less than 50 % "
-        "of the matrix unit low; 5 % of the step is ours",
-        advice=f"{_BF16_ADVICE} {_TF32_ADVICE} {_OLDER_ADVICE}",
-        counter_check="A GPU without tensor cores for the type has nothing to gain, nor has work bound by memory: look "
-        "whether these kernels get shorter. The loss curve must stay the same.",
-        find=_tensor_cores,
-        study="precision",
-    ),
-    Rule(
-        name="fp32_where_bf16_fits",
-        condition=f"less than {percent(LOW_PRECISION_SHARE)} of kernel time is in 16 bits or less, there is matrix "
-        f"work, and half of the 32-bit time is at least {percent(MODERATE_SHARE)} of the step",
-        basis="the TensorFlow Profiler reports it below 10 % of 16 bits; the 5 % is ours",
-        advice=f"{_BF16_ADVICE} {_OLDER_ADVICE}",
-        counter_check="The loss curve must stay the same; casts are kernels of their own, so a step of many small "
-        "operators may gain nothing.",
-        find=_bf16_fits,
-        study="precision",
-        explained_by=("tensor_cores_unused",),
-    ),
+    rule("tensor_cores_unused", _tensor_cores, {"cores": TENSOR_CORE_SHARE, "least": MODERATE_SHARE}),
+    rule("fp32_where_bf16_fits", _bf16_fits, {"narrow": LOW_PRECISION_SHARE, "least": MODERATE_SHARE}),
 )
 
 
@@ -224,27 +202,10 @@ def _ceiling(window: Window, row: OptimizerCall) -> float:
 
 
 OPTIMIZER_RULES: Final[tuple[Rule[Window], ...]] = (
-    Rule(
-        name="single_tensor_optimizer",
-        condition=f"in each call of Optimizer.step one operator runs at least {ONE_BY_ONE} times (on a GPU with as "
-        f"many kernels), none of them foreach or fused, and that takes at least {percent(UPDATE_SHARE)} of the step "
-        f"(without a GPU {percent(MODERATE_SHARE)})",
-        basis="TorchTidy (torch.profiler's pattern OptimizerSingleTensor) names the frames _single_tensor_*; the "
-        "figures are ours, so that traces without frames tell too",
-        advice="Pass `fused=True` to the optimizer (or `foreach=True`): a few launches update all parameters.",
-        counter_check="With few large parameters the update is bound by memory, and launches cost nothing: look "
-        "whether the step gets shorter. foreach needs memory for its intermediate results.",
-        find=_single_tensor,
-        study="precision",
+    rule(
+        "single_tensor_optimizer",
+        _single_tensor,
+        {"calls": ONE_BY_ONE, "least": UPDATE_SHARE, "on_host": MODERATE_SHARE},
     ),
-    Rule(
-        name="gradients_zeroed",
-        condition="an Optimizer.zero_grad calls zero_ or _foreach_zero_",
-        basis="TorchTidy (torch.profiler's pattern GradNotSetToNone)",
-        advice="Call `zero_grad(set_to_none=True)`, PyTorch's default: the gradients' memory is free during the "
-        "forward pass, and the backward pass writes instead of adding.",
-        counter_check="A captured CUDA graph, or code that reads .grad between the steps, needs gradients that stay.",
-        find=_zeroed_gradients,
-        study="memory",
-    ),
+    rule("gradients_zeroed", _zeroed_gradients),
 )

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
 from steptrace.documents.rows import Copy
-from steptrace.findings.model import Match, Rule
-from steptrace.findings.step_time import MORE_WORKERS, STEP_TIME_RULES
+from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window
 from steptrace.format import bandwidth, duration, number
 from steptrace.format import whole_percent as percent
@@ -33,32 +31,13 @@ def _input_bound(window: Window) -> Iterator[Match]:
     )
 
 
-_OF_STUDIES: Final[Rule[Any]] = next(rule for rule in STEP_TIME_RULES if rule.name == "input_bound")
-
-#: As the rule on studies, in words for any program.
-INPUT_RULES: Final[tuple[Rule[Window], ...]] = (
-    replace(
-        _OF_STUDIES,
-        find=_input_bound,
-        advice=MORE_WORKERS,
-        counter_check="Train for some steps on a few batches kept in memory: such a step is what a perfect loader "
-        "would give. Workers gain nothing where there are no processors for them.",
-    ),
-)
+INPUT_RULES: Final[tuple[Rule[Window], ...]] = (rule("input_bound", _input_bound, {"least": MODERATE_SHARE}, "trace"),)
 
 
 #: Copies out of or into pageable memory below this share of a step are left to the table (the default noise floor).
 PAGEABLE_SHARE: Final = 0.01
 
 _HOST: Final = re.compile(r"HtoD|DtoH|HtoH|Pinned|Pageable|Host")
-_INSIDE_ADVICE: Final = (
-    "Most of it stays on the GPU: write results where they are needed instead of copying them there (preallocate, "
-    "views instead of cat and contiguous, set_to_none instead of zeros)."
-)
-
-_INSIDE_CHECK: Final = (
-    "Kernels that read a view instead of its copy can get slower: look whether the step gets shorter."
-)
 
 
 def _copy_bound(window: Window) -> Iterator[Match]:
@@ -76,8 +55,7 @@ def _copy_bound(window: Window) -> Iterator[Match]:
             *(_in_words(row, window) for row in copies[:3]),
         ),
         cost_ns_per_step=exposed_ns,
-        advice=_INSIDE_ADVICE if mostly_inside else None,
-        counter_check=_INSIDE_CHECK if mostly_inside else None,
+        case="inside" if mostly_inside else None,
     )
 
 
@@ -109,25 +87,6 @@ def _in_words(row: Copy, window: Window) -> str:
 
 
 COPY_RULES: Final[tuple[Rule[Window], ...]] = (
-    Rule(
-        name="copy_bound",
-        condition=f"copies and sets that no kernel hides take at least {percent(MODERATE_SHARE)} of the step",
-        basis="the TensorFlow Profiler calls 5 % of copies to and from the device moderate and 20 % high",
-        advice="Copy the next batch on a stream of its own while this one trains, in a smaller type, and leave values "
-        "on the device.",
-        counter_check="Train on one batch kept on the device: its step is what perfect copies would give.",
-        find=_copy_bound,
-        study="input_pipeline",
-        explained_by=("pageable_copies",),
-    ),
-    Rule(
-        name="pageable_copies",
-        condition=f"copies out of or into pageable memory take at least {percent(PAGEABLE_SHARE)} of the step",
-        basis="Nsight Systems (cuda_memcpy_async) names each of them; 1 % is ours, the default noise floor",
-        advice="Pin the host's side: `DataLoader(pin_memory=True)`, and `.to(device, non_blocking=True)`.",
-        counter_check="Pinning copies once more on the host and takes memory that cannot be swapped: for small batches "
-        "look whether the loader's wait grows by more.",
-        find=_pageable,
-        study="input_pipeline",
-    ),
+    rule("copy_bound", _copy_bound, {"least": MODERATE_SHARE}),
+    rule("pageable_copies", _pageable, {"least": PAGEABLE_SHARE}),
 )

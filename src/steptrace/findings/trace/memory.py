@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.documents.summary import DeviceMemory
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.step_time import BUSY_PCT
 from steptrace.findings.trace.window import Window
 from steptrace.format import size_bytes
@@ -94,38 +94,7 @@ def _most(share: float) -> str:
 
 
 MEMORY_RULES: Final[tuple[Rule[Window], ...]] = (
-    Rule(
-        name="low_headroom",
-        condition=f"the peak takes more than {percent(FULL_SHARE)} of a device's memory",
-        basis="PyTorch's TensorBoard plugin warns above 90 %",
-        advice="Checkpoint activations, train under bf16 autocast, drop gradients (set_to_none), or a smaller batch "
-        "with gradient accumulation.",
-        counter_check="The allocator keeps what it once reserved: look at the peak that is allocated, and whether runs "
-        "with longer samples still end.",
-        find=_low_headroom,
-        study="memory",
-    ),
-    Rule(
-        name="unused_memory",
-        condition=f"the peak takes less than {percent(UNUSED_SHARE)} of a GPU's memory, and the GPU is busy, or its "
-        f"multiprocessors are, for less than {BUSY_PCT:.0f} % of the time",
-        basis="PyTorch's TensorBoard plugin advises a larger batch below 50 % of utilisation; half of the memory is "
-        "where a batch of twice the size surely fits",
-        advice="Try a larger batch (`steptrace find-batch` measures the largest that fits): kernels get longer, "
-        "steps fewer.",
-        counter_check="Samples per second must grow, not the step alone; a larger batch also changes the training.",
-        find=_unused_memory,
-        study="memory",
-    ),
-    Rule(
-        name="fragmented_memory",
-        condition=f"more than {percent(FRAGMENTED)} of the allocator's free memory lies outside its largest free "
-        f"block, and more than {percent(FREE_SHARE)} of what it reserved is free",
-        basis="ours; the measure is the TensorFlow Profiler's, which names no threshold",
-        advice="Set `PYTORCH_ALLOC_CONF=expandable_segments:True`, and let tensors of one size be reused: pad to a "
-        "few lengths.",
-        counter_check="Without an allocation that fails or retries fragmentation costs no time.",
-        find=_fragmentation,
-        study="memory",
-    ),
+    rule("low_headroom", _low_headroom, {"full": FULL_SHARE}),
+    rule("unused_memory", _unused_memory, {"unused": UNUSED_SHARE, "busy": BUSY_PCT / 100}),
+    rule("fragmented_memory", _fragmentation, {"lost": FRAGMENTED, "free": FREE_SHARE}),
 )

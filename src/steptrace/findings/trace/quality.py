@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import Match, Rule
+from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window
 from steptrace.format import duration
 
@@ -83,23 +83,6 @@ _DEFECTS: Final = (
 )
 
 QUALITY_RULES: Final[tuple[Rule[Window], ...]] = (
-    Rule(
-        name="too_few_steps",
-        condition=f"the trace marks fewer than {FEW_STEPS} steps",
-        basis="ours: of two that differ, neither can be called the exception",
-        advice="Profile at least three steps after warm-up, each marked by the profiler's step().",
-        counter_check="Profile twice: figures that agree are not the exception.",
-        find=_too_few_steps,
-    ),
-    Rule(
-        name="poor_trace",
-        condition="a check of the trace's quality fails: lost GPU work, launches unknown, clocks or streams that "
-        "contradict each other, steps missing or without GPU work",
-        basis="ours: more than 5 % of GPU work without a launch, more than 1 % of launches without their work, or "
-        "clocks apart by more than 2 µs",
-        advice="By what fails: wait for the GPU before the profiler starts, before it stops, record fewer steps, or "
-        "leave empty steps out.",
-        counter_check="Figures that do not rest on launches (busy, idle, kernels) hold all the same.",
-        find=_poor_trace,
-    ),
+    rule("too_few_steps", _too_few_steps, {"few": FEW_STEPS}),
+    rule("poor_trace", _poor_trace),
 )

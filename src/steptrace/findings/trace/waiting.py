@@ -3,20 +3,27 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from steptrace.documents.summary import HostGap, HostGaps, Launches
-from steptrace.findings.model import Match, Rule
-from steptrace.findings.step_time import STEP_TIME_RULES, gpu_idle
-from steptrace.findings.sync_cost import SYNC_RULES, by_blocked_time, place, sync_sites, syncs_together
+from steptrace.findings.model import Match, Rule, Thresholds, rule
+from steptrace.findings.step_time import BUSY_PCT, gpu_idle
+from steptrace.findings.sync_cost import (
+    BOUND,
+    TOGETHER,
+    by_blocked_time,
+    place,
+    sync_sites,
+    syncs_together,
+)
 from steptrace.findings.trace.window import Window, has_stacks, profiled_step
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
-SHORT_KERNEL_NS: Final = 10_000.0
+SHORT_KERNEL_NS: Final = 10_000
 #: A launch with all that leads to it, operator and Python; a host that takes longer on average does something else.
-LAUNCH_NS: Final = 250_000.0
+LAUNCH_NS: Final = 250_000
 #: Shares of a step in which the GPU waits for the host: moderate and high for the TensorFlow Profiler.
 HOST_MODERATE, HOST_HIGH = 0.03, 0.15
 #: From this share of the waiting in calls into the GPU's runtime on, launches are to blame, and not what leads to them.
@@ -24,9 +31,6 @@ LAUNCHING_SHARE: Final = 0.5
 #: What the host does while the GPU waits for it.
 _PYTHON, _BETWEEN, _OPS = "in Python between operators", "outside operators", "in operators"
 _CALLS: Final = "in calls into the GPU's runtime"
-
-#: Those on studies that hold for any program.
-_RULES: Final[dict[str, Rule[Any]]] = {rule.name: rule for rule in (*SYNC_RULES, *STEP_TIME_RULES)}
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
     in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
     if found.many_short and not in_calls:
         in_ops = bool(found.parts) and found.parts[0][0] == _OPS
-        advice = _OPERATORS_ADVICE if in_ops else _PYTHON_ADVICE
-        check = "Time unprofiled steps with the change: the profiler slows operators and Python, launches less."
-        yield replace(_many_launches(window, found, "host-bound"), advice=advice, counter_check=check)
+        yield replace(_many_launches(window, found, "host-bound"), case="operators" if in_ops else "python")
         return
     idle_ns, count = found.idle_ns, window.each(found.launches.count)
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
@@ -122,8 +124,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
             *(named or _longest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
-        advice=(_LATE_ADVICE if late else _CALLS_ADVICE) if in_calls else None,
-        counter_check=(_LATE_CHECK if late else _CALLS_CHECK) if in_calls else None,
+        case=("late_return" if late else "first_call") if in_calls else None,
     )
 
 
@@ -201,60 +202,19 @@ _MOSTLY, _WORTH_NAMING = 0.5, 0.1
 #: So many gaps are named.
 _NAMED: Final = 3
 
-_PYTHON_ADVICE: Final = (
-    "Let less Python run between the operators: torch.compile, or a CUDA graph of the step "
-    '(`torch.compile(mode="reduce-overhead")`), which replays its launches without Python and operators.'
-)
-_OPERATORS_ADVICE: Final = (
-    "Call fewer operators: torch.compile fuses them; a CUDA graph of the step "
-    '(`torch.compile(mode="reduce-overhead")`) replays its launches without them.'
-)
-_CALLS_ADVICE: Final = (
-    "The first call of its kind loads the context, a module or a library: let some warm-up steps run before the "
-    "profiler records (`torch.profiler.schedule(wait=..., warmup=...)`). cudaMalloc and cudaFree in later steps mean "
-    "that PyTorch's allocator grows and shrinks: keep shapes the same from step to step."
-)
 #: Calls in which the host waits for the GPU. One that goes on while the GPU is idle was late to return.
 _WAITS: Final = re.compile(r"(Stream|Device|Event|Ctx)Synchronize\Z")
-_LATE_ADVICE: Final = (
-    "The GPU had nothing to do while this call still waited for it: the host's thread came back late. Look for other "
-    "processes or threads on its cores, and leave each training process some cores of its own."
-)
-_LATE_CHECK: Final = "Profile again on an idle machine: the gap must be gone. If it is not, remove the synchronisation."
-_CALLS_CHECK: Final = "Profile later steps: a call that is as long there is no first one."
+
+_LAUNCH_BOUND: Final[Thresholds] = {
+    "short": SHORT_KERNEL_NS // 1000,
+    "launch": LAUNCH_NS // 1000,
+    "launching": LAUNCHING_SHARE,
+}
 
 WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
-    replace(_RULES["sync_bound"], find=lambda window: sync_sites(profiled_step(window))),
-    replace(
-        _RULES["syncs_together"],
-        find=_together,
-        advice="Replace all syncs of a step at once: the host is held up by the first that is left.",
-        counter_check="Replace them all and profile again: the syncs must be gone and the step faster.",
-    ),
-    replace(_RULES["gpu_idle"], find=lambda window: gpu_idle(profiled_step(window))),
-    Rule(
-        name="launch_bound",
-        condition=f"as `host_bound`, where half of the kernels and copies take less than {SHORT_KERNEL_NS / 1e3:.0f} "
-        f"µs, the idle time is less than {LAUNCH_NS / 1e3:.0f} µs a launch, and the host is for at least "
-        f"{percent(LAUNCHING_SHARE)} of it in calls into the GPU's runtime, each shorter than that",
-        basis="the TensorFlow Profiler calls 3 % of kernel launch moderate and 15 % high; the others are ours: a "
-        "launch costs the host 3-10 µs, with operator, Python and profiler some tens",
-        advice="Launch less: a CUDA graph launches many kernels by one call, torch.compile fuses them, and a larger "
-        "batch makes each longer.",
-        counter_check="Double the batch: a launch-bound step hardly gets longer. The profiler slows each launch, so "
-        "look at the unprofiled step too.",
-        find=_launch_bound,
-        study="giou",
-    ),
-    Rule(
-        name="host_bound",
-        condition=f"the GPU is idle for at least {percent(HOST_MODERATE)} of the step since the host has launched "
-        "nothing, and the launches alone are not to blame (`launch_bound`)",
-        basis="the TensorFlow Profiler calls 3 % of other host time moderate and 15 % high",
-        advice="Look at the longest gaps in the trace for what the host does before it launches: a first call or "
-        "compilation (leave warm-up steps out of the profile), Python code, logging, work on the CPU. Move it out of "
-        "the step or to another thread.",
-        counter_check="Profile without stacks and shapes: gaps that go away were the profiler's.",
-        find=_host_bound,
-    ),
+    rule("sync_bound", lambda window: sync_sites(profiled_step(window)), BOUND),
+    rule("syncs_together", _together, TOGETHER, "trace"),
+    rule("gpu_idle", lambda window: gpu_idle(profiled_step(window)), {"busy": BUSY_PCT / 100}),
+    rule("launch_bound", _launch_bound, _LAUNCH_BOUND),
+    rule("host_bound", _host_bound, {"least": HOST_MODERATE}),
 )

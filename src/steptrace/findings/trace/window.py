@@ -19,7 +19,7 @@ from msgspec import structs
 from steptrace.documents.comparison import Breakdown, Place, SyncSiteOfVariant
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import SyncSite, TraceSummary
-from steptrace.findings.model import A_STEP, Rule, to_finding
+from steptrace.findings.model import A_STEP, WORDS, Rule, to_finding
 from steptrace.findings.variants import ProfiledStep, length_ms
 from steptrace.format import NS_PER_MS, duration
 
@@ -126,20 +126,7 @@ def _each(window: Window, total: float | None) -> float | None:
 #: Below this share of a step nothing can be distinguished from noise (the default noise floor).
 NOTHING_SHARE: Final = 0.01
 
-#: The class of the critical path that a rule's remedy makes less of.
-CLASS_OF: Final[Mapping[str, str]] = {
-    "input_bound": "loader",
-    "sync_bound": "sync",
-    "syncs_together": "sync",
-    "copy_bound": "memory",
-    "pageable_copies": "memory",
-    "tensor_cores_unused": "compute",
-    "fp32_where_bf16_fits": "compute",
-    "exposed_communication": "comm",
-    "missing_overlap": "comm",
-    "small_buckets": "comm",
-    "redundant_all_reduce": "comm",
-}
+#: The class of the critical path that a rule's remedy makes less of (`path_class` of rules.toml).
 _IN_WORDS: Final[Mapping[str, str]] = {
     "loader": "any wait for the data loader",
     "sync": "any wait for the GPU",
@@ -151,7 +138,7 @@ _IN_WORDS: Final[Mapping[str, str]] = {
 
 def path_saves(window: Window, rule: str) -> float | None:
     """What a step of all would be shorter by without the class that a rule is about; None where nothing says."""
-    name = CLASS_OF.get(rule)
+    name = WORDS[rule].get("path_class")
     if rule == "input_bound" and window.entry.input.source == "section":
         return None  # the path knows PyTorch's loaders only
     path = window.entry.critical_path
@@ -164,7 +151,7 @@ def cap_by_critical_path(finding: Finding, window: Window) -> Finding:
     saves, share = path_saves(window, finding.rule), finding.cost_share
     if saves is None or share is None or saves >= share * window.step_ns:
         return finding
-    without = _IN_WORDS[CLASS_OF[finding.rule]]
+    without = _IN_WORDS[WORDS[finding.rule]["path_class"]]
     nothing = window.share(saves) < NOTHING_SHARE
     whole = "a step" if window.steps else "the whole trace"
     says = f"by its critical path {whole} would be {duration(saves)} shorter without {without}"
@@ -178,45 +165,7 @@ def cap_by_critical_path(finding: Finding, window: Window) -> Finding:
     )
 
 
-_HALF: Final = "Run it in 16 bits: the model in bfloat16 (float16 on NVIDIA's GPUs before Ampere), or under autocast."
-_SAME: Final = "The outputs must stay good enough for what they are used for."
-
-#: By rule its advice and its counter-check; None leaves the finding's own.
-_ADVICE: Final[Mapping[str, tuple[str | None, str | None]]] = {
-    "input_bound": (
-        None,
-        "Run some steps on a few batches kept in memory: such a step is what a perfect loader would give.",
-    ),
-    "exposed_communication": (
-        "Send less (16 bits), or more at once (a larger batch); on several nodes look at the network first.",
-        "Run on one rank: its step is what communication for free would give. Look whether a rank waits for another.",
-    ),
-    "unused_memory": (
-        "Try a larger batch, if several inputs may be computed at once: kernels get longer, calls fewer.",
-        "Samples per second must grow; each input may have to wait longer for its result.",
-    ),
-    "low_headroom": ("Run under `torch.inference_mode()`, in 16 bits, or with a smaller batch.", None),
-    "fp32_where_bf16_fits": (_HALF, _SAME),
-    "tensor_cores_unused": (
-        f"{_HALF} Sizes that go into products should be multiples of 8.",
-        f"A GPU without tensor cores for the type has nothing to gain, nor has work bound by memory. {_SAME}",
-    ),
-    "copy_bound": (
-        "Copy the next batch on a stream of its own while this one is computed, and leave values on the device.",
-        "Run on one batch kept on the device: its step is what perfect copies would give.",
-    ),
-    "launch_bound": (
-        "Launch less: a CUDA graph launches many kernels by one call, torch.compile fuses them.",
-        None,
-    ),
-}
-
-
 def without_training(finding: Finding, entry: TraceSummary) -> Finding:
     """The finding with advice for a forward pass alone, where the trace is known to hold nothing else."""
-    advice = _ADVICE.get(finding.rule)
-    if entry.training is not False or advice is None:
-        return finding
-    return structs.replace(
-        finding, advice=advice[0] or finding.advice, counter_check=advice[1] or finding.counter_check
-    )
+    words = WORDS[finding.rule].get("cases", {}).get("without_training", {})
+    return structs.replace(finding, **words) if entry.training is False else finding
