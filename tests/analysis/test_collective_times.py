@@ -5,8 +5,12 @@ from hypothesis import strategies as st
 
 from builders import TraceBuilder
 from steptrace.analysis.common.busy import gpu_time
-from steptrace.analysis.communication.collectives import collective_times, collectives_by_name, collectives_by_step
-from steptrace.analysis.communication.tables import COLLECTIVE_TIMES
+from steptrace.analysis.communication.collectives import (
+    COLLECTIVE_TIMES,
+    collective_times,
+    collectives_by_name,
+    collectives_by_step,
+)
 from steptrace.schema import validate
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"

@@ -5,13 +5,12 @@ import math
 import pytest
 
 from builders import AUTOGRAD, D2D, TraceBuilder, training_step
-from steptrace.analysis.common.annotations import annotation_times
+from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
 from steptrace.analysis.common.busy import activity, busy_share, gpu_time, sm_weighted_share
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.steps import step_times
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.analysis.overview.step_figures import in_each_step
-from steptrace.analysis.program.sections import section_medians, section_times
 from steptrace.analysis.quality.measure import quality_checks
 from steptrace.trace.names import kernel_kind
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders import TraceBuilder
 from recorded import needs_traces, recorded
 from steptrace.analysis.communication import ranks
-from steptrace.analysis.communication.tables import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
+from steptrace.analysis.communication.collectives import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.cli import main
 from steptrace.schema import validate
 from steptrace.trace.model import Trace

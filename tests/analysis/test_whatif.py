@@ -13,8 +13,7 @@ from simulated import simulate, time_of, without
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.dependencies import dependencies
 from steptrace.analysis.critical_path.graph import Graph
-from steptrace.analysis.syncs.measure import sync_costs, sync_sites
-from steptrace.analysis.syncs.whatif import ceiling_ns, fit, saved_ns, sync_prices
+from steptrace.analysis.syncs.measure import ceiling_ns, fit, saved_ns, sync_costs, sync_prices, sync_sites
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
@@ -147,11 +146,11 @@ def test_a_trace_that_breaks_causality_says_nothing() -> None:
     trace = builder.trace()
     fitted = fit(graph_of(trace))
     assert fitted.error > 0.5
-    assert fitted.misfit is not None
+    assert fitted.reason is not None
     sites, record = prices_of(trace)
     assert sites["saved_ns"].isna().all()
     assert record["all_saved_ns"] is None
-    assert record["reason"] == fitted.misfit
+    assert record["reason"] == fitted.reason
 
 
 def test_work_without_a_launch_and_traces_without_steps_fit() -> None:
@@ -163,13 +162,13 @@ def test_work_without_a_launch_and_traces_without_steps_fit() -> None:
     builder.call("cudaDeviceSynchronize", 60 * US, 250 * US)
     builder.kernel(400 * US, 410 * US, 100 * US)
     fitted = fit(graph_of(builder.trace()))
-    assert (fitted.steps, fitted.measured_ns, fitted.misfit) == (0, 510 * US - 10, None)
+    assert (fitted.steps, fitted.measured_ns, fitted.reason) == (0, 510 * US - 10, None)
 
 
 def test_a_trace_without_host_events_says_nothing() -> None:
     builder = TraceBuilder()
     builder.gpu("gemm", 5 * US, 100 * US, None)
-    assert fit(graph_of(builder.trace())).misfit == "the trace holds no host event"
+    assert fit(graph_of(builder.trace())).reason == "the trace holds no host event"
 
 
 @needs_traces

@@ -10,7 +10,12 @@ import pytest
 from builders import AUTOGRAD, TraceBuilder
 from steptrace.errors import TraceError
 from steptrace.trace.frames import PIPELINE, SKIP, STDLIB, USER, frame_role, parse_frame
-from steptrace.trace.source import SourceLines, load_source_lines, same_file, sites_of_syncs
+from steptrace.trace.model import Trace
+from steptrace.trace.source import SourceLines, load_source_lines, same_file, sites_of
+
+
+def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFrame:
+    return sites_of(trace, trace.syncs, lines)
 
 
 @pytest.mark.parametrize(

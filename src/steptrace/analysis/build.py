@@ -10,14 +10,13 @@ from pathlib import Path
 import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis
-from steptrace.analysis.common.unlabelled import is_training
+from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import record as communication
 from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle.measure import host_gaps, idle
 from steptrace.analysis.input.measure import input_wait
 from steptrace.analysis.kernels.formats import precision_of
-from steptrace.analysis.kernels.measure import most_frequent
-from steptrace.analysis.kernels.placement import placement
+from steptrace.analysis.kernels.measure import most_frequent, placement
 from steptrace.analysis.launches.record import launches, series
 from steptrace.analysis.memory.record import memory, memory_tables
 from steptrace.analysis.overview import measure as overview

@@ -15,11 +15,11 @@ from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, k
 from steptrace.analysis.launches import copies, queues
 from steptrace.analysis.optimizer.measure import optimizer_calls
 from steptrace.analysis.overview.measure import top_operators
-from steptrace.analysis.program import flame, sections
+from steptrace.analysis.program import flame
 from steptrace.analysis.quality.measure import quality_checks
-from steptrace.analysis.syncs.measure import sync_costs, sync_sites
-from steptrace.analysis.syncs.whatif import sync_prices
+from steptrace.analysis.syncs.measure import sync_costs, sync_prices, sync_sites
 from steptrace.analysis.timeline.measure import timeline
+from steptrace.trace.columns import unmeasured
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 
@@ -70,12 +70,12 @@ def _of_kernels(trace: Trace, device: int | None) -> Tables:
 
 
 def _of_steps(trace: Trace, device: int | None) -> Tables:
-    times = sections.section_times(trace, device)
+    times = annotations.section_times(trace, device)
     return {
         "step_times": steps.step_times(trace, device),
         "temporal": steps.temporal_breakdown(trace),
         "section_times": times,
-        "sections": sections.section_medians(times, len(trace.steps)),
+        "sections": annotations.section_medians(times, len(trace.steps)),
         "input_waits": input_waits(trace, device),
     }
 
@@ -84,8 +84,8 @@ def _of_syncs(trace: Trace, device: int | None, lines: SourceLines) -> Tables:
     costs = sync_costs(trace, device, lines)
     sites = sync_sites(trace, device, costs)
     if device is None:
-        none = pd.array([pd.NA] * len(sites), dtype="Int64")
-        return {"sync_costs": costs, "sync_sites": sites.assign(ceiling_ns=none, saved_ns=none)}
+        unpriced = dict.fromkeys(("ceiling_ns", "saved_ns"), unmeasured(len(sites)))
+        return {"sync_costs": costs, "sync_sites": sites.assign(**unpriced)}
     sites, together = sync_prices(trace, costs, sites)
     return {"sync_costs": costs, "sync_sites": sites, "whatif": together}
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from steptrace.analysis.critical_path.build import graph_of
-from steptrace.analysis.syncs.whatif import SITE_KEY, WhatIf, fit, rows_by_site, saved_ns
+from steptrace.analysis.syncs.measure import SITE_KEY, fit, rows_by_site, saved_ns
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import (
     Difference,
@@ -36,7 +36,7 @@ from steptrace.documents.comparison import (
     WaterfallPart,
     WhatIfOfVariant,
 )
-from steptrace.documents.summary import StepParts
+from steptrace.documents.summary import StepParts, WhatIf
 from steptrace.format import NS_PER_MS
 from steptrace.schema import read_table
 from steptrace.stats import Estimate, difference, typical
@@ -256,8 +256,8 @@ def _without_sites(folder: Path, keys: Collection[tuple[Any, ...]]) -> tuple[flo
         return None, None, f"the tables of its trace cannot be read ({error})"
     graph = graph_of(trace)
     fitted = fit(graph)
-    if graph is None or fitted.misfit is not None:
-        return None, fitted, fitted.misfit
+    if graph is None or fitted.reason is not None:
+        return None, fitted, fitted.reason
     places = [SITE_KEY.index(name) for name in _PLACE]
     gone: set[int] = set()
     for key, rows in rows_by_site(costs).items():

@@ -1,7 +1,7 @@
 """Every table that steptrace writes or passes on, declared once.
 
 A column has a name, a dtype, a unit, whether it may be null, and one sentence on what it means. Names ending in `_ns`
-are int64 nanoseconds. `validate` holds a DataFrame against its declaration; `empty` makes one without rows. The tables
+are int64 nanoseconds. `frame_of` makes a DataFrame of one, `validate` holds one against its declaration. The tables
 stand by where they come from: `run`, `trace`, and one module for each group of metrics.
 """
 
@@ -10,7 +10,7 @@ from steptrace.schema.table import (
     Column,
     Table,
     check_table_version,
-    empty,
+    frame_of,
     is_versioned,
     read_table,
     validate,

@@ -1,6 +1,6 @@
-"""What a table is: its columns with dtype, unit and meaning; `validate`, `empty`, `write_table` and `read_table`."""
+"""What a table is: its columns with dtype, unit and meaning; `frame_of`, `validate`, `write_table`, `read_table`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -75,6 +75,31 @@ def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> 
     return frame
 
 
+def frame_of(
+    table: Table, data: "pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]" = ()
+) -> "pd.DataFrame":
+    """The frame of a table from a frame, its columns, or its rows; without any it is empty. See `validate`.
+
+    Lists, objects, and whole numbers held as floats get the declared dtype. None is null, for a whole column too.
+    """
+    import pandas as pd
+
+    if not isinstance(data, pd.DataFrame):
+        columns = data if isinstance(data, Mapping) else {name: [row[name] for row in data] for name in table.names}
+        data = pd.DataFrame({n: pd.Series(v, dtype=object) if _is_loose(v) else v for n, v in columns.items()})
+    kinds = {str(name): dtype.kind for name, dtype in data.dtypes.items()}
+    dtypes = {
+        column.name: "Int64" if column.nullable and column.dtype == "int64" else column.dtype
+        for column in table.columns
+        if column.dtype != "string" and kinds.get(column.name) in ("O", "f" if column.dtype == "int64" else "O")
+    }
+    return validate(data.astype(dtypes) if dtypes else data, table)
+
+
+def _is_loose(values: Any) -> bool:
+    return isinstance(values, list) or getattr(getattr(values, "dtype", None), "kind", "") == "O"
+
+
 def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> None:
     where = f"{table.name}.{column.name}"
     if not column.nullable and bool(values.isna().any()):
@@ -128,11 +153,3 @@ def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
     """Refuse (`RecordError`) the metadata of a parquet file of a later version."""
     version = metadata.get(_VERSION_KEY, b"1").decode(errors="replace")
     check_version(int(version) if version.isdecimal() else version, path, _VERSION)
-
-
-def empty(table: Table) -> "pd.DataFrame":
-    """A frame of `table` without rows."""
-    import pandas as pd
-
-    dtypes = {"int64": "int64", "float64": "float64", "bool": "bool", "string": "object"}
-    return pd.DataFrame({column.name: pd.Series(dtype=dtypes[column.dtype]) for column in table.columns})

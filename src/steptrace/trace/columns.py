@@ -35,6 +35,11 @@ def optional(values: Ints) -> Any:
     return pd.arrays.IntegerArray(np.where(missing, 0, values), missing)
 
 
+def unmeasured(count: int) -> Any:
+    """A nullable int64 column without a single value."""
+    return counted(np.full(count, -1, dtype=np.int64))
+
+
 def row_numbers(column: "pd.Series[Any]") -> Ints:
     """The inverse of `references`: a nullable column as an array that marks null by -1."""
     return column.to_numpy(dtype=np.int64, na_value=-1)
@@ -90,6 +95,16 @@ def start_end(rows: pd.DataFrame) -> tuple[Ints, Ints]:
 def spans_of(rows: pd.DataFrame) -> intervals.Spans:
     """The events of a table as spans, in their order."""
     return intervals.spans(*start_end(rows))
+
+
+def ended_before(rows: pd.DataFrame, by: list[str]) -> Ints:
+    """When the events of each row's group (equal values of the columns `by`) that stand before it had all ended.
+
+    Rows are in order of start within their group. -1 for the first of a group.
+    """
+    groups = [rows[name] for name in by]
+    reach = (rows["ts"] + rows["dur"]).groupby(groups, observed=True).cummax()
+    return reach.groupby(groups, observed=True).shift(fill_value=-1).to_numpy(dtype=np.int64)
 
 
 def innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:

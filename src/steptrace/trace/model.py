@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.schema import TABLES
-from steptrace.trace.columns import spans_of
+from steptrace.trace.columns import Ints, row_numbers, spans_of, take
 
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
@@ -125,6 +125,16 @@ def on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:
     return training[rows["thread"].to_numpy()] if len(training) else np.zeros(len(rows), dtype=bool)
 
 
+def launched_at(trace: Trace) -> Ints:
+    """When the call that caused each row of `kernels` began, -1 without one."""
+    return take(trace.launches["ts"].to_numpy(), row_numbers(trace.kernels["launch"]))
+
+
+def launching_op(trace: Trace) -> Ints:
+    """Row of the operator that each row of `kernels` was launched in, -1 without one."""
+    return take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))
+
+
 def median_step(trace: Trace) -> int | None:
     """The row of the step that a picture shows and an excerpt keeps: the median by time.
 
@@ -164,7 +174,7 @@ def read_tables(folder: Path, *, without: Collection[str] = ()) -> Trace:
         OSError: a table is missing.
     """
     tables = {
-        name: schema.empty(table) if name in without else schema.read_table(folder / f"{name}.parquet")
+        name: schema.frame_of(table) if name in without else schema.read_table(folder / f"{name}.parquet")
         for name, table in TABLES.items()
     }
     end = max((int((t["ts"] + t["dur"]).max()) for t in tables.values() if "dur" in t and len(t)), default=0)

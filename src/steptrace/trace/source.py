@@ -106,11 +106,6 @@ def same_file(one: str, other: str) -> bool:
     return a[-shared:] == b[-shared:]
 
 
-def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFrame:
-    """The site of each row of `trace.syncs`, as `sites_of` finds it."""
-    return sites_of(trace, trace.syncs, lines)
-
-
 def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
     """The site of each of some host events (`thread`, `ts`, `op`): the columns of `SITE_COLUMNS`, null where unknown.
 

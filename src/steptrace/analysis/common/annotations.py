@@ -1,9 +1,8 @@
-"""How long each user annotation (`record_function`) took, on the host and on the GPU, over the whole trace.
+"""How long each user annotation (`record_function`) took, on the host and on the GPU: in all, and in each step.
 
 The work that belongs to an annotation is what was launched inside it, whenever it ran: on its own thread, or, while it
 is open on the thread that marks the steps, by any thread that does training work (the backward pass), labels of that
-thread's own or not. `steptrace.analysis.program.sections` goes by the same. Holistic Trace Analysis takes what overlaps
-it on the clock.
+thread's own or not. Holistic Trace Analysis takes what overlaps it on the clock.
 """
 
 from typing import Any
@@ -14,8 +13,8 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.documents.rows import Label, table_of
 from steptrace.intervals import Ints
-from steptrace.trace.columns import marks_steps, nearest, row_numbers, start_end, take
-from steptrace.trace.model import Trace, once
+from steptrace.trace.columns import counted, marks_steps, nearest, row_numbers, start_end, take, unmeasured
+from steptrace.trace.model import Trace, launched_at, on_training, once
 
 ANNOTATION_TIMES = table_of("annotation_times", Label, "label")
 
@@ -112,7 +111,7 @@ def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, 
 def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> dict[str, Any]:
     names = ("kernels", "device_ns", "device_self_ns")
     if device is None:
-        return {name: pd.array([pd.NA] * count, dtype="Int64") for name in names}
+        return dict.fromkeys(names, unmeasured(count))
     holder = annotation_of_kernels(trace)
     kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
     holder = holder[kernel]
@@ -123,3 +122,59 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
     belongs, kernel = np.unique(np.column_stack([label[holder], kernel]), axis=0).T
     inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
     return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, own), strict=True))
+
+
+def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
+    """One row per step and label: `step`, `label`, `count`, `host_ns`, `device_ns`.
+
+    Labels are the program's `record_function` labels on training threads. `host_ns` adds the lengths of a label's
+    sections; of nested ones with the same label only the outer counts. `device_ns` is the time the GPU was busy with
+    work launched inside them, so that `backward` owns what the autograd thread launched meanwhile; null without a GPU.
+    """
+    rows = _sections(trace)
+    groups = rows.groupby(["step", "label"], sort=True)
+    table = groups.agg(first_ts=("ts", "min"), count=("ts", "size"), host_ns=("dur", "sum")).reset_index()
+    group: Ints = np.asarray(groups.ngroup(), dtype=np.int64)
+    device_ns = unmeasured(len(table)) if device is None else counted(_busy_ns(trace, device, rows, group))
+    table = table.assign(device_ns=device_ns)
+    return table.sort_values(["step", "first_ts", "label"], kind="stable", ignore_index=True).drop(columns="first_ts")
+
+
+def section_medians(times: pd.DataFrame, steps: int) -> pd.DataFrame:
+    """The sections of `section_times` per step: medians over all steps, a step without the label counting as 0.
+
+    Returns `label`, `count_per_step`, `host_ns_per_step`, `device_ns_per_step` in the order of the first step.
+    """
+    columns = ["label", "count_per_step", "host_ns_per_step", "device_ns_per_step"]
+    rows = []
+    for label, own in times.groupby("label", sort=False):
+        every = own.set_index("step")[["count", "host_ns", "device_ns"]].reindex(range(steps), fill_value=0)
+        count, host_ns, device_ns = every.median(skipna=False)
+        rows.append((label, count, round(host_ns), None if pd.isna(device_ns) else round(device_ns)))
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _sections(trace: Trace) -> pd.DataFrame:
+    """The labelled sections in steps on training threads, indexed as `annotations`; none inside one of its label."""
+    labels = trace.annotations
+    name = labels["name"].to_numpy(dtype=object)
+    inside_same = np.zeros(len(labels), dtype=bool)
+    parent = row_numbers(labels["parent"])
+    above = parent.copy()
+    while (open_ := above >= 0).any():
+        inside_same[open_] |= name[open_] == name[above[open_]]
+        above[open_] = parent[above[open_]]
+    chosen = ~inside_same & ~marks_steps(labels) & labels["step"].notna().to_numpy() & on_training(trace, labels)
+    found = labels.loc[chosen, ["ts", "dur"]]
+    return found.assign(step=row_numbers(labels["step"])[chosen], label=name[chosen])
+
+
+def _busy_ns(trace: Trace, device: int, rows: pd.DataFrame, group: Ints) -> Ints:
+    """For each group of sections the time the GPU was busy with what was launched in them."""
+    of = np.full(len(trace.annotations), -1, dtype=np.int64)
+    of[rows.index] = group
+    label, kernel = work_in_labels(trace, device)
+    # By time: of labels that cross, the later has the earlier around it also when that is over.
+    within = (of[label] >= 0) & (launched_at(trace)[kernel] < start_end(trace.annotations)[1][label])
+    (start, end), kernel = start_end(trace.kernels), kernel[within]
+    return intervals.measure_by_group(of[label[within]], start[kernel], end[kernel], int(group.max(initial=-1)) + 1)

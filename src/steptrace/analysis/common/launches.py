@@ -7,18 +7,16 @@ the work had not begun. Holistic Trace Analysis reports the delay undivided.
 """
 
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.documents.rows import LaunchCall, table_of
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, judge_names, references, row_numbers, take, texts
+from steptrace.trace.columns import Mask, ended_before, judge_names, references, row_numbers, texts
 from steptrace.trace.model import Trace
 
 #: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
@@ -59,10 +57,12 @@ LAUNCH_CALLS = table_of("launch_calls", LaunchCall, "call", "kind")
 
 def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""
-    kernels = trace.kernels[((trace.kernels["device"] == device) & trace.kernels["launch"].notna()).to_numpy()]
+    here = (trace.kernels["device"] == device).to_numpy()
+    free = ended_before(trace.kernels[here], ["stream"])  # in order of start, as `kernels` is
+    linked = trace.kernels["launch"].notna().to_numpy()
+    kernels, free = trace.kernels[here & linked], free[linked[here]]
     if len(kernels) == 0:
-        return schema.empty(LAUNCH_TIMES)
-    free = _stream_free(trace, device)[kernels.index.to_numpy()]
+        return schema.frame_of(LAUNCH_TIMES)
     launch = row_numbers(kernels["launch"])
     # By launch, then start: the first row of each launch is its first activity.
     order = np.lexsort((kernels["ts"].to_numpy(), launch))
@@ -77,15 +77,17 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     delay = np.maximum(start - returned, 0)
     queueing = np.clip(free[first] - returned, 0, delay)
     dependency = np.where(waits_for_event(trace, row), delay - queueing, 0)
-    names = call["name"].astype(object).to_numpy()
-    table = pd.DataFrame(
+    kind = judge_names(kernels["category"].iloc[first], lambda name: _KINDS.get(name, "kernel"), object)
+    kind[judge_names(call["name"], _GRAPH.search)] = "graph"
+    return schema.frame_of(
+        LAUNCH_TIMES,
         {
             "launch": row,
-            "call": pd.Series(names, dtype=object),
-            "kind": pd.Series(_kinds(call["name"], kernels["category"].iloc[first]), dtype=object),
+            "call": call["name"].to_numpy(dtype=object),
+            "kind": kind,
             "op": texts(trace.ops["name"], row_numbers(call["op"])),
             "step": references(row_numbers(call["step"])),
-            "device": np.full(len(row), device, dtype=np.int64),
+            "device": device,
             "stream": kernels["stream"].to_numpy()[first],
             "activities": activities,
             "host_ns": host,
@@ -94,9 +96,8 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
             "queueing_ns": queueing,
             "dependency_ns": dependency,
             "latency_ns": delay - queueing - dependency,
-        }
+        },
     )
-    return schema.validate(table, LAUNCH_TIMES)
 
 
 def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
@@ -104,17 +105,9 @@ def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
     groups = times.assign(**flags(times)).groupby(["call", "kind"], sort=True)
     # All sums at once, and all medians: a column at a time takes ten times as long.
     timed = ["host_ns", "device_ns", "latency_ns"]
-    medians = groups[timed].median()
-    table = (
-        groups[["activities", *TIMES, *FLAGS]]
-        .sum()
-        .assign(count=groups.size(), **{name.replace("_ns", "_median_ns"): medians[name] for name in timed})
-    )
-    table = (
-        table.reset_index()
-        .sort_values(["count", "call"], ascending=[False, True], kind="stable")
-        .reset_index(drop=True)
-    )
+    medians = groups[timed].median().rename(columns=lambda name: name.replace("_ns", "_median_ns"))
+    table = groups[["activities", *TIMES, *FLAGS]].sum().assign(count=groups.size(), **medians).reset_index()
+    table = table.sort_values(["count", "call"], ascending=[False, True], kind="stable", ignore_index=True)
     return schema.validate(table, LAUNCH_CALLS)
 
 
@@ -125,30 +118,6 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
         "slow_launches": times["host_ns"] > SLOW_LAUNCH_NS,
         "excess_delays": times["latency_ns"] > EXCESS_DELAY_NS,
     }
-
-
-def _kinds(calls: "pd.Series[str]", categories: "pd.Series[str]") -> NDArray[Any]:
-    """What each call put on the GPU, by its name and the category of its work."""
-    result = judge_names(categories, lambda name: _KINDS.get(name, "kernel"), object)
-    result[judge_names(calls, _GRAPH.search)] = "graph"
-    return result
-
-
-def _stream_free(trace: Trace, device: int) -> Ints:
-    """For each activity when all earlier work of its stream had ended (0 if there is none), by row of `kernels`."""
-    kernels = trace.kernels
-    rows = np.flatnonzero((kernels["device"] == device).to_numpy())
-    rows = rows[np.lexsort((rows, kernels["ts"].to_numpy()[rows], kernels["stream"].to_numpy()[rows]))]
-    stream = kernels["stream"].iloc[rows]
-    reach = (kernels["ts"] + kernels["dur"]).iloc[rows].groupby(stream).cummax()
-    free = np.zeros(len(kernels), dtype=np.int64)
-    free[rows] = reach.groupby(stream).shift().fillna(0).to_numpy(dtype=np.int64)
-    return free
-
-
-def launched_at(trace: Trace) -> Ints:
-    """When the call that caused each row of `kernels` began, -1 without one."""
-    return take(trace.launches["ts"].to_numpy(), row_numbers(trace.kernels["launch"]))
 
 
 def waits_for_event(trace: Trace, launch: Ints) -> Mask:

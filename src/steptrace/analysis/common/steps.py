@@ -1,4 +1,4 @@
-"""The training steps of a trace, and where the GPU's time went in each."""
+"""The training steps of a trace: where the GPU's time went in each, and the parts that nobody labelled."""
 
 import numpy as np
 import pandas as pd
@@ -7,7 +7,7 @@ from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, time_within
 from steptrace.documents.rows import TemporalRow, table_of
 from steptrace.intervals import Ints
-from steptrace.trace.columns import start_end
+from steptrace.trace.columns import counted, start_end, unmeasured
 from steptrace.trace.model import Trace
 
 TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
@@ -22,11 +22,10 @@ def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
     """
     steps = trace.steps
     table = steps[["index", "ts", "dur", "host_dur"]].set_axis(["index", "start_ns", "dur_ns", "host_dur_ns"], axis=1)
-    columns = ["busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"]
     if device is None:
-        return table.assign(**{name: pd.array([pd.NA] * len(table), dtype="Int64") for name in columns})
-    within = time_within(activity(trace, device), *start_end(steps))
-    return table.assign(**{name: within[name] for name in columns})
+        columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
+        return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))
+    return table.assign(**time_within(activity(trace, device), *start_end(steps)).drop(columns="dur"))
 
 
 def temporal_breakdown(trace: Trace) -> pd.DataFrame:
@@ -36,8 +35,7 @@ def temporal_breakdown(trace: Trace) -> pd.DataFrame:
     it. Without a GPU the table is empty.
     """
     parts = [_breakdown(trace, device) for device in sorted(trace.devices)]
-    table = pd.concat(parts, ignore_index=True) if parts else schema.empty(TEMPORAL)
-    return schema.validate(table, TEMPORAL)
+    return schema.validate(pd.concat(parts, ignore_index=True), TEMPORAL) if parts else schema.frame_of(TEMPORAL)
 
 
 def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
@@ -46,24 +44,63 @@ def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
     start: Ints = np.append(gpu.span[0], steps["ts"].to_numpy())
     end: Ints = np.append(gpu.span[1], (steps["ts"] + steps["dur"]).to_numpy())
     within = time_within(gpu, start, end)
-    whole = np.arange(len(start)) == 0
-    index = np.append(0, steps["index"].to_numpy())
-    return pd.DataFrame(
+    other = {"comm_ns": gpu.comm, "memory_ns": gpu.memory, "comm_compute_overlap_ns": gpu.overlap}
+    return schema.frame_of(
+        TEMPORAL,
         {
-            "rank": pd.array([trace.rank] * len(start), dtype="Int64"),
-            "device": np.full(len(start), device, dtype=np.int64),
-            "step": pd.arrays.IntegerArray(np.maximum(np.arange(len(start)) - 1, 0), whole),
-            "index": pd.arrays.IntegerArray(index, whole.copy()),
+            "rank": [trace.rank] * len(start),
+            "device": device,
+            "step": counted(np.arange(-1, len(steps))),
+            "index": pd.arrays.IntegerArray(np.append(0, steps["index"].to_numpy()), np.arange(len(start)) == 0),
             "start_ns": start,
             "span_ns": within["dur"],
             **within.drop(columns="dur"),
-            "comm_ns": intervals.measure_within(gpu.comm, start, end),
-            "memory_ns": intervals.measure_within(gpu.memory, start, end),
-            "comm_compute_overlap_ns": intervals.measure_within(gpu.overlap, start, end),
-        }
+            **{name: intervals.measure_within(spans, start, end) for name, spans in other.items()},
+        },
     )
 
 
 def is_own_operator(name: str) -> bool:
     """Whether the name is that of an operator itself: it has a namespace, and is no wrapper of the autograd engine."""
     return "::" in name and not name.startswith("autograd::")
+
+
+#: How PyTorch's own labels begin, and the part of a step that they are.
+_BEGINS = {"enumerate(DataLoader)": "data", "Optimizer.": "optimizer"}
+
+
+#: Labels of the training loop's own for what only training has.
+_TRAINS = ("backward", "optimizer")
+
+
+def is_training(trace: Trace) -> bool | None:
+    """Whether a trace holds a backward pass or an optimizer step; None where that cannot be told.
+
+    A graph of kernels launched at once may hold either, and a trace without operators shows none.
+    """
+    labels = [str(name) for name in trace.annotations["name"].unique()]
+    if trace.ops["backward"].any() or any(name in _TRAINS or name.startswith("Optimizer.") for name in labels):
+        return True
+    graphs = any("GraphLaunch" in str(name) for name in trace.launches["name"].unique())
+    return None if graphs or len(trace.ops) == 0 else False
+
+
+def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
+    """Start, end and name of every `data`, `backward` and `optimizer` part; what is left over is no part.
+
+    A backward pass is all operators of one between two of the others, or between two steps.
+    """
+    labels, ops = trace.annotations, trace.ops
+    spans = [
+        (int(ts), int(ts + dur), phase)
+        for ts, dur, name in zip(labels["ts"], labels["dur"], labels["name"], strict=True)
+        for start, phase in _BEGINS.items()
+        if str(name).startswith(start)
+    ]
+    backward = ops[ops["backward"].to_numpy(dtype=bool)]
+    cuts = np.array(sorted({*(start for start, *_ in spans), *trace.steps["ts"]}), dtype=np.int64)
+    piece = np.searchsorted(cuts, backward["ts"].to_numpy(), side="right")
+    whole = pd.DataFrame({"piece": piece, "start": backward["ts"], "end": backward["ts"] + backward["dur"]})
+    hulls = whole.groupby("piece").agg(start=("start", "min"), end=("end", "max"))
+    spans += [(int(a), int(b), "backward") for a, b in zip(hulls["start"], hulls["end"], strict=True)]
+    return spans

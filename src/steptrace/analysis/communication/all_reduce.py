@@ -18,12 +18,11 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.launches import launched_at
 from steptrace.analysis.communication.collectives import collective_times, host_collectives, host_compute
 from steptrace.documents.summary import AllReduce, AllReduceOfStep, ReducePasses, Redundant
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import row_numbers
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, launched_at
 
 ALL_REDUCE = "all_reduce"
 FORWARD: Final = "DistributedDataParallel.forward"

@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.communication.collectives import collective_times, host_collectives
-from steptrace.analysis.communication.tables import COLLECTIVE_TIMES
+from steptrace.analysis.communication.collectives import COLLECTIVE_TIMES, collective_times, host_collectives
 from steptrace.trace.columns import Ints, row_numbers
 from steptrace.trace.model import Trace
 

@@ -7,11 +7,11 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.kernel_names import short_names
+from steptrace.analysis.communication.collectives import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
-from steptrace.analysis.communication.tables import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.documents.summary import Straggler
-from steptrace.schema import empty
+from steptrace.schema import frame_of
 from steptrace.trace.model import Trace
 
 
@@ -72,8 +72,7 @@ def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.Dat
                 "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
         )
-    nullable = [column.name for column in RANK_WAITS.columns if column.nullable]
-    return pd.DataFrame(rows, columns=RANK_WAITS.names).astype(dict.fromkeys(nullable, "Int64"))
+    return frame_of(RANK_WAITS, rows)
 
 
 def _waited(parts: pd.DataFrame) -> int:
@@ -108,7 +107,7 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
     """
     parts = [kernel_table(t, t.devices[0]).assign(rank=rank) for rank, t in traces.items() if t.devices]
     if not parts:
-        return empty(RANK_KERNELS)
+        return frame_of(RANK_KERNELS)
     every = pd.concat(parts, ignore_index=True)
     groups = every.groupby(["class", "name"], sort=True)
     table = groups.agg(
@@ -124,8 +123,7 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
     )
     table["slowest_rank"] = every.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
     # Other names may be alike on one rank than on all together.
-    short = short_names(every["name"])
     table = table.reset_index()
-    table["short_name"] = [short[name] for name in table["name"]]
-    table = table[RANK_KERNELS.names]
-    return table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    table["short_name"] = table["name"].map(short_names(every["name"]))
+    table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
+    return frame_of(RANK_KERNELS, table)

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals, schema
-from steptrace.analysis.common.analysis import Analysis, rows
+from steptrace.analysis.common.analysis import Analysis, plain, rows
 from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
@@ -22,8 +22,19 @@ from steptrace.analysis.common.launches import waits_for_event
 from steptrace.documents.rows import IdleEnding, IdleGap, StreamIdle, table_of
 from steptrace.documents.summary import HostCall, HostGap, HostGaps, Idle
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import judge_names, references, row_numbers, spans_of, start_end, take, texts
-from steptrace.trace.model import Trace, on_training, once
+from steptrace.trace.columns import (
+    ended_before,
+    judge_names,
+    optional,
+    references,
+    row_numbers,
+    spans_of,
+    start_end,
+    take,
+    texts,
+)
+from steptrace.trace.events import MISSING
+from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once
 
 #: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
 #: code compares microseconds.
@@ -50,19 +61,13 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     than 30 us, else `other`. An activity whose launch the trace lacks is never `host_wait`. Returns one row per stream:
     `device`, `stream`, `host_wait_ns`, `kernel_wait_ns`, `other_ns`.
     """
-    kernels = trace.kernels
-    order = np.lexsort((kernels["ts"] + kernels["dur"], kernels["ts"], kernels["stream"], kernels["device"]))
-    rows = kernels.iloc[order].reset_index(drop=True)
-    reach = (rows["ts"] + rows["dur"]).groupby([rows["device"], rows["stream"]]).cummax()
-    previous = reach.groupby([rows["device"], rows["stream"]]).shift().fillna(-1).to_numpy(dtype=np.int64)
-    ts = rows["ts"].to_numpy()
-    gap = np.where(previous < 0, 0, np.maximum(ts - previous, 0))
-    launched = take(trace.launches["ts"].to_numpy(), row_numbers(rows["launch"]))
-    host = launched > previous
-    category = np.where(host, 0, np.where(gap < KERNEL_WAIT_BELOW_NS, 1, 2))
+    stream = ["device", "stream"]
+    previous = ended_before(trace.kernels, stream)
+    gap = np.where(previous < 0, 0, np.maximum(trace.kernels["ts"].to_numpy() - previous, 0))
+    category = np.where(launched_at(trace) > previous, 0, np.where(gap < KERNEL_WAIT_BELOW_NS, 1, 2))
     names = ("host_wait_ns", "kernel_wait_ns", "other_ns")
     waits = {name: np.where(category == i, gap, 0) for i, name in enumerate(names)}
-    sums = rows[["device", "stream"]].assign(**waits).groupby(["device", "stream"], as_index=False).sum()
+    sums = trace.kernels[stream].assign(**waits).groupby(stream, as_index=False).sum()
     return schema.validate(sums, IDLE_BY_STREAM)
 
 
@@ -103,18 +108,17 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     queued = np.where(launch >= 0, ~late, waited_through)
     dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
     conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
-    cause = np.select(conditions, CAUSES[:4], default="unknown")
-    table = pd.DataFrame({"ts": start, "dur": end - start, "cause": pd.Series(cause, dtype=object)})
-    return schema.validate(pd.concat([table, _endings(trace, row, start)], axis=1), IDLE_GAPS)
+    cause = np.select(conditions, CAUSES[:4], default="unknown").astype(object)
+    ended = _endings(trace, row, start)
+    return schema.frame_of(IDLE_GAPS, {"ts": start, "dur": end - start, "cause": cause, **ended})
 
 
 def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
     """The gaps of `idle_gaps` by cause and by the operator whose work ended them, the most idle time first."""
     groups = gaps.groupby(["cause", "op", "label"], dropna=False, sort=True)["dur"]
     table = groups.agg(gaps="size", idle_ns="sum", longest_ns="max").reset_index()
-    table = table.sort_values(["idle_ns", "cause"], ascending=[False, True], kind="stable").reset_index(drop=True)
-    texts = {name: table[name].astype(object).where(table[name].notna(), None) for name in ("op", "label")}
-    return schema.validate(table.assign(**texts), IDLE_ENDINGS)
+    table = table.sort_values(["idle_ns", "cause"], ascending=[False, True], kind="stable", ignore_index=True)
+    return schema.validate(table, IDLE_ENDINGS)
 
 
 def idle(analysis: Analysis) -> Idle:
@@ -133,26 +137,20 @@ def idle(analysis: Analysis) -> Idle:
     )
 
 
-def _endings(trace: Trace, row: Ints, start: Ints) -> pd.DataFrame:
+def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
     """What ended each gap: the activity `row`, the call that launched it, and where in the program that stands."""
     kernels = trace.kernels.iloc[row]
     launch = row_numbers(kernels["launch"])
-    launched = take(trace.launches["ts"].to_numpy(), launch)
-    op = take(row_numbers(trace.launches["op"]), launch)
-    label = annotation_of_kernels(trace)[row]
-    short = {name: short_name(name) for name in set(kernels["name"])}
-    return pd.DataFrame(
-        {
-            "kernel": row,
-            "name": pd.Series([short[name] for name in kernels["name"]], dtype=object),
-            "stream": kernels["stream"].to_numpy(),
-            "launch": references(launch),
-            "launched_after_ns": pd.arrays.IntegerArray(np.where(launch < 0, 0, launched - start), launch < 0),
-            "op": texts(trace.ops["name"], op),
-            "label": texts(trace.annotations["name"], label),
-            "step": references(row_numbers(kernels["step"])),
-        }
-    )
+    return {
+        "kernel": row,
+        "name": [short_name(name) for name in kernels["name"]],
+        "stream": kernels["stream"].to_numpy(),
+        "launch": references(launch),
+        "launched_after_ns": optional(np.where(launch < 0, MISSING, launched_at(trace)[row] - start)),
+        "op": texts(trace.ops["name"], launching_op(trace)[row]),
+        "label": texts(trace.annotations["name"], annotation_of_kernels(trace)[row]),
+        "step": references(row_numbers(kernels["step"])),
+    }
 
 
 @once
@@ -190,7 +188,7 @@ def _first_work(trace: Trace, device: int, starts: Ints) -> Ints:
     """Row of the activity of the device that begins at each of `starts`; of several the one launched first."""
     kernels = trace.kernels
     rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
-    launched = take(trace.launches["ts"].to_numpy(), row_numbers(kernels["launch"])[rows])
+    launched = launched_at(trace)[rows]
     launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
     rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]
     return rows[np.searchsorted(kernels["ts"].to_numpy()[rows], starts, side="left")]
@@ -210,38 +208,27 @@ def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
     ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
     stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)
     length = np.maximum(stop - ts, 0)
-    calls = _of_training(trace, trace.launches[["ts", "dur", "name", "thread"]])
+    calls, ops = (events[on_training(trace, events)] for events in (trace.launches, trace.ops))
     long = calls[(calls["dur"] >= LONG_CALL_NS).to_numpy()]
-    in_calls, ops = _spans(calls), _spans(_of_training(trace, trace.ops[["ts", "dur", "thread"]]))
-    in_ops = intervals.subtract(ops, in_calls)
+    in_long, in_calls, in_ops = (intervals.union(spans_of(events)) for events in (long, calls, ops))
     counted = slice(None) if len(trace.steps) else slice(len(between))
     longest = [int(k) for k in np.argsort(-length, kind="stable")[:MOST_GAPS] if length[k]]
     return HostGaps(
         gap_ns=int(length[counted].sum()),
-        long_call_ns=_filled(_spans(long), ts[counted], stop[counted]),
+        long_call_ns=_filled(in_long, ts[counted], stop[counted]),
         gaps=tuple(_gap(between, k, int(ts[k]), int(stop[k]), calls) for k in longest),
         call_ns=_filled(in_calls, ts[counted], stop[counted]),
-        op_ns=_filled(in_ops, ts[counted], stop[counted]),
+        op_ns=_filled(intervals.subtract(in_ops, in_calls), ts[counted], stop[counted]),
     )
 
 
 def _gap(between: pd.DataFrame, k: int, ts: int, stop: int, calls: pd.DataFrame) -> HostGap:
     """The k-th gap; behind those between the GPU's work come the one before it and the one after it."""
-    if k >= len(between):
-        where: Literal["before", "after"] = "before" if k == len(between) else "after"
-        return HostGap(where=where, ts=ts, dur=stop - ts, op=None, label=None, calls=_by_name(calls, ts, stop))
-    row = between.iloc[k]
-    op, label = _text(row["op"]), _text(row["label"])
-    return HostGap(where="between", ts=ts, dur=stop - ts, op=op, label=label, calls=_by_name(calls, ts, stop))
-
-
-def _of_training(trace: Trace, rows: pd.DataFrame) -> pd.DataFrame:
-    """What of these events training threads did, with its `end`."""
-    return rows[on_training(trace, rows)].assign(end=lambda table: table["ts"] + table["dur"])
-
-
-def _spans(rows: pd.DataFrame) -> Spans:
-    return intervals.union(intervals.spans(rows["ts"], rows["end"]))
+    where: Literal["between", "before", "after"] = "before" if k == len(between) else "after"
+    op = label = None
+    if k < len(between):
+        where, op, label = "between", *(plain(between[name].iloc[k]) for name in ("op", "label"))
+    return HostGap(where=where, ts=ts, dur=stop - ts, op=op, label=label, calls=_by_name(calls, ts, stop))
 
 
 def _filled(spans: Spans, start: Ints, end: Ints) -> int:
@@ -250,7 +237,8 @@ def _filled(spans: Spans, start: Ints, end: Ints) -> int:
 
 
 def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:
-    inside = np.minimum(calls["end"].to_numpy(), end) - np.maximum(calls["ts"].to_numpy(), start)
+    begun, returned = start_end(calls)
+    inside = np.minimum(returned, end) - np.maximum(begun, start)
     rows, names = np.flatnonzero(inside > 0), calls["name"].cat
     of_name = names.codes.to_numpy()[rows]
     found = (
@@ -260,7 +248,3 @@ def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:
         for k in np.unique(of_name)
     )
     return tuple(sorted(found, key=lambda call: (-call.ns, call.name))[:MOST_CALLS])
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

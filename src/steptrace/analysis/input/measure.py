@@ -19,7 +19,7 @@ from steptrace.analysis.idle.measure import LOADER_LABEL
 from steptrace.documents.rows import InputWaitOfStep, table_of
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import counted, judge_names, references
+from steptrace.trace.columns import counted, ended_before, judge_names, references, spans_of
 from steptrace.trace.model import Trace, on_training, once
 
 #: From these shares of the step time on, waiting for data is moderate or high.
@@ -47,15 +47,16 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     """
     found = _waits(trace)
     if found is None:
-        return schema.empty(INPUT_WAITS)
+        return schema.frame_of(INPUT_WAITS)
     _, begun, waiting = found
     start, end = _bounds(trace)
     whole = len(trace.steps) == 0
-    idle_wait: Any = pd.array([pd.NA] * len(start), dtype="Int64")
+    idle_wait = None
     if device is not None:
         idle = intervals.subtract(waiting, activity(trace, device).busy)
         idle_wait = intervals.measure_within(idle, start, end)
-    table = pd.DataFrame(
+    return schema.frame_of(
+        INPUT_WAITS,
         {
             "step": references(np.array([-1]) if whole else np.arange(len(start))),
             "index": counted(np.array([-1])) if whole else trace.steps["index"].to_numpy(),
@@ -63,9 +64,8 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
             "waits": np.searchsorted(begun, end, side="left") - np.searchsorted(begun, start, side="left"),
             "wait_ns": intervals.measure_within(waiting, start, end),
             "gpu_idle_wait_ns": idle_wait,
-        }
+        },
     )
-    return schema.validate(table, INPUT_WAITS)
 
 
 def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
@@ -116,18 +116,16 @@ def _labelled(trace: Trace, wanted: Any) -> Spans:
         ["thread", "ts", "dur"], ascending=[True, True, False], kind="stable"
     )
     # By time and not by the labels' nesting, which means nothing where one crosses the boundary of a step.
-    end = rows["ts"] + rows["dur"]
-    reach = end.groupby(rows["thread"]).cummax().groupby(rows["thread"]).shift(fill_value=-1)
-    return intervals.spans(rows["ts"][end > reach], end[end > reach])
+    spans = spans_of(rows)
+    return spans[spans[:, 1] > ended_before(rows, ["thread"])]
 
 
 def _bounds(trace: Trace) -> tuple[Ints, Ints]:
     """Start and end of each step on the host; of the trace if it has no steps."""
     steps = trace.steps
-    if len(steps) == 0:
-        return np.array([trace.window[0]]), np.array([trace.window[1]])
     start = steps["ts"].to_numpy()
-    return start, start + steps["host_dur"].to_numpy()
+    whole = (np.array([edge]) for edge in trace.window)
+    return (start, start + steps["host_dur"].to_numpy()) if len(steps) else (next(whole), next(whole))
 
 
 def _window_ns(trace: Trace, device: int | None) -> int:

@@ -23,8 +23,8 @@ from steptrace.analysis.common.kernel_names import short_names
 from steptrace.documents.rows import KernelFormat as KernelFormatRow
 from steptrace.documents.rows import table_of
 from steptrace.documents.summary import Precision
-from steptrace.trace.columns import row_numbers, take
-from steptrace.trace.model import Trace
+from steptrace.trace.columns import take
+from steptrace.trace.model import Trace, launching_op
 
 #: The formats by width; `bits8` holds narrower ones too. `integer` kernels compute with integers alone.
 FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
@@ -211,7 +211,7 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
     """
     kernels = trace.kernels
     chosen = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["kind"] == "compute").to_numpy())
-    op = take(row_numbers(trace.launches["op"]), row_numbers(kernels["launch"]))[chosen]
+    op = launching_op(trace)[chosen]
     codes = pd.DataFrame(
         {
             "name": kernels["name"].cat.codes.to_numpy()[chosen],
@@ -234,12 +234,9 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
         columns=[*_KEYS],
     ).assign(count=found["count"], ns=found["ns"])
     table = rows.groupby([*_KEYS], dropna=False, sort=True)[["count", "ns"]].sum().reset_index()
-    table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
     short = short_names(table["name"])
-    table.insert(1, "short_name", pd.Series([short[name] for name in table["name"]], dtype=object))
-    table["by"] = table["by"].astype(object).where(table["by"].notna(), None)
-    table = table.astype({"eligible": "bool", "tf32": "bool", "count": "int64", "ns": "int64"})
-    return schema.validate(table, KERNEL_FORMATS)
+    return schema.frame_of(KERNEL_FORMATS, table.assign(short_name=[short[name] for name in table["name"]]))
 
 
 def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, bool, bool]:

@@ -7,10 +7,15 @@ Of calls of one name inside each other only the outermost counts. Work of an ope
 its thread. A label owns, besides, what other training threads launched meanwhile: the backward pass runs in a thread of
 its own. The marks of steps are no labels here. Holistic Trace Analysis counts the operators of the smallest depth only,
 and nothing of other threads.
+
+And where operators run, by count and by time. One is on the device if it launched GPU work itself. Of the others those
+count that work themselves, by at least half of their time: `aten::linear` only passes on, and is placed where its
+`aten::addmm` is. Operators that make or view tensors without touching their elements are counted apart, since nothing
+could move them to a GPU.
 """
 
 from itertools import combinations, groupby
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -18,14 +23,15 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import records
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.call_tree import inside_same, kernel_nodes
+from steptrace.analysis.common.call_tree import inside_same, kernel_nodes, tree_of
 from steptrace.analysis.common.kernel_names import short_name, short_names
+from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.common.tables_paths import SEQUENCES
 from steptrace.documents.rows import KernelName, KernelType, table_of
-from steptrace.documents.summary import Sequence, SequenceEntry
+from steptrace.documents.summary import Placement, Sequence, SequenceEntry
 from steptrace.intervals import Ints
-from steptrace.trace.columns import judge_names, marks_steps, take
-from steptrace.trace.model import Trace, on_training
+from steptrace.trace.columns import judge_names, marks_steps
+from steptrace.trace.model import Trace, launching_op, on_training
 
 _KEYS = ["name", "kind"]
 
@@ -42,13 +48,11 @@ def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
     table = groups.agg(
         count="size", sum_ns="sum", mean_ns="mean", median_ns="median", min_ns="min", max_ns="max", std_ns="std"
     ).reset_index()
-    table = table.astype(dict.fromkeys(_KEYS, str))
-    table = table.rename(columns={"kind": "class"})
-    short = short_names(table["name"])
-    table.insert(1, "short_name", [short[name] for name in table["name"]])
+    table = table.astype(dict.fromkeys(_KEYS, str)).rename(columns={"kind": "class"})
+    table["short_name"] = table["name"].map(short_names(table["name"]))
     total = int(table["sum_ns"].sum())
     table["share"] = table["sum_ns"] / total if total else 0.0
-    table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
     return schema.validate(table, KERNEL_NAMES)
 
 
@@ -66,8 +70,7 @@ def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
                 together = cut(together, of_class)
             if ns := intervals.measure(together):
                 rows.append({"classes": " + ".join(classes), "ns": ns, "busy_share": ns / busy})
-    table = pd.DataFrame(rows) if rows else schema.empty(KERNEL_TYPES)
-    return schema.validate(table, KERNEL_TYPES)
+    return schema.frame_of(KERNEL_TYPES, rows)
 
 
 #: A sequence has at least two activities.
@@ -92,7 +95,9 @@ def kernel_sequences(
     node, order = _work_by_call(trace, tree)
     at_node = np.searchsorted(node, calls["row"].to_numpy())
     after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
-    launched = _launched(trace, tree, node, order)
+    # When a training thread launched each; work of other threads comes after everything.
+    launch_ts = tree["ts"].to_numpy()[node]
+    launched = np.where(on_training(trace, tree.iloc[node]), launch_ts, np.iinfo(np.int64).max)
     by_time = np.argsort(launched, kind="stable")
     launched, by_launch = launched[by_time], order[by_time]
     is_label = (calls["kind"] == "annotation").to_numpy() & calls["training"].to_numpy()
@@ -101,7 +106,9 @@ def kernel_sequences(
     stop = np.where(is_label, np.searchsorted(launched, start + calls["host_ns"].to_numpy()), after_node)
     enough = np.flatnonzero((stop - first >= minimum_length) & (stop > first))
     if name is None:
-        enough = enough[_widest(calls["thread"].to_numpy()[enough], first[enough], stop[enough], is_label[enough])]
+        # Of calls inside each other with the same work, the outermost: the first, since the tree names it first.
+        work = calls[["thread"]].assign(first=first, stop=stop, label=is_label).iloc[enough]
+        enough = enough[~work.duplicated().to_numpy()]
     found: dict[tuple[Any, ...], list[int]] = {}
     kernels = trace.kernels
     codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
@@ -155,22 +162,8 @@ def _work_by_call(trace: Trace, tree: pd.DataFrame) -> tuple[Ints, Ints]:
     return node[order], order
 
 
-def _launched(trace: Trace, tree: pd.DataFrame, node: Ints, order: Ints) -> Ints:
-    """When a training thread launched each of `order`; work of other threads comes after everything."""
-    thread = take(tree["thread"].to_numpy(), node)
-    training = trace.threads["training"].to_numpy(dtype=bool)[thread] if len(thread) else np.zeros(0, dtype=bool)
-    result: Ints = np.where(training, tree["ts"].to_numpy()[node], np.iinfo(np.int64).max)
-    return result if len(order) else np.empty(0, dtype=np.int64)
-
-
-def _widest(thread: Ints, first: Ints, stop: Ints, is_label: Any) -> Any:
-    """Of calls inside each other with the same work, the outermost: the first, since the tree names it first."""
-    keys = pd.DataFrame({"thread": thread, "first": first, "stop": stop, "label": is_label})
-    return ~keys.duplicated().to_numpy()
-
-
 def _table(found: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataFrame:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "kind": str(kind),
             "name": str(name),
@@ -180,8 +173,52 @@ def _table(found: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataF
         }
         for (kind, name, sequence), sums in found.items()
     ]
-    if not rows:
-        return schema.empty(SEQUENCES)
-    table: pd.DataFrame = schema.validate(pd.DataFrame(rows), SEQUENCES)
-    order = ["kernel_ns", "kind", "name", "kernels"]
-    return table.sort_values(order, ascending=[False, True, True, True], kind="stable", ignore_index=True)
+    rows.sort(key=lambda row: (-row["kernel_ns"], row["kind"], row["name"], row["kernels"]))
+    return schema.frame_of(SEQUENCES, rows)
+
+
+#: Operators that change how a tensor is seen, or get memory for one.
+VIEWS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "alias", "as_strided", "as_strided_", "chunk", "contiguous", "detach", "detach_", "diagonal", "empty",
+        "empty_like", "empty_strided", "expand", "expand_as", "flatten", "is_nonzero", "is_same_size", "lift_fresh",
+        "movedim", "narrow", "new_empty", "new_empty_strided", "numpy_T", "permute", "pin_memory", "is_pinned",
+        "reshape", "_reshape_alias", "resize_", "resize_as_", "select", "set_", "size", "slice", "split",
+        "split_with_sizes", "squeeze", "squeeze_", "stride", "t", "t_", "transpose", "transpose_", "T", "unbind",
+        "unflatten", "unfold", "_unsafe_view", "unsafe_split", "unsqueeze", "unsqueeze_", "view", "view_as",
+        "view_as_complex", "view_as_real", "_to_copy_alias", "swapaxes", "result_type", "to", "type_as",
+    )
+)  # fmt: skip
+
+
+def placement(trace: Trace) -> Placement | None:
+    """Where the operators of the training threads ran; None for a trace that holds no operators."""
+    ops = trace.ops
+    if len(ops) == 0:
+        return None
+    counts = judge_names(ops["name"], is_own_operator) & on_training(trace, ops)
+    if len(trace.steps):
+        counts &= ops["step"].notna().to_numpy()
+    op = launching_op(trace)
+    known = op >= 0
+    device_ns = np.zeros(len(ops), dtype=np.int64)
+    np.add.at(device_ns, op[known], trace.kernels["dur"].to_numpy()[known])
+    launched = np.zeros(len(ops), dtype=bool)
+    launched[op[known]] = True
+    views = judge_names(ops["name"], VIEWS.__contains__)
+    # Host time of each operator without and with the operators inside.
+    operators = tree_of([ops])
+    own_ns, whole_ns = operators["own"], operators["host"]
+    on_device, rest = counts & launched, counts & ~launched
+    on_host = rest & ~views & (2 * own_ns >= whole_ns)
+    device, host, view = (int(rows.sum()) for rows in (on_device, on_host, rest & views))
+    return Placement(
+        ops_total=device + host + view,
+        ops_device=device,
+        ops_host=host,
+        ops_view=view,
+        device_ns=int(device_ns[on_device].sum()) if len(trace.kernels) else None,
+        host_ns=int(own_ns[rest & ~views].sum()),
+        view_ns=int(own_ns[rest & views].sum()),
+    )

@@ -1,5 +1,7 @@
 """How fast copies and sets moved bytes, per kind: the direction, and whether the host's side was pinned or pageable."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -44,32 +46,24 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
         _, total = steps_of(times, np.concatenate([rate, -rate]))
         # What is added and taken away again leaves rounding errors: none may stay once nothing runs.
         total = np.where(running == 0, 0.0, np.maximum(total, 0.0))
-        parts.append(
-            pd.DataFrame(
-                {"device": device, "kind": kind, "ts": instants, "running": running, "bytes_per_second": total}
-            )
-        )
-    table = pd.concat(parts, ignore_index=True) if parts else schema.empty(COPY_RATES)
-    return schema.validate(table, COPY_RATES)
+        columns = {"device": device, "kind": kind, "ts": instants, "running": running, "bytes_per_second": total}
+        parts.append(pd.DataFrame(columns))
+    return schema.validate(pd.concat([schema.frame_of(COPY_RATES), *parts], ignore_index=True), COPY_RATES)
 
 
 def copies(trace: Trace, rates: pd.DataFrame) -> pd.DataFrame:
     """The kinds of copies with their bytes, time and rates, the most time first (table `copies`)."""
     series = dict(iter(rates.groupby(["device", "kind"])))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for key, group in _copies(trace).groupby(["device", "kind"], sort=True):
         known = group.loc[group["bytes"].notna(), "bytes"]
         row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
         # The time is known of all of them, whether or not they say their bytes.
         row["ns"] = intervals.measure(intervals.union(spans_of(group)))
-        sizes = (int(known.sum()), float(known.median())) if len(known) else (None, None)
-        row |= dict(zip(("bytes", "median_bytes"), sizes, strict=True))
+        row["bytes"], row["median_bytes"] = (known.sum(), known.median()) if len(known) else (None, None)
         rows.append(row | _rates(series.get(key)))
-    table = pd.DataFrame(rows) if rows else schema.empty(COPIES)
-    measured = [column.name for column in COPIES.columns if column.dtype == "float64"]
-    table = table.astype({"bytes": "Int64", **dict.fromkeys(measured, "float64")})
-    table = table.sort_values(["ns", "kind"], ascending=[False, True], kind="stable").reset_index(drop=True)
-    return schema.validate(table, COPIES)
+    rows.sort(key=lambda row: (-row["ns"], row["kind"]))
+    return schema.frame_of(COPIES, rows)
 
 
 def _rates(series: pd.DataFrame | None) -> dict[str, float | None]:
@@ -94,7 +88,7 @@ def _copies(trace: Trace) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "device": rows["device"].to_numpy(),
-            "kind": pd.Series(np.where(is_set, "Memset", name), dtype=object),
+            "kind": np.where(is_set, "Memset", name),
             "ts": rows["ts"].to_numpy(),
             "dur": rows["dur"].to_numpy(),
             "bytes": rows["bytes"].array,

@@ -6,17 +6,18 @@ one launch. Work without a known launch is left out and counted. An empty queue 
 next launch; at 1,024 launches, a graph counting as one, the host's next launch blocks.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals, schema
-from steptrace.analysis.common.launches import launched_at
 from steptrace.analysis.common.series import quantiles, time_held
 from steptrace.documents.rows import Queue, table_of
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace.columns import row_numbers
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, launched_at
 
 #: How much work CUDA lets queue up in a stream.
 CAPACITY = 1024
@@ -38,7 +39,7 @@ QUEUES = table_of("queues", Queue, "device", "stream")
 
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
-    return schema.validate(_series(trace), QUEUE_LENGTHS)
+    return schema.frame_of(QUEUE_LENGTHS, _series(trace))
 
 
 def queues(trace: Trace, lengths: pd.DataFrame) -> pd.DataFrame:
@@ -48,7 +49,7 @@ def queues(trace: Trace, lengths: pd.DataFrame) -> pd.DataFrame:
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]
     sizes, entered = grouped.size().to_dict(), grouped.sum().to_dict()
     if not len(lengths):
-        return schema.empty(QUEUES)
+        return schema.frame_of(QUEUES)
     # All streams at once: a group's rows stand together, `first` is where each group begins.
     device, stream, ts, length = (lengths[name].to_numpy() for name in ("device", "stream", "ts", "length"))
     first = np.flatnonzero(np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1])))
@@ -60,7 +61,8 @@ def queues(trace: Trace, lengths: pd.DataFrame) -> pd.DataFrame:
     activities = np.array([entered[key] for key in keys], dtype=np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(span > 0, np.add.reduceat(length * held, first) / span, np.nan)
-    table = pd.DataFrame(
+    return schema.frame_of(
+        QUEUES,
         {
             "device": device[first],
             "stream": stream[first],
@@ -73,12 +75,11 @@ def queues(trace: Trace, lengths: pd.DataFrame) -> pd.DataFrame:
             "max": np.maximum.reduceat(length, first),
             "empty_ns": np.add.reduceat(np.where(length == 0, held, 0), first),
             "full_ns": np.add.reduceat(np.where(lengths["launches"].to_numpy() >= CAPACITY, held, 0), first),
-        }
+        },
     )
-    return schema.validate(table, QUEUES)
 
 
-def _series(trace: Trace) -> pd.DataFrame:
+def _series(trace: Trace) -> dict[str, Any] | tuple[()]:
     """The series of all streams; a launch leaves the queue when the first of its activities on the stream begins."""
     launch = row_numbers(trace.kernels["launch"])
     linked = np.flatnonzero(launch >= 0)
@@ -86,7 +87,7 @@ def _series(trace: Trace) -> pd.DataFrame:
     # Where clocks disagree and work starts before its launch, it was never in the queue.
     rows["enters"] = np.minimum(launched_at(trace)[linked], rows["ts"])
     if not len(rows):
-        return schema.empty(QUEUE_LENGTHS)
+        return ()
     by_stream = rows.groupby(["device", "stream"], sort=True)
     rows["group"] = by_stream.ngroup()
     group, instants, length = _lengths(rows)
@@ -96,15 +97,13 @@ def _series(trace: Trace) -> pd.DataFrame:
     before = np.searchsorted(_key(of, at, times), _key(group, instants, times), side="right") - 1
     known = (before >= 0) & (of[before] == group)
     streams = by_stream[["device", "stream"]].first()
-    return pd.DataFrame(
-        {
-            "device": streams["device"].to_numpy()[group],
-            "stream": streams["stream"].to_numpy()[group],
-            "ts": instants,
-            "length": length,
-            "launches": np.where(known, launches[before], 0),
-        }
-    )
+    return {
+        "device": streams["device"].to_numpy()[group],
+        "stream": streams["stream"].to_numpy()[group],
+        "ts": instants,
+        "length": length,
+        "launches": np.where(known, launches[before], 0),
+    }
 
 
 def _lengths(rows: pd.DataFrame) -> tuple[Ints, Ints, Ints]:

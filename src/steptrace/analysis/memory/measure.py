@@ -25,7 +25,7 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.analysis.common.series import steps_of
-from steptrace.analysis.common.unlabelled import unlabelled_parts
+from steptrace.analysis.common.steps import unlabelled_parts
 from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, has_ancestor, innermost, nearest, optional, references, row_numbers, texts
@@ -110,7 +110,8 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
         blocks: its `memory_blocks`.
         held: by device type what the run's memory.json say is held between two steps.
     """
-    peaks, curves = [], []
+    peaks: list[dict[str, Any]] = []
+    curves = []
     events = trace.memory
     keys: list[Any] = list(blocks[_DEVICE].drop_duplicates().itertuples(index=False))
     for kind, device in keys:
@@ -121,7 +122,8 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
         reserved = _reserved(of_device, instants, on_host=kind == HOST)
         peak = int(np.argmax(level))
         identity = {"device_type": kind, "device": device}
-        curves.append(pd.DataFrame({**identity, "ts": instants, "allocated": level, "reserved": reserved}))
+        part = {**identity, "ts": instants, "allocated": level, "reserved": reserved}
+        curves.append(pd.DataFrame(part).astype({"device": "Int64"}))
         peaks.append(
             {
                 **identity,
@@ -133,12 +135,9 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
                 "peak_reserved": None if pd.isna(reserved).all() else int(pd.Series(reserved).max()),
             }
         )
-    if not peaks:
-        return schema.empty(MEMORY_DEVICES), schema.empty(MEMORY_CURVE)
-    devices = pd.DataFrame(peaks).astype({"device": "Int64", "peak_reserved": "Int64", "agrees": "float64"})
-    devices = devices.sort_values("peak_allocated", ascending=False, kind="stable").reset_index(drop=True)
-    curve = pd.concat([part.astype({"device": "Int64"}) for part in curves], ignore_index=True)
-    return schema.validate(devices, MEMORY_DEVICES), schema.validate(curve, MEMORY_CURVE)
+    peaks.sort(key=lambda row: -row["peak_allocated"])
+    curve = pd.concat(curves, ignore_index=True) if curves else ()
+    return schema.frame_of(MEMORY_DEVICES, peaks), schema.frame_of(MEMORY_CURVE, curve)
 
 
 def memory_at_peak(
@@ -156,9 +155,7 @@ def memory_at_peak(
         part = part.reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
         part = part.sort_values("bytes", ascending=False, kind="stable")
         parts.append(part.assign(device_type=row.device_type, device=row.device))
-    table = pd.concat(parts, ignore_index=True) if parts else schema.empty(MEMORY_AT_PEAK)
-    table = table.astype({"device": "Int64", "line": "Int64", "blocks": "Int64", "bytes": "int64"})
-    return schema.validate(table, MEMORY_AT_PEAK)
+    return schema.frame_of(MEMORY_AT_PEAK, pd.concat(parts, ignore_index=True) if parts else ())
 
 
 def _on(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:

@@ -33,7 +33,7 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     labels = trace.annotations
     found = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
     if not found:
-        return schema.empty(OPTIMIZER_CALLS)
+        return schema.frame_of(OPTIMIZER_CALLS)
     trace = _without_closures(trace, labels["name"].isin(list(found)).to_numpy(dtype=bool))
     labels = trace.annotations
     names = labels["name"].astype(object)
@@ -67,8 +67,7 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
                 "device_ns": times[name]["device_ns"],
             }
         )
-    table = pd.DataFrame(rows, columns=OPTIMIZER_CALLS.names).astype({"kernels": "Int64", "device_ns": "Int64"})
-    return schema.validate(table, OPTIMIZER_CALLS)
+    return schema.frame_of(OPTIMIZER_CALLS, rows)
 
 
 def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:
@@ -93,14 +92,8 @@ def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFr
     # An operator of the label's own calls others inside it; one around the label (a custom optimizer's) does not.
     direct = (label >= 0) & (take(label, caller) != label)
     direct &= trace.ops["ts"].to_numpy() >= take(trace.annotations["ts"].to_numpy(), label)
-    rows = np.flatnonzero(direct)
-    return pd.DataFrame(
-        {
-            "name": trace.ops["name"].iloc[rows].astype(str).to_numpy(dtype=object),
-            "label": names.to_numpy()[label[rows]],
-        },
-        dtype=object,
-    )
+    called = trace.ops["name"].astype(str).to_numpy(dtype=object)[direct]
+    return pd.DataFrame({"name": called, "label": names.to_numpy()[label[direct]]}, dtype=object)
 
 
 def _frames(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> "pd.Series[int]":

@@ -21,8 +21,7 @@ from msgspec.structs import asdict
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, gpu_time
-from steptrace.analysis.common.steps import is_own_operator
-from steptrace.analysis.common.unlabelled import unlabelled_parts
+from steptrace.analysis.common.steps import is_own_operator, unlabelled_parts
 from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
 from steptrace.documents.rows import TopOperator, table_of
 from steptrace.documents.summary import DeviceTime, GpuTime, Overview, StepParts

@@ -12,8 +12,8 @@ from steptrace.analysis.common.analysis import Analysis
 from steptrace.documents.rows import QualityCheck, table_of
 from steptrace.documents.summary import Quality
 from steptrace.intervals import Ints
-from steptrace.trace.columns import judge_names, row_numbers, start_end, take
-from steptrace.trace.model import Trace
+from steptrace.trace.columns import ended_before, judge_names, row_numbers, start_end
+from steptrace.trace.model import Trace, launched_at
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
 LAUNCH_COVERAGE = 0.95
@@ -113,9 +113,8 @@ def _of_launches(trace: Trace) -> NDArray[np.bool_]:
 
 
 def _clocks(trace: Trace) -> _Check:
-    launch = row_numbers(trace.kernels["launch"])
-    linked = launch >= 0
-    early: Ints = take(trace.launches["ts"].to_numpy(), launch)[linked] - trace.kernels["ts"].to_numpy()[linked]
+    linked = trace.kernels["launch"].notna().to_numpy()
+    early: Ints = (launched_at(trace) - trace.kernels["ts"].to_numpy())[linked]
     wrong = early > CLOCK_TOLERANCE_NS
     found, of = int(wrong.sum()), int(linked.sum())
     worst = f", by up to {int(early.max()) / 1000:,.0f} us" if found else ""
@@ -125,13 +124,8 @@ def _clocks(trace: Trace) -> _Check:
 
 def _overlaps(trace: Trace) -> _Check:
     """Work of one stream runs one after the other; where it overlaps, lengths or starts are wrong."""
-    kernels = trace.kernels
-    order = np.lexsort((kernels["ts"], kernels["stream"], kernels["device"]))
-    rows = kernels[["device", "stream", "ts", "dur"]].iloc[order]
-    keys = [rows["device"], rows["stream"]]
-    reach = (rows["ts"] + rows["dur"]).groupby(keys).cummax().groupby(keys).shift()
-    over = (reach - rows["ts"]).fillna(0)
-    found, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(rows)
+    over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
+    found, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
     says = f"{found} of {of} GPU activities start while an earlier one of their stream still runs"
     return _Check("one activity of a stream at a time", found, of, found > LOST_SHARE * of, says)
 

@@ -1,19 +1,45 @@
 """Host synchronisations: how many, how long the host was blocked, and how long the GPU idled because of it.
 
-What one synchronisation is, `steptrace.trace.syncs` decides; here its cost and its place in the program are found.
+What one synchronisation is, `steptrace.trace.syncs` decides; here its cost and its place in the program are found, what
+it costs at most, and what a step would take without it:
+
+- **Ceiling**: removing the wait brings everything after it forward, by the time the host was blocked at most, and by
+  the idle time at most that can close up: that of the busiest stream from the sync's start to the end of the next sync,
+  of another site, before which all work launched so far is done. From there on nothing differs but the clock. Exposed
+  idle is no such bound, either way: a short wait can stand before a long time in Python, and a host that gets ahead
+  hides launches beyond the next GPU work.
+- **Saved**: the length of all steps in the graph of `steptrace.analysis.critical_path`, less that without the waits and
+  with the time of their calls gone; a copy they made stays, and nobody waits for it. With nothing removed the graph is
+  as long as the steps, unless a stream ran several activities at once by the trace, which one stream does not. Where
+  its work one after the other would take over 1 % more time than all steps, the trace does not fit the model and
+  nothing is said.
 """
+
+from collections.abc import Hashable
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import asdict, replace
 
 from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.busy import activity
-from steptrace.documents.summary import Syncs, SyncSite
+from steptrace.analysis.critical_path.build import graph_of
+from steptrace.analysis.critical_path.graph import Graph
+from steptrace.documents.summary import Syncs, SyncSite, WhatIf
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import row_numbers, spans_of
-from steptrace.trace.model import Trace
-from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of_syncs
+from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
+from steptrace.trace.model import Trace, launched_at
+from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
+
+#: The largest difference of modelled to measured time, as a share, at which the model counts as fitting.
+FIT_TOLERANCE: Final = 0.01
+#: So many sites, those with the highest ceilings, are removed one by one.
+MOST_REMOVED: Final = 20
+#: What tells one site of `sync_sites` from another.
+SITE_KEY: Final = (*SITE_COLUMNS, "kind")
 
 
 def sync_costs(trace: Trace, device: int | None, lines: SourceLines | None = None) -> pd.DataFrame:
@@ -24,16 +50,13 @@ def sync_costs(trace: Trace, device: int | None, lines: SourceLines | None = Non
     long while the GPU works has no exposed idle, and costs nothing. Both are null without a GPU.
     """
     table = trace.syncs.rename(columns={"op": "op_row"})
-    if device is None:
-        none = pd.array([pd.NA] * len(table), dtype="Int64")
-        table = table.assign(exposed_idle_ns=none, exposed_until=none)
-    else:
-        until = _next_work(trace, device)
-        exposed = intervals.measure_within(idle_spans(trace, device), trace.syncs["ts"], until)
-        table = table.assign(
-            exposed_idle_ns=pd.array(exposed, dtype="Int64"), exposed_until=pd.array(until, dtype="Int64")
-        )
-    return pd.concat([table, sites_of_syncs(trace, lines)], axis=1)
+    exposed = until = unmeasured(len(table))
+    if device is not None:
+        next_work = _next_work(trace, device)
+        exposed, until = counted(intervals.measure_within(idle_spans(trace, device), table["ts"], next_work)), next_work
+    return pd.concat(
+        [table.assign(exposed_idle_ns=exposed, exposed_until=until), sites_of(trace, trace.syncs, lines)], axis=1
+    )
 
 
 def sync_sites(trace: Trace, device: int | None, costs: pd.DataFrame) -> pd.DataFrame:
@@ -43,23 +66,20 @@ def sync_sites(trace: Trace, device: int | None, costs: pd.DataFrame) -> pd.Data
     without steps). Idle time that several syncs of a site expose is counted once; different sites can share some.
     """
     steps = len(trace.steps)
-    counted = costs[costs["counted"].to_numpy()]
-    keys = [*SITE_COLUMNS, "kind"]
     rows = [
         {
-            **dict(zip(keys, key, strict=True)),
+            **dict(zip(SITE_KEY, key, strict=True)),
             "count": len(group),
             "blocked_ns": int(group["blocked_ns"].sum()),
             "exposed_idle_ns": exposed_idle(trace, device, group),
         }
-        for key, group in counted.groupby(keys, dropna=False, sort=False)
+        for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
-    table = pd.DataFrame(rows, columns=[*keys, "count", "blocked_ns", "exposed_idle_ns"])
+    table = pd.DataFrame(rows, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns"])
     table = table.astype({"line": "Int64", "count": "int64", "blocked_ns": "int64", "exposed_idle_ns": "Int64"})
     for column in ("count", "blocked_ns", "exposed_idle_ns"):
-        per_step = table[column].astype("Float64") / steps if steps else pd.array([pd.NA] * len(table), dtype="Float64")
-        table[f"{column}_per_step"] = per_step
-    return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable").reset_index(drop=True)
+        table[f"{column}_per_step"] = table[column].astype("Float64") / (steps or pd.NA)
+    return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable", ignore_index=True)
 
 
 def exposed_idle(trace: Trace, device: int | None, costs: pd.DataFrame) -> int | None:
@@ -75,9 +95,8 @@ def caused_idle(costs: pd.DataFrame, gaps: pd.DataFrame) -> int:
     A sync's exposed idle holds every gap until the next launched work begins. Gaps between kernels that were queued
     before it are among them, though the host held nothing up.
     """
-    own = gaps[(gaps["cause"] == "sync").to_numpy()]
-    spans = intervals.union(spans_of(own))
-    return intervals.measure(intervals.intersect(spans, _windows(costs)))
+    own = intervals.union(spans_of(gaps[(gaps["cause"] == "sync").to_numpy()]))
+    return intervals.measure(intervals.intersect(own, _windows(costs)))
 
 
 def _windows(costs: pd.DataFrame) -> Spans:
@@ -93,15 +112,20 @@ def idle_spans(trace: Trace, device: int) -> Spans:
 
 def _next_work(trace: Trace, device: int) -> Ints:
     """For each sync the start of the first GPU work launched after its end; the end of all work if there is none."""
-    last = activity(trace, device).span[1]
-    kernels = trace.kernels[((trace.kernels["device"] == device) & trace.kernels["launch"].notna()).to_numpy()]
-    launched = trace.launches["ts"].to_numpy()[row_numbers(kernels["launch"])]
-    order = np.argsort(launched, kind="stable")
+    launched, order = _launch_order(trace, (trace.kernels["device"] == device).to_numpy())
     # The earliest start among the work launched at or after each launch.
-    start = np.minimum.accumulate(kernels["ts"].to_numpy()[order][::-1])[::-1]
-    ends = (trace.syncs["ts"] + trace.syncs["dur"]).to_numpy()
-    until: Ints = np.append(start, last)[np.searchsorted(launched[order], ends, side="left")]
-    return np.asarray(np.maximum(until, trace.syncs["ts"].to_numpy()), dtype=np.int64)
+    start = np.minimum.accumulate(trace.kernels["ts"].to_numpy()[order][::-1])[::-1]
+    begin, end = start_end(trace.syncs)
+    until: Ints = np.append(start, activity(trace, device).span[1])[np.searchsorted(launched, end, side="left")]
+    return np.maximum(until, begin)
+
+
+def _launch_order(trace: Trace, wanted: Mask | bool = True) -> tuple[Ints, Ints]:  # noqa: FBT001, FBT002
+    """When each wanted activity with a known launch was launched, sorted, and its row of `kernels`."""
+    launched = launched_at(trace)
+    rows = np.flatnonzero(wanted & (launched >= 0))
+    rows = rows[np.argsort(launched[rows], kind="stable")]
+    return launched[rows], rows
 
 
 def syncs(analysis: Analysis) -> Syncs:
@@ -111,22 +135,122 @@ def syncs(analysis: Analysis) -> Syncs:
     the pause from one queued kernel to the next.
     """
     trace, costs = analysis.trace, analysis.tables["sync_costs"]
-    counted = costs[costs["counted"].to_numpy()]
+    taken = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
     # Without a single call into a GPU's runtime nothing was there to synchronise: 0 found, but nothing measured.
     measured = len(trace.launches) > 0
     in_step = costs["step"].notna() if steps else pd.Series(True, index=costs.index)
-    per_step = np.bincount(counted["step"].astype("int64"), minlength=steps).tolist() if steps and measured else None
+    per_step = np.bincount(taken["step"].astype("int64"), minlength=steps).tolist() if steps and measured else None
     gaps = analysis.tables.get("idle_gaps")
     return Syncs(
-        count=len(counted),
-        per_step=len(counted) / steps if steps and measured else None,
+        count=len(taken),
+        per_step=len(taken) / steps if steps and measured else None,
         by_step=None if per_step is None else tuple(per_step),
-        blocked_ns=int(counted["blocked_ns"].sum()),
-        exposed_idle_ns=exposed_idle(trace, analysis.device, counted),
-        caused_idle_ns=None if gaps is None else caused_idle(counted, gaps),
-        by_kind={str(kind): int(n) for kind, n in counted["kind"].value_counts().sort_index().items()},
+        blocked_ns=int(taken["blocked_ns"].sum()),
+        exposed_idle_ns=exposed_idle(trace, analysis.device, taken),
+        caused_idle_ns=None if gaps is None else caused_idle(taken, gaps),
+        by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),
         other_threads=int((in_step & ~costs["counted"]).sum()),
         sites=analysis.rows("sync_sites", SyncSite),
     )
+
+
+def fit(graph: Graph | None) -> WhatIf:
+    """How well a trace's graph fits it with nothing removed; nothing is saved yet."""
+    steps, span, overlap, unexplained = (
+        (0, 0, 0, 0) if graph is None else (graph.steps, graph.span_ns, graph.overlap_ns, graph.unexplained_ns)
+    )
+    error = (span + overlap) / span - 1 if span else 0.0
+    reason = None if span else "the trace holds no host event"
+    if error > FIT_TOLERANCE:
+        reason = f"a stream ran several activities at once: one after the other they take {error:.1%} more time"
+    return WhatIf(
+        steps=steps,
+        measured_ns=span,
+        replayed_ns=span + overlap,
+        error=error,
+        unexplained_ns=unexplained,
+        reason=reason,
+        all_saved_ns=None,
+        all_ceiling_ns=0,
+    )
+
+
+def saved_ns(graph: Graph, gone: AbstractSet[int]) -> int:
+    """By how much all steps together are shorter, in ns, with the syncs `gone` (rows of `syncs`) out of the program."""
+    removed = np.isin(graph.sync, list(gone))
+    return graph.span_ns - graph.left_without(removed, waits=True) if removed.any() else 0
+
+
+def rows_by_site(costs: pd.DataFrame) -> dict[tuple[Hashable, ...], set[int]]:
+    """The rows of the counted syncs of `sync_costs`, by site and kind; unknown parts of a site are None."""
+    found: dict[tuple[Hashable, ...], set[int]] = {}
+    keys = site_keys(costs)
+    for row in np.flatnonzero(costs["counted"].to_numpy(dtype=bool)):
+        found.setdefault(keys[row], set()).add(int(row))
+    return found
+
+
+def site_keys(table: pd.DataFrame) -> list[tuple[Hashable, ...]]:
+    """The site and kind of each row of `sync_costs` or `sync_sites`; unknown parts are None."""
+    plain = table[list(SITE_KEY)].astype(object)
+    return list(plain.where(plain.notna(), None).itertuples(index=False, name=None))
+
+
+def sync_prices(trace: Trace, costs: pd.DataFrame, sites: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """`sync_sites` with `ceiling_ns` and `saved_ns`, over all steps, were the site's syncs alone gone; and `whatif`.
+
+    `saved_ns` is null where the model does not fit the trace. Of many sites the least promising have null too, unless
+    their ceiling is 0. `whatif` is one row: how well the model fits, and what is saved were all counted syncs gone.
+    """
+    rows = rows_by_site(costs)
+    keys = site_keys(sites)
+    ceiling = np.array([ceiling_ns(trace, costs, rows[key]) for key in keys], dtype=np.int64)
+    every = {row for site in rows.values() for row in site}
+    graph = graph_of(trace)
+    fitted = fit(graph)
+    saved: list[int | None] = [None] * len(keys)
+    together = None
+    if graph is not None and fitted.reason is None:
+        saved = [None if most else 0 for most in ceiling]
+        for place in np.argsort(-ceiling, kind="stable")[:MOST_REMOVED]:
+            saved[place] = saved_ns(graph, rows[keys[place]]) if ceiling[place] else 0
+        together = saved_ns(graph, every)
+    whatif = replace(fitted, all_saved_ns=together, all_ceiling_ns=ceiling_ns(trace, costs, every))
+    return sites.assign(ceiling_ns=ceiling, saved_ns=pd.array(saved, dtype="Int64")), pd.DataFrame([asdict(whatif)])
+
+
+def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:
+    """What all steps together can be shorter at most, in ns, were the syncs `gone` (rows of `syncs`) not there."""
+    if not gone:
+        return 0
+    removed = costs.index.isin(list(gone))
+    start, end = start_end(costs)
+    fence = np.sort(end[~removed & _waits_for_all(trace, costs, start, end)])
+    place = np.searchsorted(fence, end[removed], side="left")
+    until = np.append(fence, trace.steps_span[1])[place]
+    windows = intervals.union(intervals.spans(start[removed], until))
+    closing = windows[:, 1] - windows[:, 0]
+    for _, work in trace.kernels.groupby(["device", "stream"]):
+        busy = intervals.union(spans_of(work))
+        closing = np.minimum(closing, windows[:, 1] - windows[:, 0] - intervals.measure_within(busy, *windows.T))
+    return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
+
+
+def _waits_for_all(
+    trace: Trace, costs: pd.DataFrame, start: intervals.Ints, end: intervals.Ints
+) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Which syncs hold a step up until all GPU work launched before them is done, wherever it runs.
+
+    With work on several streams only a wait for the device does, with work on several GPUs none.
+    """
+    launched, order = _launch_order(trace)
+    reach = np.maximum.accumulate(start_end(trace.kernels)[1][order])
+    place = np.searchsorted(launched, start, side="right")
+    done = costs["counted"].to_numpy(dtype=bool) & (np.append(0, reach)[place] <= end)
+    if trace.kernels["device"].nunique() > 1:
+        return np.zeros_like(done)
+    several = trace.kernels["stream"].nunique() > 1
+    waits = "Device|Ctx|Thread" if several else "Device|Ctx|Thread|Stream|copy"
+    return np.asarray(done & costs["kind"].astype(object).str.contains(waits).to_numpy(dtype=bool), dtype=bool)

@@ -77,14 +77,9 @@ def lanes_of(trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.Dat
 def _events(rows: pd.DataFrame, level: Ints, kind: Sequence[str], name: Sequence[str], time: Shown) -> pd.DataFrame:
     """Events of a lane, from rows of a table of the trace with `ts` and `dur` that lie within the time shown."""
     ts, end = start_end(rows)
-    columns = {
-        "level": np.asarray(level, dtype=np.int64),
-        "kind": pd.Series(list(kind), dtype=object),
-        "name": pd.Series(list(name), dtype=object),
-        "start": np.maximum(ts, time.start),
-        "end": np.minimum(end, time.end),
-    }
-    return pd.DataFrame(columns)
+    texts = {column: pd.Series(list(values), dtype=object) for column, values in (("kind", kind), ("name", name))}
+    cut = {"start": np.maximum(ts, time.start), "end": np.minimum(end, time.end)}
+    return pd.DataFrame({"level": np.asarray(level, dtype=np.int64), **texts, **cut})
 
 
 def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Ints:

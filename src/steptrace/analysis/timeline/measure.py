@@ -21,7 +21,7 @@ import pandas as pd
 
 from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
 from steptrace.documents.summary import Lane, Timeline
-from steptrace.schema import Column, Table, empty, validate
+from steptrace.schema import Column, Table, frame_of
 from steptrace.trace.model import Trace
 
 #: Events shorter than this part of the time shown cannot be told apart in a picture.
@@ -77,18 +77,13 @@ def timeline(
         gaps: the table of `metrics.idle.idle_gaps`, None without a GPU.
     """
     lanes = lanes_of(trace, device, costs, gaps)
-    table = pd.DataFrame(
-        {
-            "lane": np.arange(len(lanes)),
-            "kind": pd.Series([lane.kind for lane in lanes], dtype=object),
-            "name": pd.Series([lane.name for lane in lanes], dtype=object),
-            "events": np.array([len(lane.events) for lane in lanes], dtype=np.int64),
-            "shown": np.array([lane.shown for lane in lanes], dtype=bool),
-        }
-    )
+    rows = [
+        {"lane": number, "kind": lane.kind, "name": lane.name, "events": len(lane.events), "shown": lane.shown}
+        for number, lane in enumerate(lanes)
+    ]
     drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes) if lane.shown]
     boxes = _boxes(drawn, shown_time(trace))
-    return {"timeline_lanes": validate(table, TIMELINE_LANES), "timeline": validate(boxes, TIMELINE)}
+    return {"timeline_lanes": frame_of(TIMELINE_LANES, rows), "timeline": frame_of(TIMELINE, boxes)}
 
 
 def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
@@ -126,7 +121,7 @@ def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
 
 def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
     if not lanes:
-        return empty(TIMELINE)
+        return frame_of(TIMELINE)
     events = pd.concat(lanes, ignore_index=True)
     shorter_than = max((time.end - time.start) // RESOLUTION, 1)
     boxes = merge(events, shorter_than)
