@@ -130,7 +130,7 @@ static int parse_number(const char **at, const char *end, Number *number)
     return 0;
 }
 
-/* A bare nan, inf or infinity, as `repair` of steptrace.trace.json_text knows them; the letters are given in small. */
+/* A bare nan, inf or infinity, as `repair` of steptrace.trace.decode knows them; the letters are given in small. */
 static int bare_word(const char **at, const char *end, const char *word)
 {
     const char *p = *at;

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptrace.trace.events import MISSING
-from steptrace.trace.memory_order import memory_order
+from steptrace.trace.tables import memory_order
 
 
 def rows_of(events: list[tuple[int, int, int]], device: int = 0) -> dict[str, np.ndarray]:

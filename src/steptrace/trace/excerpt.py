@@ -21,8 +21,7 @@ from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace.columns import Ints
 from steptrace.trace.excerpt_index import CALL, FRAME, MEMORY, SPAN, EventIndex, read_index
-from steptrace.trace.excerpt_select import Selection, Window, select
-from steptrace.trace.excerpt_write import Source, Written, write_events
+from steptrace.trace.excerpt_select import Selection, Source, Window, Written, select, write_events
 from steptrace.trace.find import EXCERPT_FILE
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, median_step

@@ -1,4 +1,4 @@
-"""Which events of a trace belong to an excerpt of it.
+"""Which events of a trace belong to an excerpt of it, and how they are written: their text as it is.
 
 Kept whole are the calls that lie in the window or launched GPU work of it, and the GPU work that lies in the window or
 was launched in it. A copy's call brings the next call of its thread: whether that one waits for the copy decides what
@@ -11,11 +11,17 @@ extent are cut to it; a nesting cut at both ends is still a nesting. A training 
 would pass for a short one. Arrows need a beginning and an end at kept events that were not cut.
 """
 
+import gzip
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from steptrace.trace.columns import Ints, Mask
+from steptrace.trace.decode import event_texts, repair
+from steptrace.trace.events import ns_to_us
 from steptrace.trace.excerpt_index import (
     CALL,
     COUNTER,
@@ -28,6 +34,7 @@ from steptrace.trace.excerpt_index import (
     SPAN,
     EventIndex,
 )
+from steptrace.trace.stream import EventStream
 
 
 @dataclass(frozen=True)
@@ -161,3 +168,71 @@ def _metadata(index: EventIndex, keep: Mask) -> Mask:
     process = np.isin(index.process, np.unique(index.process[keep]))
     found: Mask = (index.kind == METADATA) & np.where(of_threads, thread, process)
     return found
+
+
+_LEVEL: Final = 6
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trace with its index, where events of it go, and the most bytes that may take."""
+
+    trace: Path
+    index: EventIndex
+    out: Path
+    max_bytes: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """Whether the events fit; the file's bytes, and those of the events' text. What does not fit is left unfinished."""
+
+    fits: bool
+    size: int
+    text: int
+
+
+def write_events(source: Source, selection: Selection, note: bytes) -> Written:
+    """Write a selection, gzipped, with `note` (`, "key": value`) in the header unless the file is a bare array."""
+    head, tail = _around(source.index)
+    row, text, stop = 0, 0, int(np.flatnonzero(selection.keep)[-1])
+    with source.out.open("wb") as raw:
+        # Neither a name nor the time of writing: they would make equal excerpts differ.
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw, mtime=0) as file:
+            file.write(head)
+            between = b"\n"
+            for chunk in EventStream(source.trace):
+                texts = event_texts(chunk)
+                for place in np.flatnonzero(selection.keep[row : row + len(texts)]).tolist():
+                    event = bytes(texts[place])
+                    if selection.cut[row + place]:
+                        event = _cut(event, source.index, row + place, selection.extent)
+                    file.write(between + event)
+                    text += len(event)
+                    between = b",\n"
+                row += len(texts)
+                if row > stop or raw.tell() > source.max_bytes:
+                    break
+            file.write(b"\n]" + (note if head.startswith(b"{") else b"") + tail)
+        size = raw.tell()
+    return Written(size <= source.max_bytes, size, text)
+
+
+def _around(index: EventIndex) -> tuple[bytes, bytes]:
+    """The text before and after the events, made valid JSON where it is not."""
+    head, tail = index.head.lstrip(b"\xef\xbb\xbf \t\r\n"), index.tail
+    try:
+        (head + b"]" + tail).decode()
+        msgspec.json.decode(head + b"]" + tail)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return repair(head), repair(tail)
+    return head, tail
+
+
+def _cut(text: bytes, index: EventIndex, row: int, extent: tuple[int, int]) -> bytes:
+    """The text of a span with the part of its time that lies in the extent; every other value as it is."""
+    start, end = max(int(index.ts[row]), extent[0]), min(int(index.end[row]), extent[1])
+    fields = {key: bytes(value) for key, value in _FIELDS.decode(text).items()}
+    fields |= {"ts": ns_to_us(start).encode(), "dur": ns_to_us(end - start).encode()}
+    return b"{" + b", ".join(msgspec.json.encode(key) + b": " + value for key, value in fields.items()) + b"}"

@@ -1,4 +1,4 @@
-"""Which of Kineto's events are read as what, and how what repeats in them is numbered."""
+"""Which of Kineto's events are read as what: their columns, which grow part by part, and numbers for what repeats."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from steptrace.trace.names import GPU_CATEGORIES
 
@@ -73,3 +73,19 @@ class Names:
     def values(self) -> list[Any]:
         """The distinct values, by number."""
         return list(self._codes)
+
+
+class GrowingColumn:
+    """A column that grows in place, parts and whole never in memory together. `dtype` is that of its values."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._data = bytearray()
+
+    def append(self, values: ArrayLike) -> None:
+        """Add values, which the column's dtype must hold."""
+        self._data += np.ascontiguousarray(values, dtype=self._dtype).data
+
+    def array(self) -> NDArray[Any]:
+        """All values, without a copy; nothing can be added any more."""
+        return np.frombuffer(self._data, dtype=self._dtype)

@@ -33,8 +33,7 @@ from steptrace.trace.events import (
     input_types,
     integers,
 )
-from steptrace.trace.growing import GrowingColumn
-from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, Names, columns_of, dtype_of
+from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, GrowingColumn, Names, columns_of, dtype_of
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
 from steptrace.trace.scan import chunk_scanner
 from steptrace.trace.stream import CHUNK, EventStream

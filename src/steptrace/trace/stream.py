@@ -21,7 +21,7 @@ from isal import igzip, isal_zlib
 
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.bounds import path_text
-from steptrace.trace.json_text import KeyFinder, decode_object, scan
+from steptrace.trace.decode import KeyFinder, decode_object, scan
 
 #: Bytes read at a time. Larger chunks are slower, since they leave the processor's cache, and cost memory.
 CHUNK = 1 << 20

@@ -32,7 +32,7 @@ from steptrace.analysis.idle.measure import loader_spans
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, Rows, judge_names, start_end, take
-from steptrace.trace.growing import GrowingColumn
+from steptrace.trace.kinds import GrowingColumn
 from steptrace.trace.model import Trace
 
 #: What an edge, and so a part of a path, is: see `steptrace.analysis.critical_path.measure`.
