@@ -31,8 +31,8 @@ def costs_of(trace: Trace) -> pd.DataFrame:
 def prices_of(trace: Trace) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The priced sites, and the row of `whatif`."""
     costs = costs_of(trace)
-    sites, together = sync_prices(trace, costs, sync_sites(trace, 0, costs))
-    return sites, together.iloc[0].to_dict()
+    sites, together = sync_prices(trace, 0, costs, sync_sites(trace, 0, costs))
+    return sites, together["whatif"].iloc[0].to_dict()
 
 
 def priced(trace: Trace) -> pd.DataFrame:

@@ -19,7 +19,6 @@ from steptrace.analysis.program import flame
 from steptrace.analysis.quality.measure import quality_checks
 from steptrace.analysis.syncs.measure import sync_costs, sync_prices, sync_sites
 from steptrace.analysis.timeline.measure import timeline
-from steptrace.trace.columns import unmeasured
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 
@@ -33,83 +32,36 @@ def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[
 
     Args:
         trace: what is in the trace file.
-        device: the GPU that tables of one GPU are about; None leaves them out.
+        device: the GPU that tables of one GPU are about; None leaves these out.
         lines: where source lines are read from.
     """
     yield from _of_program(trace, device, lines)
-    syncs = _of_syncs(trace, device, lines)
-    yield syncs
+    costs = sync_costs(trace, device, lines)
+    sites, whatif = sync_prices(trace, device, costs, sync_sites(trace, device, costs))
+    yield {"sync_costs": costs, "sync_sites": sites, **whatif}
     yield critical_paths(trace)
     yield {"quality_checks": quality_checks(trace)}
-    yield _of_steps(trace, device)
-    idle = _of_idle(trace, device)
-    yield idle
-    yield _of_kernels(trace, device)
-    yield _of_launches(trace, device)
-    yield _of_communication(trace, device)
+    yield {"step_times": steps.step_times(trace, device), "temporal": steps.temporal_breakdown(trace)}
+    sections = annotations.section_times(trace, device)
+    yield {"section_times": sections, "sections": annotations.section_medians(sections, len(trace.steps))}
+    yield {"input_waits": input_waits(trace, device), "idle_by_stream": idle_by_stream(trace)}
+    lengths, rates = queues.queue_lengths(trace), copies.copy_rates(trace)
+    yield {"queue_lengths": lengths, "queues": queues.queues(trace, lengths)}
+    yield {"copy_rates": rates, "copies": copies.copies(trace, rates)}
+    if len(of_host := host_collectives(trace)):
+        yield {"host_collectives": of_host}
+    gaps = None
+    if device is not None:
+        gaps = idle_gaps(trace, device)
+        yield {"idle_gaps": gaps}
+        yield {"kernel_names": kernel_table(trace, device), "kernel_types": kernel_types(trace, device)}
+        yield {"kernel_formats": kernel_formats(trace, device)}
+        times = launches.launch_times(trace, device)
+        yield {"launch_times": times, "launch_calls": launches.launch_calls(times)}
+        yield {"collective_times": collective_times(trace, device)}
     yield {"annotation_times": annotations.annotation_times(trace, device)}
     yield {"optimizer_calls": optimizer_calls(trace, device)}
-    yield timeline(trace, device, syncs["sync_costs"], idle.get("idle_gaps"))
-
-
-def _of_idle(trace: Trace, device: int | None) -> Tables:
-    found = {"idle_by_stream": idle_by_stream(trace)}
-    if device is not None:
-        found["idle_gaps"] = idle_gaps(trace, device)
-    return found
-
-
-def _of_kernels(trace: Trace, device: int | None) -> Tables:
-    if device is None:
-        return {}
-    return {
-        "kernel_names": kernel_table(trace, device),
-        "kernel_types": kernel_types(trace, device),
-        "kernel_formats": kernel_formats(trace, device),
-    }
-
-
-def _of_steps(trace: Trace, device: int | None) -> Tables:
-    times = annotations.section_times(trace, device)
-    return {
-        "step_times": steps.step_times(trace, device),
-        "temporal": steps.temporal_breakdown(trace),
-        "section_times": times,
-        "sections": annotations.section_medians(times, len(trace.steps)),
-        "input_waits": input_waits(trace, device),
-    }
-
-
-def _of_syncs(trace: Trace, device: int | None, lines: SourceLines) -> Tables:
-    costs = sync_costs(trace, device, lines)
-    sites = sync_sites(trace, device, costs)
-    if device is None:
-        unpriced = dict.fromkeys(("ceiling_ns", "saved_ns"), unmeasured(len(sites)))
-        return {"sync_costs": costs, "sync_sites": sites.assign(**unpriced)}
-    sites, together = sync_prices(trace, costs, sites)
-    return {"sync_costs": costs, "sync_sites": sites, "whatif": together}
-
-
-def _of_launches(trace: Trace, device: int | None) -> Tables:
-    lengths, rates = queues.queue_lengths(trace), copies.copy_rates(trace)
-    found = {
-        "queue_lengths": lengths,
-        "queues": queues.queues(trace, lengths),
-        "copy_rates": rates,
-        "copies": copies.copies(trace, rates),
-    }
-    if device is not None:
-        found["launch_times"] = launches.launch_times(trace, device)
-        found["launch_calls"] = launches.launch_calls(found["launch_times"])
-    return found
-
-
-def _of_communication(trace: Trace, device: int | None) -> Tables:
-    of_host = host_collectives(trace)
-    found = {"host_collectives": of_host} if len(of_host) else {}
-    if device is not None:
-        found["collective_times"] = collective_times(trace, device)
-    return found
+    yield timeline(trace, device, costs, gaps)
 
 
 def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:

@@ -52,6 +52,15 @@ def take(column: Rows, rows: Rows) -> Ints:
     return np.where(rows >= 0, column[np.maximum(rows, 0)], -1)
 
 
+def row_with(ids: Ints, wanted: Ints) -> Ints:
+    """The first row with each of the wanted ids, -1 where none has it; an id of 0 or less is none."""
+    rows = np.flatnonzero(ids > 0)
+    rows = rows[np.argsort(ids[rows], kind="stable")]
+    known = np.append(ids[rows], np.iinfo(np.int64).max)
+    place = np.searchsorted(known, wanted)
+    return np.where(known[place] == wanted, np.append(rows, -1)[place], -1)
+
+
 def texts(names: "pd.Series[Any]", rows: Ints) -> "pd.Series[Any]":
     """The name in each of the rows of a table, None where the row is -1."""
     codes = take(names.cat.codes.to_numpy().astype(np.int64), rows)
@@ -165,10 +174,7 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
 
 def has_ancestor(parent: Ints, wanted: Mask) -> Mask:
     """Whether any ancestor of each row of a nesting is wanted, the row itself aside."""
-    holder = nearest(parent, wanted)
-    above = np.full(len(parent), -1, dtype=np.int64)
-    above[parent >= 0] = holder[parent[parent >= 0]]
-    return above >= 0
+    return take(nearest(parent, wanted), parent) >= 0
 
 
 def number_threads(raw: RawTrace) -> tuple[Ints, list[tuple[Any, Any]]]:

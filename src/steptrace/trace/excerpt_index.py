@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Ints, Mask
+from steptrace.trace.columns import Ints, Mask, row_with
 from steptrace.trace.decode import EventDecoder, event_texts
 from steptrace.trace.events import FAR_FROM_ZERO_NS, MISSING, NO_ARGS, Event, ExactEvent, integers
 from steptrace.trace.kinds import KINDS, Names
@@ -98,15 +98,8 @@ class EventIndex:
     @cached_property
     def launched(self) -> Ints:
         """For each GPU activity the start of the call that launched it; 0 where that is unknown, and elsewhere."""
-        calls = np.flatnonzero((self.kind == CALL) & (self.correlation > 0))
-        calls = calls[np.argsort(self.correlation[calls], kind="stable")]
-        work = np.flatnonzero((self.kind == GPU) & (self.correlation > 0))
-        start = np.zeros(len(self.kind), dtype=np.int64)
-        if len(calls):
-            known = self.correlation[calls]
-            place = np.minimum(np.searchsorted(known, self.correlation[work]), len(known) - 1)
-            start[work] = np.where(known[place] == self.correlation[work], self.ts[calls[place]], 0)
-        return start
+        call = row_with(np.where(self.kind == CALL, self.correlation, 0), self.correlation)
+        return np.where((self.kind == GPU) & (call >= 0), self.ts[np.maximum(call, 0)], 0)
 
 
 def read_index(path: Path, *, chunk: int = CHUNK) -> EventIndex:

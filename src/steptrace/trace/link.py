@@ -23,6 +23,7 @@ from steptrace.trace.columns import (
     optional,
     parents,
     references,
+    row_with,
     sort_nesting,
     take,
 )
@@ -175,25 +176,12 @@ def _sort_gpu(raw: RawTrace) -> Columns:
 
 def _launches_of(gpu: Columns, calls: Columns) -> Ints:
     """Row of the call that caused each GPU activity, -1 where the trace holds none. 0 is no correlation."""
-    rows = np.flatnonzero(calls["correlation"] > 0)
-    rows = rows[np.argsort(calls["correlation"][rows], kind="stable")]
-    known = calls["correlation"][rows]
-    return _lookup(known, rows, gpu["correlation"])
-
-
-def _lookup(sorted_keys: Ints, rows: Ints, wanted: Ints) -> Ints:
-    """`rows[i]` where `sorted_keys[i]` is the wanted key, -1 where there is none."""
-    if len(sorted_keys) == 0:
-        return np.full(len(wanted), -1, dtype=np.int64)
-    place = np.minimum(np.searchsorted(sorted_keys, wanted), len(sorted_keys) - 1)
-    return np.where(sorted_keys[place] == wanted, rows[place], -1)
+    return row_with(calls["correlation"], gpu["correlation"])
 
 
 def _op_of_calls(calls: Columns, ops: Columns) -> Ints:
     """Row of the operator each call was made under: by id if that operator is then running, else by containment."""
-    rows = np.flatnonzero(ops["external_id"] > 0)
-    rows = rows[np.argsort(ops["external_id"][rows], kind="stable")]
-    by_id = _lookup(ops["external_id"][rows], rows, calls["external_id"])
+    by_id = row_with(ops["external_id"], calls["external_id"])
     contained = around(ops, calls)
     op = np.maximum(by_id, 0)
     if len(ops["ts"]) == 0:

@@ -137,6 +137,12 @@ def depths(parent: Ints) -> Ints:
     return depth
 
 
+def levels(depth: Ints) -> list[Ints]:
+    """The rows of each depth of a forest, from the roots on."""
+    rows = np.argsort(depth, kind="stable")
+    return np.split(rows, np.searchsorted(depth[rows], np.arange(1, int(depth.max(initial=-1)) + 1)))
+
+
 def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
     """The sum over each row's subtree, of values that some rows have; one row can have several."""
     total = np.zeros(len(size) + 1, dtype=np.int64)
@@ -149,7 +155,7 @@ def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
 
 def kernel_nodes(trace: Trace, tree: pd.DataFrame) -> Ints:
     """Row of the tree of the call that launched each GPU activity, -1 where the trace holds none."""
-    return _nodes_of_kernels(trace, (tree["kind"].cat.codes == CALL).to_numpy())
+    return take(np.flatnonzero((tree["kind"].cat.codes == CALL).to_numpy()), row_numbers(trace.kernels["launch"]))
 
 
 def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
@@ -235,19 +241,13 @@ def _names(tables: Sequence[pd.DataFrame], kind: NDArray[np.int8]) -> Any:
     return pd.Categorical.from_codes(codes, categories=every)
 
 
-def _nodes_of_kernels(trace: Trace, is_call: Mask) -> Ints:
-    place = np.append(np.flatnonzero(is_call), -1)  # the last for activities without a launch
-    result: Ints = place[row_numbers(trace.kernels["launch"])]
-    return result
-
-
 def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) -> tuple[Any, ...]:
     """Per event: GPU activities launched in it, their time, and what of it nothing further in launched."""
     if len(trace.kernels) == 0:
         nothing = references(np.full(len(kind), -1, dtype=np.int32))
         return nothing, nothing, nothing
     is_call = kind == CALL
-    node = _nodes_of_kernels(trace, is_call)
+    node = take(np.flatnonzero(is_call), row_numbers(trace.kernels["launch"]))
     known = np.flatnonzero(node >= 0)
     node, time = node[known], trace.kernels["dur"].to_numpy()[known]
     # A call's time is its own and that of the operator, label or frame right around it: calls explain nothing.

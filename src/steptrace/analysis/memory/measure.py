@@ -81,7 +81,8 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     op = np.concatenate([innermost(trace.ops, events.iloc[order[first]]), np.full(len(lone), -1)])
     phase, category = _categories(trace, begin, until)
     known = begin != MISSING
-    table = pd.DataFrame(
+    table: pd.DataFrame = schema.frame_of(
+        MEMORY_BLOCKS,
         {
             "device_type": kind[rows],
             "device": events["device"].array[rows],
@@ -93,10 +94,9 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
             "op": references(op),
             "phase": phase,
             "category": category,
-        }
+        },
     )
-    table = table.sort_values([*_DEVICE, "ts", "address"], kind="stable", na_position="first").reset_index(drop=True)
-    return schema.validate(table, MEMORY_BLOCKS)
+    return table.sort_values([*_DEVICE, "ts", "address"], kind="stable", na_position="first", ignore_index=True)
 
 
 def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -115,7 +115,7 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
     events = trace.memory
     keys: list[Any] = list(blocks[_DEVICE].drop_duplicates().itertuples(index=False))
     for kind, device in keys:
-        of_device, group = _on(events, kind, device), _on(blocks, kind, device)
+        of_device, group = on_device(events, kind, device), on_device(blocks, kind, device)
         instants, level = _level(group, trace.window[0])
         before, agrees = _before(of_device, instants, level, held.get(kind))
         level = level + (before or 0)
@@ -147,18 +147,17 @@ def memory_at_peak(
     parts = []
     peaks: list[Any] = list(devices.itertuples())
     for row in peaks:
-        alive = _alive(_on(blocks, row.device_type, row.device), row.peak_ts)
+        alive = _alive(on_device(blocks, row.device_type, row.device), row.peak_ts)
         origins = _origins(trace, alive, lines)
         rest = row.peak_allocated - int(alive["bytes"].sum())
         known = pd.DataFrame(_by_memory_record(rest, held.get(row.device_type)), columns=["category", "bytes"])
-        part = pd.concat([frame for frame in (known, origins) if len(frame)] or [origins], ignore_index=True)
-        part = part.reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
+        part = _joined(known, origins).reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
         part = part.sort_values("bytes", ascending=False, kind="stable")
         parts.append(part.assign(device_type=row.device_type, device=row.device))
     return schema.frame_of(MEMORY_AT_PEAK, pd.concat(parts, ignore_index=True) if parts else ())
 
 
-def _on(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
+def on_device(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
     """The rows of a table that are about one device."""
     same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
     found: pd.DataFrame = table[(table["device_type"] == kind).to_numpy() & same]
@@ -205,7 +204,7 @@ def _labelled(trace: Trace) -> list[tuple[int, int, str]]:
 
 def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
     """The trace's start and the instants at which the live blocks of a device change; their bytes from each on."""
-    begin, end = row_numbers(blocks["ts"].fillna(MISSING)), row_numbers(blocks["until"].fillna(MISSING))
+    begin, end = _life(blocks)
     size = blocks["bytes"].to_numpy()
     times = np.concatenate([[start], begin[begin != MISSING], end[end != MISSING]])
     instants, change = steps_of(times, np.concatenate([[0], size[begin != MISSING], -size[end != MISSING]]))
@@ -239,9 +238,15 @@ def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arr
 
 def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:
     """The blocks that live at an instant; one that is released there does not."""
-    begin, end = row_numbers(blocks["ts"].fillna(MISSING)), row_numbers(blocks["until"].fillna(MISSING))
+    begin, end = _life(blocks)
     found: pd.DataFrame = blocks[(begin <= at) & ((end == MISSING) | (end > at))]
     return found
+
+
+def _life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
+    """When each block was allocated and released; `MISSING` where the trace does not hold it."""
+    begin, end = (blocks[name].to_numpy(dtype=np.int64, na_value=MISSING) for name in ("ts", "until"))
+    return begin, end
 
 
 def _origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFrame:
@@ -257,10 +262,14 @@ def _origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFr
         sites["op"] = texts(trace.ops["name"], np.where(op >= 0, root[np.maximum(op, 0)], -1)).to_numpy()
     rows = pd.concat([known[["category", "bytes"]], sites.assign(phase=known["phase"])], axis=1)
     before = alive.loc[alive["ts"].isna(), ["category", "bytes"]]
-    rows = pd.concat([frame for frame in (rows, before) if len(frame)] or [rows], ignore_index=True)
-    rows = rows.reindex(columns=[*columns, "bytes"])
+    rows = _joined(rows, before).reindex(columns=[*columns, "bytes"])
     groups = rows.groupby(columns, dropna=False, sort=False)["bytes"].agg(["size", "sum"]).reset_index()
     return groups.rename(columns={"size": "blocks", "sum": "bytes"})
+
+
+def _joined(*frames: pd.DataFrame) -> pd.DataFrame:
+    """The rows of some frames one after the other; what has none says nothing of dtypes."""
+    return pd.concat([frame for frame in frames if len(frame)] or [frames[0]], ignore_index=True)
 
 
 def _by_memory_record(rest: int, held: Held | None) -> list[dict[str, object]]:

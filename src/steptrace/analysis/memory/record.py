@@ -60,7 +60,10 @@ def downsample(values: Ints, most: int) -> Ints:
 def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> DeviceMemory:
     kind, device = _KINDS.get(row["device_type"], str(row["device_type"])), row["device"]
     of_run = recorded if recorded is not None and recorded.device == kind else None
-    at_peak = _rows(analysis.tables["memory_at_peak"], row)
+    at_peak, curve = (
+        measure.on_device(analysis.tables[name], row["device_type"], row["device"])
+        for name in ("memory_at_peak", "memory_curve")
+    )
     sums = at_peak.groupby("category")["bytes"].sum()
     capacity, source = _capacity(analysis, row, of_run)
     taken = row["peak_reserved"] if row["peak_reserved"] is not None else row["peak_allocated"]
@@ -79,7 +82,7 @@ def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None)
         fragmentation=None if of_run is None else of_run.fragmentation,
         by_category={name: int(sums.get(name, 0)) for name in measure.CATEGORIES},
         at_peak=rows(at_peak.head(MOST), AtPeak),
-        curve=_curve(_rows(analysis.tables["memory_curve"], row)),
+        curve=_curve(curve),
     )
 
 
@@ -87,12 +90,6 @@ def _curve(curve: pd.DataFrame) -> tuple[Any, ...]:
     kept = curve.iloc[downsample(curve["allocated"].to_numpy(dtype=np.int64), POINTS)]
     columns = [kept[name].astype(object) for name in ("ts", "allocated", "reserved")]
     return tuple(tuple(plain(value) for value in point) for point in zip(*columns, strict=True))
-
-
-def _rows(table: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
-    device = table["device"].isna() if row["device"] is None else (table["device"] == row["device"]).fillna(value=False)
-    found: pd.DataFrame = table[((table["device_type"] == row["device_type"]) & device).to_numpy(dtype=bool)]
-    return found
 
 
 def _capacity(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> tuple[int | None, str | None]:

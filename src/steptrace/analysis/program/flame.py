@@ -11,20 +11,18 @@ Frames of PyTorch's own, of steptrace, of the standard library and of built-ins 
 and so are the marks of steps; what ran in them belongs to the box below.
 """
 
-import itertools
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.common import tables_paths as schema
+from steptrace import schema
+from steptrace.analysis.common import tables_paths as tables
 from steptrace.analysis.common.analysis import Analysis, rows
-from steptrace.analysis.common.call_tree import depths, device_time_by, kernel_nodes
+from steptrace.analysis.common.call_tree import depths, device_time_by, kernel_nodes, levels
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.compiled import compiled
 from steptrace.documents.summary import Flame, FlameBox, LineTime, OperatorTime, Program
 from steptrace.intervals import Ints
-from steptrace.schema import validate
 from steptrace.trace.columns import Mask, Rows, judge_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
 from steptrace.trace.model import Trace, on_training
@@ -157,23 +155,20 @@ def _merge(parent: Rows, kind: NDArray[np.int8], named: tuple[Rows, list[str]], 
     calls, self_ns = np.append(1, calls), np.append(0, self_ns)
     total = self_ns.copy()
     height = depths(below)
-    levels = np.argsort(height, kind="stable")
-    bounds = np.searchsorted(height[levels], np.arange(int(height.max()) + 2))
-    for level in range(len(bounds) - 2, 0, -1):
-        rows = levels[bounds[level] : bounds[level + 1]]
-        np.add.at(total, below[rows], total[rows])
-    table = pd.DataFrame(
+    for level in levels(height)[:0:-1]:
+        np.add.at(total, below[level], total[level])
+    return schema.frame_of(
+        tables.FLAME,
         {
-            "name": pd.Series(labels[codes], dtype=object),
+            "name": labels[codes],
             "kind": pd.Categorical.from_codes(list(kinds), categories=pd.Index(list(_KINDS))),
             "parent": references(below),
             "depth": height,
             "calls": calls,
             "ns": total,
             "self_ns": self_ns,
-        }
+        },
     )
-    return validate(table, schema.FLAME)
 
 
 def merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -195,35 +190,29 @@ def merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         np.frombuffer(data, dtype=dtype).astype(np.int64)
         for data, dtype in zip(found, (np.int32, np.int32, np.int64, np.int64), strict=True)
     )
-    height = depths(box_parent)
-    place = np.full(len(height), -1, dtype=np.int64)
-    rows = np.argsort(height, kind="stable")
-    bounds = np.searchsorted(height[rows], np.arange(int(height.max(initial=-1)) + 2))
-    for start, end in itertools.pairwise(bounds):
-        level = rows[start:end]
-        rows[start:end] = level = level[np.lexsort((box_key[level], take(place, box_parent[level])))]
-        place[level] = np.arange(start, end)
-    return take(place, box_parent[rows]), box_key[rows], calls[rows], widths[rows]
+    place, order, before = np.full(len(box_parent), -1, dtype=np.int64), list[Ints](), 0
+    for level in levels(depths(box_parent)):
+        order.append(level[np.lexsort((box_key[level], take(place, box_parent[level])))])
+        place[order[-1]] = np.arange(before, before + len(level))
+        before += len(level)
+    boxes = np.concatenate(order)
+    return take(place, box_parent[boxes]), box_key[boxes], calls[boxes], widths[boxes]
 
 
 def _merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """`merged` without compiled code."""
     carries = own > 0
-    depth = depths(parent.astype(np.int64))
-    levels = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[levels], np.arange(int(depth.max(initial=-1)) + 2))
-    for level in range(len(bounds) - 2, 0, -1):
-        rows = levels[bounds[level] : bounds[level + 1]]
-        carries[parent[rows[carries[rows]]]] = True
+    by_depth = levels(depths(parent.astype(np.int64)))
+    for level in by_depth[:0:-1]:
+        carries[parent[level[carries[level]]]] = True
     box = np.full(len(parent), -1, dtype=np.int64)
     parts: list[tuple[Ints, Ints]] = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
     count, keys = 0, int(key.max(initial=0)) + 1
-    for level in range(len(bounds) - 1):
-        rows = levels[bounds[level] : bounds[level + 1]]
-        rows = rows[carries[rows]]
-        below = take(box, parent[rows].astype(np.int64))
-        pairs, place = np.unique((below + 1) * keys + key[rows], return_inverse=True)
-        box[rows] = count + place
+    for level in by_depth:
+        wide = level[carries[level]]
+        below = take(box, parent[wide].astype(np.int64))
+        pairs, place = np.unique((below + 1) * keys + key[wide], return_inverse=True)
+        box[wide] = count + place
         parts.append((pairs // keys - 1, pairs % keys))
         count += len(pairs)
     calls, widths = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

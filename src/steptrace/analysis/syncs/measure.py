@@ -198,12 +198,17 @@ def site_keys(table: pd.DataFrame) -> list[tuple[Hashable, ...]]:
     return list(plain.where(plain.notna(), None).itertuples(index=False, name=None))
 
 
-def sync_prices(trace: Trace, costs: pd.DataFrame, sites: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def sync_prices(
+    trace: Trace, device: int | None, costs: pd.DataFrame, sites: pd.DataFrame
+) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """`sync_sites` with `ceiling_ns` and `saved_ns`, over all steps, were the site's syncs alone gone; and `whatif`.
 
     `saved_ns` is null where the model does not fit the trace. Of many sites the least promising have null too, unless
     their ceiling is 0. `whatif` is one row: how well the model fits, and what is saved were all counted syncs gone.
+    Without a GPU both columns are null, and there is no `whatif`.
     """
+    if device is None:
+        return sites.assign(ceiling_ns=unmeasured(len(sites)), saved_ns=unmeasured(len(sites))), {}
     rows = rows_by_site(costs)
     keys = site_keys(sites)
     ceiling = np.array([ceiling_ns(trace, costs, rows[key]) for key in keys], dtype=np.int64)
@@ -218,7 +223,8 @@ def sync_prices(trace: Trace, costs: pd.DataFrame, sites: pd.DataFrame) -> tuple
             saved[place] = saved_ns(graph, rows[keys[place]]) if ceiling[place] else 0
         together = saved_ns(graph, every)
     whatif = replace(fitted, all_saved_ns=together, all_ceiling_ns=ceiling_ns(trace, costs, every))
-    return sites.assign(ceiling_ns=ceiling, saved_ns=pd.array(saved, dtype="Int64")), pd.DataFrame([asdict(whatif)])
+    sites = sites.assign(ceiling_ns=ceiling, saved_ns=pd.array(saved, dtype="Int64"))
+    return sites, {"whatif": pd.DataFrame([asdict(whatif)])}
 
 
 def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:
