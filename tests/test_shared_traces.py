@@ -24,12 +24,11 @@ from documents import plain
 from recorded import TRACES, needs_traces
 from steptrace.analysis import analyze, summarize_trace
 from steptrace.analysis.common import launches
-from steptrace.analysis.common.launches import launched_at
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.analysis.launches import queues
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, launched_at
 
 EXPECTED: dict[str, Any] = (
     json.loads((TRACES / "expected.json").read_text()) if (TRACES / "expected.json").is_file() else {}
