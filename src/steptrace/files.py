@@ -32,8 +32,13 @@ def write_json(path: Path, value: Any) -> Path:
         text = _LIST_OF_NUMBERS.sub(_on_one_line, text)
     except (TypeError, ValueError) as error:
         raise RecordError(f"value cannot be written as JSON ({error})", where=path, expected="plain data") from error
-    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(path, text)
     return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 in one step."""
+    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_json(path: Path) -> Any:

@@ -20,6 +20,7 @@ from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.kept import History, StoredStudy, StoredVariant
+from steptrace.files import write_text
 from steptrace.judging import baseline
 from steptrace.judging.history import find_results, trends
 from steptrace.judging.pair import pair
@@ -505,11 +506,12 @@ def _write_pages(folder: Path) -> None:
     trace_page.write(found["trace"], made["trace"])
     trace_page.write(found["cpu_trace"], made["cpu_trace"])
     cpu, gpu = (read(comparisons[name], Comparison) for name in ("cpu", "gpu"))
-    pair_page.write(pair(cpu, gpu), made["pair"])
-    diff_page.write(diff(*read_sides([folder / "trace.json.gz"], [folder / "cpu_trace.json.gz"])), made["diff"])
+    write_text(made["pair"], pair_page.page_html(pair(cpu, gpu)))
+    sides = read_sides([folder / "trace.json.gz"], [folder / "cpu_trace.json.gz"])
+    write_text(made["diff"], diff_page.page_html(diff(*sides)))
     kept, skipped = find_results([folder / "baselines", comparisons["study"]])
     assert not skipped
-    history_page.write(History(studies=trends(kept), skipped=()), made["history"])
+    write_text(made["history"], history_page.page_html(History(studies=trends(kept), skipped=())))
 
 
 def _traces(folder: Path) -> dict[str, Path]:

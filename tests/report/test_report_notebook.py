@@ -171,6 +171,27 @@ def test_output_on_stderr_stays_out_of_the_page(tmp_path: Path, own_notebook: Ca
     assert "on stderr" not in page
 
 
+def test_a_notebook_of_ones_own_may_hold_prose_pictures_and_any_output(
+    tmp_path: Path, own_notebook: Callable[..., Path]
+) -> None:
+    code = (
+        "class Picture:\n    def _repr_png_(self):\n        return b'png'\n"
+        "class Drawing:\n    def _repr_svg_(self):\n        return '<svg></svg>'\n"
+        "display(Picture(), Drawing(), '<b>', {'a': 1})"
+    )
+    path = own_notebook("index", code)
+    made = nbformat.read(path, as_version=4)
+    made.cells.insert(1, nbformat.v4.new_markdown_cell("## A & B\n\nSome **prose** <i>here</i>."))
+    nbformat.write(made, path)
+    render_index([], tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert '<section><h2 id="a-b">A &amp; B</h2>\n<p>Some <strong>prose</strong> <i>here</i>.</p>' in page
+    assert '<img alt="" src="data:image/png;base64,cG5n">' in page
+    assert "<svg></svg>" in page
+    assert "<pre>&#39;&lt;b&gt;&#39;</pre>" in page
+    assert page.count("<section") == page.count("</section>") == 1
+
+
 def test_what_is_no_baseline_is_said_and_skipped(
     tmp_path: Path, own_notebook: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,13 +249,3 @@ def test_the_executed_notebook_runs_again_in_jupyter_and_goes_on_with_typed_tabl
 
 def _html(outputs: list[nbformat.NotebookNode]) -> list[str]:
     return [output.data["text/html"] for output in outputs if "data" in output and "text/html" in output.data]
-
-
-def test_nbconverts_templates_are_found_after_an_installation_into_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nbconvert.__file__", str(tmp_path / "nbconvert" / "__init__.py"))
-    assert notebook._templates_beside_nbconvert() == []
-    templates = tmp_path / "share" / "jupyter" / "nbconvert" / "templates"
-    templates.mkdir(parents=True)
-    assert notebook._templates_beside_nbconvert() == [str(templates)]

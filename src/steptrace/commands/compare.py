@@ -27,7 +27,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, write what was asked for, print, and return the exit code."""
-    from steptrace.files import versioned, write_json
+    from steptrace.files import versioned, write_json, write_text
     from steptrace.judging.pair import pair
     from steptrace.report import pair as pages
 
@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         out: Path = arguments.out
         with writing_to(out):
             write_json(out / "compare.json", content)
-            (out / "compare.md").write_text(pages.markdown(found), encoding="utf-8")
-            pages.write(found, out / "compare.html")
+            write_text(out / "compare.md", pages.markdown(found))
+            write_text(out / "compare.html", pages.page_html(found))
     text = pages.markdown(found) if arguments.markdown else _text(found)
     page = [] if arguments.out is None else [str(arguments.out / "compare.html")]
     show(arguments, content, "\n".join([text, *page]))

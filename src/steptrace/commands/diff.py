@@ -30,9 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     with writing_to(out):
         write(out / "diff.json", found)
     if not arguments.no_report:
-        from steptrace.report import diff as diff_page
+        from steptrace.files import write_text
+        from steptrace.report.diff import page_html
 
-        diff_page.write(found, out / "diff.html")
+        write_text(out / "diff.html", page_html(found))
     page = None if arguments.no_report else out / "diff.html"
     document = {"diff": out / "diff.json", "report": page, "text": in_words(found)}
     show(arguments, document, f"{in_words(found)}\n{page or document['diff']}")

@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, write what was asked for, print, and return the exit code."""
     from steptrace.documents.base import write
     from steptrace.documents.kept import History, Skipped
+    from steptrace.files import write_text
     from steptrace.judging.history import find_results, trends
     from steptrace.report import history as pages
 
@@ -56,8 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     if out is not None:
         with writing_to(out):
             write(out / "history.json", found)
-            (out / "history.md").write_text(pages.markdown(found), encoding="utf-8")
-            pages.write(found, out / "history.html")
+            write_text(out / "history.md", pages.markdown(found))
+            write_text(out / "history.html", pages.page_html(found))
     text = pages.markdown(found) if arguments.markdown else _text(found)
     show(arguments, msgspec.to_builtins(found), "\n".join([text, *([str(out / "history.html")] if out else [])]))
     return 0

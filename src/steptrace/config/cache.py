@@ -14,7 +14,7 @@ import yaml
 
 from steptrace.config.digest import code_digest, config_digest
 from steptrace.errors import ConfigError
-from steptrace.files import replace_atomically
+from steptrace.files import write_text
 
 if TYPE_CHECKING:
     from steptrace.config.compose import Composer
@@ -126,5 +126,5 @@ def write_if_changed(path: Path, text: str) -> bool:
             return False
     except (OSError, UnicodeDecodeError):
         pass
-    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(path, text)
     return True

@@ -2,13 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from steptrace import format as fmt
 from steptrace.diff.words import nothing_differs, unknown
 from steptrace.documents.diff import Change, Diff
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.files import replace_atomically
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
@@ -38,12 +36,6 @@ _TOTALS = (
     ("syncs", "Syncs"),
 )
 _TERMS = ("diff_slower", "same_kernel", "diff_operator", "diff_line")
-
-
-def write(found: Diff, out: Path) -> None:
-    """Write the page of a diff."""
-    text = page_html(found)
-    replace_atomically(out, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def page_html(found: Diff) -> str:

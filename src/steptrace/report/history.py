@@ -1,11 +1,9 @@
 """The page and the tables of `steptrace history`: a study's kept results, oldest first."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from steptrace import format as fmt
 from steptrace.documents.kept import History, KeptRun, KeptVariant, StudyHistory
-from steptrace.files import replace_atomically
 from steptrace.markdown import clean, table
 from steptrace.report.draw.cells import MACHINE_COLOURS, Dot, course_cell
 from steptrace.report.draw.svg import InlineSvg
@@ -16,11 +14,6 @@ MOST_CHARTS = 12
 _CHART_HEIGHT = 90
 HEAD = ("Kept as", "Date", "Step", "Ratio to the result before", "Verdict", "Changed since the result before")
 _TERMS = ("history_ratio", "history_faster")
-
-
-def write(found: History, out: Path) -> None:
-    """Write the page; never half of it."""
-    replace_atomically(out, lambda temporary: temporary.write_text(page_html(found), encoding="utf-8"))
 
 
 def page_html(found: History) -> str:

@@ -12,16 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import nbconvert
-from nbconvert import HTMLExporter, TemplateExporter
+from markupsafe import Markup
+from nbconvert import Exporter
+from nbconvert.filters import ansi2html
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode, v4
 
 from steptrace.errors import RecordError, ReportError
-from steptrace.files import replace_atomically
+from steptrace.files import write_text
 from steptrace.judging.history import kept_results
 from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
-from steptrace.report.page.markup import TEMPLATES, page_globals
+from steptrace.report.page.markup import page, render
 from steptrace.report.study.model import load_study, title
 from steptrace.root import ROOT
 from steptrace.standing import reference_results
@@ -47,7 +48,7 @@ def render_study(comparison: Path, out: Path) -> None:
         "REFERENCES": [_relative(path, out) for path in reference_results(study.study)],
     }
     notebook = _execute(find_notebook("study"), parameters, out.parent)
-    _write(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
+    write_text(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
     _write_page(notebook, out, title=f"{title(study)} – steptrace", home="index.html")
 
 
@@ -127,36 +128,28 @@ def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], pa
     raise ReportError("no cell is tagged `parameters`", where=path, expected="a first cell that names the data")
 
 
-def _write_page(notebook: NotebookNode, out: Path, *, title: str, home: str | None) -> None:
-    """Render an executed notebook with steptrace's template: cells become sections, code is left out."""
-    left_out = {"notebook-only", IN_JUPYTER}
-    notebook.cells = [cell for cell in notebook.cells if left_out.isdisjoint(cell.metadata.get("tags", ()))]
-    toc = _mark_sections(notebook)
-    folders = [str(TEMPLATES / "nbconvert"), *_templates_beside_nbconvert()]
-    components = jinja2.PrefixLoader({"page": jinja2.FileSystemLoader(TEMPLATES / "page")})
-    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
-        template_name="steptrace",
-        extra_template_basedirs=folders,
-        extra_loaders=[jinja2.FileSystemLoader(folders), components],
-        exclude_anchor_links=True,
-        default_preprocessors=[],
-    )
-    exporter.environment.bytecode_cache = jinja2.FileSystemBytecodeCache()
-    exporter.environment.globals.update(page_globals())
-    resources: dict[str, Any] = {"title": title, "toc": toc, "home": home}
-    # HTMLExporter's own method would parse the finished page once more, for images that it does not have.
-    html, _ = TemplateExporter.from_notebook_node(exporter, notebook, resources)
-    _write(out, html)
+def _write_page(notebook: NotebookNode, out: Path, **resources: str | None) -> None:
+    exporter = PageExporter(default_preprocessors=[])  # type: ignore[no-untyped-call]
+    write_text(out, exporter.from_notebook_node(notebook, resources)[0])
 
 
-def _write(out: Path, text: str) -> None:
-    replace_atomically(out, lambda partial: partial.write_text(text, encoding="utf-8"))
+class PageExporter(Exporter):
+    """nbconvert's export of an executed notebook as a page: cells become sections, code is left out."""
+
+    def from_notebook_node(  # type: ignore[override]
+        self, nb: NotebookNode, resources: dict[str, Any] | None = None, **options: object
+    ) -> tuple[str, dict[str, Any]]:
+        """The page's HTML; `resources` holds its `title`, and as `home` the way back to the index."""
+        notebook, given = super().from_notebook_node(nb, resources, **options)
+        left_out = {"notebook-only", IN_JUPYTER}
+        notebook.cells = [cell for cell in notebook.cells if left_out.isdisjoint(cell.metadata.get("tags", ()))]
+        toc = _mark_sections(notebook)
+        body = render("notebook", cells=notebook.cells, toc=toc, ansi2html=ansi2html, markdown=_markdown)
+        return page(given["title"], body, toc, given["home"]), given
 
 
-def _templates_beside_nbconvert() -> list[str]:
-    """Where nbconvert's own templates are after `pip install --target`: in no folder that it looks into."""
-    folder = Path(nbconvert.__file__).parents[1] / "share" / "jupyter" / "nbconvert" / "templates"
-    return [str(folder)] if folder.is_dir() else []
+def _markdown(text: str) -> Markup:
+    return Markup(MarkdownWithMath(renderer=IPythonRenderer(escape=False, exclude_anchor_links=True)).render(text))
 
 
 def _mark_sections(notebook: NotebookNode) -> list[tuple[str, str]]:

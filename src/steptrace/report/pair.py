@@ -1,9 +1,6 @@
 """The page and the Markdown of `steptrace compare`: one study's results from two machines, versions or dates."""
 
-from pathlib import Path
-
 from steptrace import format as fmt
-from steptrace.files import replace_atomically
 from steptrace.judging.pair import Pair, VariantPair, headline
 from steptrace.markdown import clean, table
 from steptrace.report.draw.bars import Part, one_part
@@ -13,11 +10,6 @@ from steptrace.report.page.markup import page, render
 MOST_BARS = 12
 STEP_HEAD = ("Variant", "Step in A", "Step in B", "A / B", "95 % interval", "B is")
 _TERMS = ("pair_ratio", "pair_faster", "other_figures")
-
-
-def write(found: Pair, out: Path) -> None:
-    """Write the page; never half of it."""
-    replace_atomically(out, lambda temporary: temporary.write_text(page_html(found), encoding="utf-8"))
 
 
 def page_html(found: Pair) -> str:

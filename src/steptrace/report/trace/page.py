@@ -12,7 +12,7 @@ from steptrace import format as fmt
 from steptrace.documents.finding import Finding
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Ranks, Summary, TraceSummary
-from steptrace.files import replace_atomically
+from steptrace.files import write_text
 from steptrace.findings.trace.quality import FEW_STEPS
 from steptrace.findings.trace.window import has_stacks
 from steptrace.report.draw import bars as draw
@@ -33,8 +33,7 @@ def write(summary: Summary, out: Path) -> None:
     Raises:
         RecordError: the summary holds no traces.
     """
-    text = page_html(build(summary), summary.ranks, summary.warnings)
-    replace_atomically(out, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_text(out, page_html(build(summary), summary.ranks, summary.warnings))
 
 
 def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
