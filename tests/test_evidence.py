@@ -13,8 +13,7 @@ from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError
 from steptrace.evidence import studies as chosen_studies
-from steptrace.evidence.collect import MAX_BYTES, README_BYTES, collect, machine_name
-from steptrace.evidence.studies import gpus_needed, runnable
+from steptrace.evidence.collect import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable
 
 ROOT = Path(__file__).parents[1]
 

@@ -149,11 +149,16 @@ def enclosing(group: Ints, starts: Ints, ends: Ints, query_group: Ints, times: I
         given = (group, starts, ends, query_group, times)
         compiled.enclosing(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), found)
         return found
-    parent = nesting_parents(group, starts, ends)
-    order = np.lexsort((times, query_group))
-    position = _last_start_at_or_before(group, starts, query_group[order], times[order])
-    found = np.empty(len(times), dtype=np.int64)
-    found[order] = _climb(position, ends, parent, times[order])
+    found = np.full(len(times), -1, dtype=np.int64)
+    events, row, open_ = list(zip(group.tolist(), starts.tolist(), ends.tolist(), strict=True)), 0, list[int]()
+    for place in np.lexsort((times, query_group)).tolist():
+        of, time = int(query_group[place]), int(times[place])
+        while row < len(events) and events[row][:2] <= (of, time):
+            _close(open_, events, *events[row][:2])
+            open_.append(row)
+            row += 1
+        _close(open_, events, of, time)
+        found[place] = open_[-1] if open_ else -1
     return found
 
 
@@ -161,46 +166,20 @@ def nesting_parents(group: Ints, starts: Ints, ends: Ints) -> Ints:
     """The parent of each span of a nesting sorted by `(group, start, -end)`: the latest earlier one still open.
 
     Returns int64 indices, -1 for a span without parent.
-
-    Without compiled code by pointer jumping: the first candidate is the row before. A candidate that has ended is
-    replaced by that one's own candidate; everything skipped had ended before the candidate began, hence before this
-    span did.
     """
-    count = len(starts)
+    parent = np.full(len(starts), -1, dtype=np.int64)
     if compiled is not None:
-        parent = np.empty(count, dtype=np.int64)
         compiled.nesting_parents(*(np.ascontiguousarray(a, dtype=np.int64) for a in (group, starts, ends)), parent)
         return parent
-    candidate = np.arange(-1, count - 1, dtype=np.int64)
-    if count:
-        new_group = np.ones(count, dtype=bool)
-        new_group[1:] = group[1:] != group[:-1]
-        candidate[new_group] = -1
-    active = np.flatnonzero(candidate >= 0)
-    while len(active):
-        active = active[ends[candidate[active]] <= starts[active]]
-        candidate[active] = candidate[candidate[active]]
-        active = active[candidate[active] >= 0]
-    return candidate
+    events, open_ = list(zip(group.tolist(), starts.tolist(), ends.tolist(), strict=True)), list[int]()
+    for row, (of, start, _) in enumerate(events):
+        _close(open_, events, of, start)
+        parent[row] = open_[-1] if open_ else -1
+        open_.append(row)
+    return parent
 
 
-def _last_start_at_or_before(group: Ints, starts: Ints, query_group: Ints, times: Ints) -> Ints:
-    """Row of the last span of the query's group that starts at or before the query, -1 if none; both sorted."""
-    found = np.full(len(times), -1, dtype=np.int64)
-    for value in np.unique(query_group):
-        low, high = np.searchsorted(group, [value, value + 1])
-        rows = slice(*np.searchsorted(query_group, [value, value + 1]))
-        position = low + np.searchsorted(starts[low:high], times[rows], side="right") - 1
-        found[rows] = np.where(position >= low, position, -1)
-    return found
-
-
-def _climb(position: Ints, ends: Ints, parent: Ints, times: Ints) -> Ints:
-    """Replace each row that has ended at its time by its nearest ancestor that has not."""
-    position = position.copy()
-    active = np.flatnonzero(position >= 0)
-    while len(active):
-        active = active[ends[position[active]] <= times[active]]
-        position[active] = parent[position[active]]
-        active = active[position[active] >= 0]
-    return position
+def _close(open_: list[int], events: list[tuple[int, int, int]], group: int, time: int) -> None:
+    """Take from a stack of rows those that have ended by a time, or are of another group."""
+    while open_ and (events[open_[-1]][2] <= time or events[open_[-1]][0] != group):
+        open_.pop()

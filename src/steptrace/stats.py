@@ -124,16 +124,14 @@ def ratios(medians: Mapping[str, Mapping[int, float]], baseline: str) -> dict[st
     """
     logs = {name: {repeat: float(np.log(value)) for repeat, value in runs.items()} for name, runs in medians.items()}
     table, spread = _round_table(logs), _spread(logs)
-    if table is not None and _rounds_differ(table):
-        rows = dict(zip(_repeated(logs), table, strict=True))
-        return {
-            name: _paired(rows[baseline], rows[name], table)
-            if name in rows
-            else _unpaired(logs, spread, baseline, name)
-            for name in logs
-            if name != baseline
-        }
-    return {name: _unpaired(logs, spread, baseline, name) for name in logs if name != baseline}
+    rows = {} if table is None or not _rounds_differ(table) else dict(zip(spread.names, table, strict=True))
+    return {
+        name: _unpaired(logs, spread, baseline, name)
+        if table is None or name not in rows
+        else _paired(rows[baseline], rows[name], table)
+        for name in logs
+        if name != baseline
+    }
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -168,10 +166,8 @@ def noise_floor(identical: Sequence[Ratio]) -> float | None:
 
     The observed difference alone would be no floor: by luck it can be 0.
     """
-    ends = [
-        max(ratio.high, 1 / ratio.low) - 1 for ratio in identical if ratio.low is not None and ratio.high is not None
-    ]
-    return max(ends, default=None)
+    known = ((ratio.low, ratio.high) for ratio in identical)
+    return max((max(high, 1 / low) - 1 for low, high in known if low is not None and high is not None), default=None)
 
 
 def _repeated(logs: Mapping[str, Mapping[int, float]]) -> list[str]:
@@ -181,8 +177,7 @@ def _repeated(logs: Mapping[str, Mapping[int, float]]) -> list[str]:
 def _round_table(logs: Mapping[str, Mapping[int, float]]) -> _Floats | None:
     """Logs as an array (variants, rounds), of the variants with repeats; None unless all have the same rounds."""
     names = _repeated(logs)
-    rounds = {frozenset(logs[name]) for name in names}
-    if len(names) < 2 or len(rounds) != 1:
+    if len(names) < 2 or len({frozenset(logs[name]) for name in names}) != 1:
         return None
     return np.array([[logs[name][repeat] for repeat in sorted(logs[name])] for name in names])
 
@@ -190,27 +185,23 @@ def _round_table(logs: Mapping[str, Mapping[int, float]]) -> _Floats | None:
 def _residual_mean_square(table: _Floats) -> float:
     """Variance of what variants and rounds leave unexplained."""
     residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
-    squares = float(np.sum(residuals**2))
-    return squares / _residual_df(table)
+    return float(np.sum(residuals**2)) / _residual_df(table)
 
 
 def _residual_df(table: _Floats) -> int:
-    variants, rounds = len(table), len(table[0])
-    return (variants - 1) * (rounds - 1)
+    return (len(table) - 1) * (len(table[0]) - 1)
 
 
 def _rounds_differ(table: _Floats) -> bool:
-    variants, rounds = len(table), len(table[0])
-    between = variants * float(table.mean(axis=0).var(ddof=1))
+    between = len(table) * float(table.mean(axis=0).var(ddof=1))
     within = _residual_mean_square(table)
     if within == 0:
         return between > 0
-    return _f_tail(rounds - 1, _residual_df(table), between / within) < _ROUNDS_P
+    return _f_tail(len(table[0]) - 1, _residual_df(table), between / within) < _ROUNDS_P
 
 
 def _paired(baseline: _Floats, candidate: _Floats, table: _Floats) -> Ratio:
-    differences = baseline - candidate
-    rounds = len(differences)
+    differences, rounds = baseline - candidate, len(baseline)
     centre = float(differences.mean())
     low, high = _interval(centre, float(differences.var(ddof=1)) / rounds, rounds - 1)
     p_value = _p_value(centre, 2 * _residual_mean_square(table) / rounds, _residual_df(table))
@@ -293,11 +284,9 @@ def _p_value(centre: float, variance: float, df: float) -> float:
     return 2 * float(stdtr(df, -abs(centre) / variance**0.5))
 
 
-# SciPy takes a fifth of a second to import, which who reads one trace need not wait for.
-
-
 def _t_quantile(df: float) -> float:
     """Half the width of a two-sided t interval at `CONFIDENCE`, in standard errors."""
+    # SciPy takes a fifth of a second to import, here and below, which who reads one trace need not wait for.
     from scipy.special import stdtrit
 
     return float(stdtrit(df, (1 + CONFIDENCE) / 2))

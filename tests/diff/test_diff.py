@@ -15,7 +15,7 @@ from builders import TraceBuilder, training_step
 from recorded import TRACES, needs_traces, recorded
 from steptrace.cli import main
 from steptrace.diff import Side, diff, in_words, read_sides, side, sides
-from steptrace.diff.match import EXACT, KERNEL_LEVELS, normalised, pair
+from steptrace.diff.compare import EXACT, KERNEL_LEVELS, normalised, pair
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, LaunchedBy, SyncTotal, SyncTotals
 from steptrace.report.diff import page_html

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from steptrace.errors import SteptraceError
 from steptrace.evidence.collect import collect
-from steptrace.evidence.studies import runnable
+from steptrace.evidence.collect import runnable
 from steptrace.evidence.tables import render
 
 parser = argparse.ArgumentParser()

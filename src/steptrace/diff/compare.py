@@ -3,10 +3,15 @@
 A row is `slower` or `faster` if the quartiles of its time per step do not overlap between the sides and the medians
 differ by at least 1 % and 1 us; with one step on a side there is no spread, and any such difference counts. Steps of
 one window are not independent: this sorts differences, it proves none.
+
+A new version of a library changes a kernel's template arguments, its parameters or its namespace; the kernel itself
+stays. So kernels are matched from the exact name to what they compute, the coarser only for what is left. What is alike
+on a level is merged: several names of one side can stand against one of the other.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,8 +19,7 @@ import pandas as pd
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from steptrace.analysis.common.kernel_names import short_name
-from steptrace.diff.match import EXACT, KERNEL_LEVELS, OPERATOR_LEVELS, Key, pair
+from steptrace.analysis.common.kernel_names import short_name, telling_name
 from steptrace.diff.notes import capture_notes, not_measured, notes, unprofiled_ns
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
 from steptrace.documents.diff import (
@@ -33,6 +37,75 @@ from steptrace.documents.diff import (
     SyncTotals,
 )
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
+
+Key = tuple[Hashable, ...]
+
+_NUMBER = re.compile(r"(?:\(\w[\w ]*\)\s*)?\b\d+[uUlL]*\b")
+_DIGITS = re.compile(r"\d+")
+_LAMBDA = re.compile(r"\{lambda\([^)]*\)#?\d*\}|\[lambda\([^)]*\) \(instance \d+\)\]")
+_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::|(?<=::)_\w+_(?:cu|cpp)_\w+::")
+
+
+def normalised(name: str) -> str:
+    """A kernel's name without numbers in its template arguments, lambdas' numbers, parameters and white space."""
+    text = _LAMBDA.sub("lambda", _NAMESPACE.sub("", name))
+    head = text if text.startswith(("Memcpy", "Memset")) else _without_parameters(text)
+    return re.sub(r"\s+", "", _NUMBER.sub("#", head))
+
+
+def _without_parameters(name: str) -> str:
+    """What stands before the last pair of brackets at the end of a name."""
+    if not name.endswith(")"):
+        return name
+    depth = 0
+    for place in range(len(name) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(name[place], 0)
+        if depth == 0:
+            return name[:place] or name
+    return name
+
+
+def _computes(name: str) -> str:
+    """What a kernel computes: its telling name, numbers aside (tile sizes, a compiler's numbering)."""
+    return _DIGITS.sub("#", telling_name(name))
+
+
+#: From the exact name to the coarsest, what two kernels must share to be one.
+KERNEL_LEVELS: tuple[Callable[[Key], Key], ...] = (
+    lambda key: key,
+    lambda key: (key[0], normalised(str(key[1]))),
+    lambda key: (key[0], telling_name(str(key[1]))),
+    lambda key: (key[0], _computes(str(key[1]))),
+)
+
+#: Autograd numbers its nodes by version: `AddmmBackward` became `AddmmBackward0`.
+OPERATOR_LEVELS: tuple[Callable[[Key], Key], ...] = (
+    lambda key: key,
+    lambda key: (re.sub(r"(Backward)\d+\Z", r"\1", str(key[0])).rstrip("_"),),
+)
+
+EXACT: tuple[Callable[[Key], Key], ...] = (lambda key: key,)
+
+
+def pair(
+    a: Iterable[Key], b: Iterable[Key], levels: Iterable[Callable[[Key], Key]]
+) -> list[tuple[tuple[Key, ...], tuple[Key, ...]]]:
+    """Which keys of the two sides are one, each key once; an empty tuple stands for none on that side."""
+    left_a, left_b = list(dict.fromkeys(a)), list(dict.fromkeys(b))
+    pairs: list[tuple[tuple[Key, ...], tuple[Key, ...]]] = []
+    for level in levels:
+        groups: defaultdict[Key, tuple[list[Key], list[Key]]] = defaultdict(lambda: ([], []))
+        for which, keys in enumerate((left_a, left_b)):
+            for key in keys:
+                groups[level(key)][which].append(key)
+        both = [(tuple(ours), tuple(theirs)) for ours, theirs in groups.values() if ours and theirs]
+        pairs += both
+        matched_a = {key for ours, _ in both for key in ours}
+        matched_b = {key for _, theirs in both for key in theirs}
+        left_a = [key for key in left_a if key not in matched_a]
+        left_b = [key for key in left_b if key not in matched_b]
+    return pairs + [((key,), ()) for key in left_a] + [((), (key,)) for key in left_b]
+
 
 #: Differences below both of these are none.
 LEAST_SHARE = 0.01
@@ -68,8 +141,8 @@ def diff(a: Side, b: Side) -> Diff:
     rows: dict[str, Any] = {topic: () if topic in unknown else tuple(_changes(a, b, topic)) for topic in _TOPICS}
     return Diff(
         unit="trace" if a.whole_traces else "step",
-        a=_describe(a),
-        b=_describe(b),
+        a=DiffSide(tuple(map(str, a.paths)), a.ranks, a.units, a.devices),
+        b=DiffSide(tuple(map(str, b.paths)), b.ranks, b.units, b.devices),
         totals={name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
         figures={figure.key: _figure(figure, a, b) for figure in STEP_FIGURES},
         sync_totals=SyncTotals(a.sync_total, b.sync_total),
@@ -105,10 +178,6 @@ def _figure(figure: StepFigure, a: Side, b: Side) -> ChangedFigure | None:
     if figure.better is not None and found.changed:
         status = "better" if (found.delta < 0) == (figure.better == "lower") else "worse"
     return ChangedFigure(**asdict(found), status=status)
-
-
-def _describe(side: Side) -> DiffSide:
-    return DiffSide(tuple(map(str, side.paths)), side.ranks, side.units, side.devices)
 
 
 def _total(side: Side, name: str) -> Values | None:
@@ -155,10 +224,7 @@ def _changes(a: Side, b: Side, topic: str) -> list[Change]:
 
 
 def _sum(series: dict[Key, dict[str, Values]], keys: tuple[Key, ...], name: str, units: int) -> Values:
-    total = np.zeros(units, dtype=np.int64)
-    for key in keys:
-        total += series[key][name]
-    return total
+    return sum((series[key][name] for key in keys), np.zeros(units, dtype=np.int64))
 
 
 def _named(topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]) -> dict[str, Any]:

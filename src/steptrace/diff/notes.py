@@ -5,13 +5,12 @@ under the profiler are few and slowed down by it, and by other work on the machi
 captures of one training can differ by several times; the unprofiled steps say what the training took.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from steptrace.diff.side import Side
-from steptrace.documents.run import capture_of
+from steptrace.documents.run import Unprofiled, capture_of
 from steptrace.trace.columns import Ints
 
 #: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.
@@ -77,60 +76,39 @@ def _alike(a: Side, b: Side) -> float:
     return min(shares)
 
 
-@dataclass(frozen=True)
-class Captured:
-    """The captures of a side: times of the unprofiled steps before them, and the load average per CPU; None if unknown.
-
-    The load is that of the rank's machine that had most.
-    """
-
-    step_ns: Ints | None
-    load: float | None
-
-
-def captured(side: Side) -> Captured | None:
-    """What the captures of a side say; None unless all its traces are of captures."""
-    records = [capture for path in side.paths if (capture := capture_of(path)) is not None]
-    if len(records) < len(side.paths):
+def _timed_before(side: Side) -> list[Unprofiled] | None:
+    """The unprofiled steps before each capture of a side, none if any has none; None unless all traces are captures."""
+    captures = [capture for path in side.paths if (capture := capture_of(path)) is not None]
+    timed = [capture.unprofiled for capture in captures if capture.unprofiled is not None]
+    if len(captures) < len(side.paths):
         return None
-    before = [capture.unprofiled for capture in records if capture.unprofiled is not None]
-    if len(before) < len(records):
-        return Captured(None, None)
-    times = np.concatenate([np.asarray(one.step_ns, dtype=np.int64) for one in before])
-    return Captured(times, max(one.load_average / one.cpus for one in before))
+    return timed if len(timed) == len(captures) else []
 
 
 def unprofiled_ns(side: Side) -> Ints | None:
     """The times of the unprofiled steps before the captures of a side, if it is of captures and they are known."""
-    found = captured(side)
-    return None if found is None else found.step_ns
+    before = _timed_before(side)
+    return np.concatenate([np.array(one.step_ns, dtype=np.int64) for one in before]) if before else None
 
 
 def capture_notes(a: Side, b: Side) -> list[str]:
     """Which times to compare, if both sides are of captures."""
-    ours, theirs = captured(a), captured(b)
+    ours, theirs = _timed_before(a), _timed_before(b)
     if ours is None or theirs is None:
         return []
-    found = []
-    if ours.step_ns is None or theirs.step_ns is None:
-        which = "both captures" if ours.step_ns is theirs.step_ns else f"capture {'A' if ours.step_ns is None else 'B'}"
-        found.append(
-            f"No unprofiled steps were timed before {which}. Times under the profiler change with the machine's load: "
-            "compare counts, not times, or capture again after a few more steps."
-        )
-    else:
-        medians = [float(np.median(side.step_ns)) for side in (ours, theirs) if side.step_ns is not None]
-        profiled = [float(np.median(side.totals["step_ns"])) for side in (a, b)]
-        ratio = medians[1] / max(medians[0], 1)
-        under = profiled[1] / max(profiled[0], 1)
-        text = f"Unprofiled steps just before the captures: {medians[0] / 1e6:.4g} ms -> {medians[1] / 1e6:.4g} ms"
-        text += f" ({ratio:.2f}x)."
-        if max(under / ratio, ratio / under) >= _OTHER_RATIO:
-            text += f" Go by these: that the steps in the traces differ by {under:.2f}x is not the training's doing."
-        found.append(text)
-    if ours.load is not None and theirs.load is not None and abs(ours.load - theirs.load) >= _OTHER_LOAD:
-        found.append(
-            f"The machine was not equally busy: load average {ours.load:.2f} per CPU in A, {theirs.load:.2f} in B. "
-            "All times, those of unprofiled steps too, may differ for that reason."
-        )
-    return found
+    if not ours or not theirs:
+        which = f"capture {'B' if ours else 'A'}" if ours or theirs else "both captures"
+        text = f"No unprofiled steps were timed before {which}. Times under the profiler change with the machine's load"
+        return [f"{text}: compare counts, not times, or capture again after a few more steps."]
+    before, after = (float(np.median([ns for one in timed for ns in one.step_ns])) for timed in (ours, theirs))
+    profiled = [float(np.median(side.totals["step_ns"])) for side in (a, b)]
+    ratio, under = after / max(before, 1), profiled[1] / max(profiled[0], 1)
+    text = f"Unprofiled steps just before the captures: {before / 1e6:.4g} ms -> {after / 1e6:.4g} ms ({ratio:.2f}x)."
+    if max(under / ratio, ratio / under) >= _OTHER_RATIO:
+        text += f" Go by these: that the steps in the traces differ by {under:.2f}x is not the training's doing."
+    # Of several machines that of the rank that had most load.
+    load_a, load_b = (max(one.load_average / one.cpus for one in timed) for timed in (ours, theirs))
+    if abs(load_a - load_b) < _OTHER_LOAD:
+        return [text]
+    load = f"The machine was not equally busy: load average {load_a:.2f} per CPU in A, {load_b:.2f} in B. "
+    return [text, load + "All times, those of unprofiled steps too, may differ for that reason."]

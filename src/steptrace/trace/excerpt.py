@@ -21,7 +21,7 @@ from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace.columns import Ints
 from steptrace.trace.excerpt_index import CALL, FRAME, MEMORY, SPAN, EventIndex, read_index
-from steptrace.trace.excerpt_select import Selection, Source, Window, Written, select, write_events
+from steptrace.trace.excerpt_select import Selection, Window, select, write_events
 from steptrace.trace.find import EXCERPT_FILE
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, median_step
@@ -88,7 +88,7 @@ def write_excerpt(trace: Path, out: Path, wanted: Wanted | None = None) -> Excer
     index, made = read_index(trace), list[Excerpt]()
 
     def write(temporary: Path) -> None:
-        maker = _Maker(Source(trace, index, temporary, wanted.max_bytes), base, step)
+        maker = _Maker(trace, index, temporary, wanted.max_bytes, base, step)
         made.append(maker.fit(window, stacks=wanted.stacks))
 
     replace_atomically(out, write)
@@ -162,9 +162,12 @@ def _row_of(trace: Trace, step: int) -> int:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Writes excerpts of one trace until one fits. `base` is the time of its first event, in ns of its clock."""
+    """Writes excerpts of a trace to `out` until one fits. `base` is the time of its first event, ns of its clock."""
 
-    source: Source
+    trace: Path
+    index: EventIndex
+    out: Path
+    max_bytes: int
     base: int
     step: int | None
 
@@ -172,80 +175,67 @@ class _Maker:
         """Write the largest excerpt of `window` that fits, as the order of what is left out has it."""
         without: frozenset[int] = frozenset() if stacks else frozenset({FRAME})
         for more in (frozenset[int](), frozenset({FRAME}), frozenset({FRAME, MEMORY})):
-            if more and not np.isin(self.source.index.kind, list(more - without)).any():
+            if more and not np.isin(self.index.kind, list(more - without)).any():
                 continue
             without |= more
-            selection = select(self.source.index, window, without)
+            selection = select(self.index, window, without)
             if not selection.events:
                 start, end = (time / _NS_PER_MS for time in self._span(window))
-                raise TraceError(f"nothing happened from {start:g} to {end:g} ms", where=self.source.trace)
-            last = write_events(self.source, selection, self._note(window, without, whole=True))
-            if last.fits:
-                return self._made(window, without, selection, whole=True)
-        return self._shortened(window, without, last)
+                raise TraceError(f"nothing happened from {start:g} to {end:g} ms", where=self.trace)
+            made, text = self._write(window, without, selection, whole=True)
+            if made.size <= self.max_bytes:
+                return made
+        return self._shortened(window, without, made.size, text)
 
-    def _shortened(self, window: Window, without: frozenset[int], last: Written) -> Excerpt:
-        moments = _moments(self.source.index, window)
+    def _shortened(self, window: Window, without: frozenset[int], size: int, text: int) -> Excerpt:
+        """Write the longest densest part of `window` that fits; all of it takes `size` bytes, its text `text`."""
+        moments = _moments(self.index, window)
         length = window.host[1] - window.host[0]
         for _ in range(_TRIES):
-            allowed = self.source.max_bytes / max(last.size, 1) * last.text * _AIM
-            length, part, selection = self._part_of(window, without, moments, (length, allowed))
+            allowed = self.max_bytes / max(size, 1) * text * _AIM
+            selection = None
+            while selection is None or (selection.size > allowed and length >= _SHORTEST_NS and selection.events):
+                length = int(length * _SHRINK)
+                start = _densest(moments, window, length)
+                part = Window((start, start + length), (start, start + length))
+                selection = select(self.index, part, without)
             if length < _SHORTEST_NS or not selection.events:
                 break
-            last = write_events(self.source, selection, self._note(part, without, whole=False))
-            if last.fits:
-                return self._made(part, without, selection, whole=False)
+            made, text = self._write(part, without, selection, whole=False)
+            if made.size <= self.max_bytes:
+                return made
+            size = made.size
         raise TraceError(
-            f"no part of it fits into {self.source.max_bytes:,} bytes",
-            where=self.source.trace,
+            f"no part of it fits into {self.max_bytes:,} bytes",
+            where=self.trace,
             expected="more than its header and the names of its threads take "
-            f"({len(self.source.index.head):,} bytes before compression)",
+            f"({len(self.index.head):,} bytes before compression)",
             next_step="allow more: --max-bytes N",
         )
 
-    def _part_of(
-        self, window: Window, without: frozenset[int], moments: Ints, most: tuple[int, float]
-    ) -> tuple[int, Window, Selection]:
-        """The longest densest part that is shorter than `most[0]` ns and has at most `most[1]` bytes of text."""
-        length = most[0]
-        while True:
-            length = int(length * _SHRINK)
-            start = _densest(moments, window, length)
-            part = Window((start, start + length), (start, start + length))
-            selection = select(self.source.index, part, without)
-            if selection.size <= most[1] or length < _SHORTEST_NS or not selection.events:
-                return length, part, selection
-
-    def _made(self, window: Window, without: frozenset[int], selection: Selection, *, whole: bool) -> Excerpt:
-        return Excerpt(
-            path=self.source.out,
-            step=self.step,
-            span_ns=self._span(window),
-            whole=whole,
-            left_out=self._left_out(without),
-            events=int(selection.keep.sum()),
-            size=self.source.out.stat().st_size,
+    def _write(
+        self, window: Window, without: frozenset[int], selection: Selection, *, whole: bool
+    ) -> tuple[Excerpt, int]:
+        """Write a selection with a note of what it is in its header; return what it is, and the bytes of its text."""
+        span = self._span(window)
+        left_out = tuple(
+            name for kind, name in _CATEGORIES.items() if kind in without and (self.index.kind == kind).any()
         )
+        note = {
+            "of": self.trace.name,
+            "step": self.step,
+            "from_ms": span[0] / _NS_PER_MS,
+            "to_ms": span[1] / _NS_PER_MS,
+            "whole": whole,
+            "left_out": left_out,
+        }
+        header = b',\n"steptraceExcerpt": ' + msgspec.json.encode(note)
+        size, text = write_events(self.trace, self.index, selection, header, self.out, self.max_bytes)
+        return Excerpt(self.out, self.step, span, whole, left_out, int(selection.keep.sum()), size), text
 
     def _span(self, window: Window) -> tuple[int, int]:
+        """Its time in ns since the first event of the trace."""
         return window.host[0] - self.base, max(window.host[1], window.gpu[1]) - self.base
-
-    def _left_out(self, without: frozenset[int]) -> tuple[str, ...]:
-        present = {kind for kind in without if (self.source.index.kind == kind).any()}
-        return tuple(name for kind, name in _CATEGORIES.items() if kind in present)
-
-    def _note(self, window: Window, without: frozenset[int], *, whole: bool) -> bytes:
-        """What the excerpt's header says of it; times are ms since the first event of the trace."""
-        start, end = self._span(window)
-        note = {
-            "of": self.source.trace.name,
-            "step": self.step,
-            "from_ms": start / _NS_PER_MS,
-            "to_ms": end / _NS_PER_MS,
-            "whole": whole,
-            "left_out": self._left_out(without),
-        }
-        return b',\n"steptraceExcerpt": ' + msgspec.json.encode(note)
 
 
 def _moments(index: EventIndex, window: Window) -> Ints:

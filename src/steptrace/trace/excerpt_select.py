@@ -174,49 +174,34 @@ _LEVEL: Final = 6
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-@dataclass(frozen=True)
-class Source:
-    """A trace with its index, where events of it go, and the most bytes that may take."""
+def write_events(
+    trace: Path, index: EventIndex, selection: Selection, note: bytes, out: Path, max_bytes: int
+) -> tuple[int, int]:
+    """Write a selection, gzipped, with `note` (`, "key": value`) in the header unless the file is a bare array.
 
-    trace: Path
-    index: EventIndex
-    out: Path
-    max_bytes: int
-
-
-@dataclass(frozen=True)
-class Written:
-    """Whether the events fit; the file's bytes, and those of the events' text. What does not fit is left unfinished."""
-
-    fits: bool
-    size: int
-    text: int
-
-
-def write_events(source: Source, selection: Selection, note: bytes) -> Written:
-    """Write a selection, gzipped, with `note` (`, "key": value`) in the header unless the file is a bare array."""
-    head, tail = _around(source.index)
+    Returns the file's bytes, and those of the events' text. A file beyond `max_bytes` is left unfinished.
+    """
+    head, tail = _around(index)
     row, text, stop = 0, 0, int(np.flatnonzero(selection.keep)[-1])
-    with source.out.open("wb") as raw:
+    with out.open("wb") as raw:
         # Neither a name nor the time of writing: they would make equal excerpts differ.
         with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw, mtime=0) as file:
             file.write(head)
             between = b"\n"
-            for chunk in EventStream(source.trace):
+            for chunk in EventStream(trace):
                 texts = event_texts(chunk)
                 for place in np.flatnonzero(selection.keep[row : row + len(texts)]).tolist():
                     event = bytes(texts[place])
                     if selection.cut[row + place]:
-                        event = _cut(event, source.index, row + place, selection.extent)
+                        event = _cut(event, index, row + place, selection.extent)
                     file.write(between + event)
                     text += len(event)
                     between = b",\n"
                 row += len(texts)
-                if row > stop or raw.tell() > source.max_bytes:
+                if row > stop or raw.tell() > max_bytes:
                     break
             file.write(b"\n]" + (note if head.startswith(b"{") else b"") + tail)
-        size = raw.tell()
-    return Written(size <= source.max_bytes, size, text)
+        return raw.tell(), text
 
 
 def _around(index: EventIndex) -> tuple[bytes, bytes]:
