@@ -12,7 +12,7 @@ from steptrace.documents.comparison import Comparison, Partial
 from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError
-from steptrace.evidence import studies as chosen_studies
+from steptrace.evidence import collect as chosen_studies
 from steptrace.evidence.collect import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable
 
 ROOT = Path(__file__).parents[1]
