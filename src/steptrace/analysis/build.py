@@ -11,7 +11,9 @@ import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.steps import is_training
-from steptrace.analysis.communication import record as communication
+from steptrace.analysis.communication import ranks as across_ranks
+from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
+from steptrace.analysis.communication.collectives import collectives
 from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle.measure import host_gaps, idle
 from steptrace.analysis.input.measure import input_wait
@@ -86,31 +88,24 @@ def analyze_trace(
     With `folder` all of them are written there as they are made, and what only outsiders read is not kept.
     """
     device, lines = trace.devices[0] if trace.devices else None, lines or SourceLines()
-    large = False
-    tables = memory_tables(path, trace, lines)
-    if folder is not None:
-        own = {name: getattr(trace, name) for name in TABLES}
-        large = sum(map(len, own.values())) >= _LARGE
-        write_all({**own, **tables}, folder)
-        tables, trace = _kept(tables), _without_written(trace)
-        del own
+    large = folder is not None and sum(len(getattr(trace, name)) for name in TABLES) >= _LARGE
+    tables: dict[str, pd.DataFrame] = {}
+
+    def add(found: dict[str, pd.DataFrame]) -> None:
+        if folder is not None:
+            write_all(found, folder)
+            found = {name: table for name, table in found.items() if name not in _ONLY_WRITTEN}
+        tables.update(found)
         if large:
             give_back()
-    for found in tables_of(trace, device, lines):
-        if folder is None:
-            tables.update(found)
-        else:
-            write_all(found, folder)
-            tables.update(_kept(found))
-            if large:
-                give_back()
+
+    add(memory_tables(path, trace, lines))
     if folder is not None:
-        trace = emptied(trace, "frames")
-    return Analysis(path, trace, device, tables)
-
-
-def _kept(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    return {name: table for name, table in tables.items() if name not in _ONLY_WRITTEN}
+        write_all({name: getattr(trace, name) for name in TABLES}, folder)
+        trace = _without_written(trace)
+    for found in tables_of(trace, device, lines):
+        add(found)
+    return Analysis(path, trace if folder is None else emptied(trace, "frames"), device, tables)
 
 
 def _without_written(trace: Trace) -> Trace:
@@ -156,9 +151,9 @@ def merge(
     analyses = [analysis for analysis, _ in done]
     repeated = _repeated_ranks(analyses)
     summaries, ranks = tuple(summary for _, summary in done), None
-    of_ranks = communication.tables(analyses) if len(analyses) > 1 and not repeated else None
+    of_ranks = across_ranks.tables(analyses) if len(analyses) > 1 and not repeated else None
     if of_ranks is not None:
-        ranks = communication.ranks(analyses, summaries, of_ranks)
+        ranks = across_ranks.ranks(analyses, summaries, of_ranks)
     if tables is not None:
         for k, analysis in enumerate(analyses):
             folders[analysis.path].rename(tables / f"trace{k}")
@@ -225,9 +220,9 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         step_parts=step_parts(trace, device),
         whatif=next(iter(analysis.rows("whatif", WhatIf)), None),
         launches=launches(analysis),
-        collectives=communication.collectives(analysis),
-        all_reduce=communication.all_reduces(analysis),
-        all_reduce_passes=communication.passes(analysis),
+        collectives=collectives(analysis),
+        all_reduce=all_reduce(trace, device),
+        all_reduce_passes=reduce_passes(trace, device),
         queues=analysis.rows("queues", Queue),
         copies=analysis.rows("copies", Copy),
         series=series(analysis),

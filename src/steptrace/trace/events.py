@@ -109,14 +109,9 @@ def input_bytes(args: Args) -> int:
     return MISSING if within(total, 0, LARGEST) is None else total
 
 
-def input_types(args: Args) -> str:
-    """The distinct types of an operator's inputs, joined by commas; those of lists too, empty ones aside."""
-    return distinct_types(bytes(args.input_types))
-
-
 @lru_cache(maxsize=1 << 14)
 def distinct_types(text: bytes) -> str:
-    """The distinct types in the JSON text of a list of them, joined by commas."""
+    """The distinct types in the JSON text of a list of them, joined by commas; those of lists too, empty ones aside."""
     try:
         given = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -28,9 +28,9 @@ from steptrace.trace.events import (
     ExactEvent,
     blocks,
     collective_args,
+    distinct_types,
     floats,
     input_bytes,
-    input_types,
     integers,
 )
 from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, GrowingColumn, Names, columns_of, dtype_of
@@ -130,7 +130,7 @@ class _Reader:
         if kind in _WITH_COLLECTIVES:
             part["collective"].append(self._number_collectives(args))
         if kind == "op":
-            part["dtypes"].append(self._names.code(map(input_types, args)))
+            part["dtypes"].append(self._names.code(distinct_types(bytes(arg.input_types)) for arg in args))
         if kind == "label":
             told = [host_collective(row.name) is not None for row in rows]
             sizes = [input_bytes(arg) if its else MISSING for its, arg in zip(told, args, strict=True)]

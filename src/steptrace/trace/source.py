@@ -8,7 +8,7 @@ A trace knows only the line of a function's `def`. Traces that steptrace records
 The k-th operator of a name under a label in a step then has the k-th line, if function and file agree with the trace.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,20 +214,16 @@ class _ExecutingLines:
         ops = self._trace.ops
         parent = row_numbers(ops["parent"])
         listed = ops["name"].isin(recorded).to_numpy()
-        outer = nearest(parent, listed & ~has_ancestor(parent, listed))
-        self._visible = outer
-        label = label_rows(self._trace, ops)
-        names = self._trace.annotations["name"]
+        self._visible = nearest(parent, listed & ~has_ancestor(parent, listed))
+        labels = texts(self._trace.annotations["name"], label_rows(self._trace, ops))
         step = row_numbers(ops["step"])
-        counts: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+        self._counts: Counter[tuple[Any, ...]] = Counter()
         self._place: dict[int, tuple[tuple[Any, ...], int, int]] = {}
-        for row in np.argsort(ops["ts"].to_numpy(), kind="stable"):
-            if outer[row] == row and step[row] >= 0:
-                name = str(names.iloc[label[row]]) if label[row] >= 0 else None
-                key = _key(str(ops["name"].iloc[row]), name, backward=bool(ops["backward"].iloc[row]))
-                self._place[row] = (key, int(step[row]), counts[key, step[row]])
-                counts[key, step[row]] += 1
-        self._counts = counts
+        for row in np.argsort(ops["ts"].to_numpy(), kind="stable").tolist():
+            if self._visible[row] == row and step[row] >= 0:
+                key = _key(str(ops["name"].iloc[row]), labels[row], backward=bool(ops["backward"].iloc[row]))
+                self._place[row] = (key, int(step[row]), self._counts[key, step[row]])
+                self._counts[key, step[row]] += 1
 
     def places(self, frame: Ints, exact_op: Ints, op: Ints) -> tuple[list[Frame], Ints]:
         """The distinct lines of some events, and for each event the place of its own among them, -1 where unknown.

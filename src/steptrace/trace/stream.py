@@ -29,7 +29,7 @@ CHUNK = 1 << 20
 LARGEST_TEXT: Final = 32 << 20
 
 _DAMAGED: tuple[type[Exception], ...] = (gzip.BadGzipFile, cast(type[Exception], isal_zlib.error), zlib.error)
-_NOT_JSON = "begins with neither { nor ["
+_UNREADABLE: tuple[type[Exception], ...] = (OSError, EOFError, TraceError, *_DAMAGED)
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*')
 _BEFORE_EVENT = re.compile(rb"\}\s*,\s*\{\s*\Z")
 #: How often a `"ph"` that begins no event may be met before the scanner takes over.
@@ -124,7 +124,9 @@ class EventStream:
             self._bare_array, self.head = True, b"["
             return start[1:] or b" "
         if start[:1] != b"{":
-            raise TraceError(f"no JSON: it {_NOT_JSON}", where=self.path, expected="a Kineto trace (JSON)")
+            raise TraceError(
+                "no JSON: it begins with neither { nor [", where=self.path, expected="a Kineto trace (JSON)"
+            )
         finder = KeyFinder(b"traceEvents")
         while (found := finder.find(buffer)) is None:
             more = self._read(file)
@@ -203,9 +205,7 @@ def looks_like_trace(path: Path) -> bool:
     try:
         with _open(path) as file:
             return _EVENTS_KEY.search(file.read(1 << 20)) is not None
-    except (OSError, EOFError, TraceError):
-        return False
-    except _DAMAGED:
+    except _UNREADABLE:
         return False
 
 
@@ -218,12 +218,18 @@ def _open(path: Path) -> Iterator[BinaryIO]:
     except FileNotFoundError as error:
         raise TraceError("there is no such file", where=path_text(path)) from error
     except IsADirectoryError as error:
-        raise _is_folder(path) from error
+        what, where = "a folder, where one trace file is expected", path_text(path)
+        raise TraceError(what, where=where, next_step="name one of its files") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise TraceError(f"cannot be opened ({why})", where=path_text(path)) from error
     with file:
-        _check_regular(path, os.fstat(file.fileno()).st_mode)
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise TraceError(
+                "a pipe or a device, where a file is expected",
+                where=path_text(path),
+                next_step="write its content to a file, and name that",
+            )
         try:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
@@ -234,21 +240,6 @@ def _open(path: Path) -> Iterator[BinaryIO]:
             return
         with cast(BinaryIO, igzip.open(file, "rb")) as unpacked:  # type: ignore[no-untyped-call]
             yield unpacked
-
-
-def _check_regular(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise TraceError(
-            "a pipe or a device, where a file is expected",
-            where=path_text(path),
-            next_step="write its content to a file, and name that",
-        )
-
-
-def _is_folder(path: Path) -> TraceError:
-    return TraceError(
-        "a folder, where one trace file is expected", where=path_text(path), next_step="name one of its files"
-    )
 
 
 def _find_cut(buffer: bytes) -> int | None:

@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.documents.rows import table_of
-from steptrace.documents.summary import RankKernel, RankWait
+from steptrace.documents.summary import CollectiveName, Collectives, CollectivesOfStep, RankKernel, RankWait
 from steptrace.intervals import Spans
 from steptrace.schema.table import Column, Table
-from steptrace.trace.columns import Ints, counted, judge_names, references, row_numbers, spans_of
+from steptrace.trace.columns import Ints, counted, judge_names, references, row_numbers, spans_of, unmeasured
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import host_collective, is_collective_op
 
@@ -105,15 +106,15 @@ def collective_times(trace: Trace, device: int) -> pd.DataFrame:
     at once each count theirs, so the sum can exceed the GPU's `exposed_comm_ns`, which counts each instant once.
     """
     found = trace.collectives
-    rows = found["kernel"].to_numpy()
-    here = trace.kernels["device"].to_numpy()[rows] == device
-    found, rows = found[here], rows[here]
-    kernels = trace.kernels.iloc[rows]
+    kernel = found["kernel"].to_numpy()
+    here = trace.kernels["device"].to_numpy()[kernel] == device
+    found, kernel = found[here], kernel[here]
+    kernels = trace.kernels.iloc[kernel]
     start, length = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
     hidden = intervals.measure_within(activity(trace, device).compute, start, start + length)
     return pd.DataFrame(
         {
-            "kernel": rows,
+            "kernel": kernel,
             "collective": _called(found, kernels),
             "group": found["group"].to_numpy(dtype=object),
             "stream": kernels["stream"].to_numpy(),
@@ -178,6 +179,21 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     )
 
 
+def collectives(analysis: Analysis) -> Collectives | None:
+    """The collectives by name and by step; None where nothing could have measured any."""
+    of = analysis.tables
+    times = of.get("collective_times")
+    if times is None and "host_collectives" in of:
+        times = of["host_collectives"].assign(group=None)
+    if times is None:
+        return None
+    return Collectives(
+        count=len(times),
+        by_name=rows(collectives_by_name(times), CollectiveName) if len(times) else (),
+        by_step=rows(collectives_by_step(times, analysis.trace), CollectivesOfStep),
+    )
+
+
 def _called(found: pd.DataFrame, kernels: pd.DataFrame) -> "pd.Series[str]":
     """The collective's name, or else its kernel's short name."""
     named = found["name"].to_numpy(dtype=object)
@@ -201,21 +217,22 @@ def host_collectives(trace: Trace) -> pd.DataFrame:
     """The collectives that the host carried out, in order of time: the table `HOST_COLLECTIVES`."""
     labels = trace.annotations
     called = judge_names(labels["name"], host_collective, object)
-    rows = np.flatnonzero(pd.notna(called))
-    rows = rows[np.argsort(labels["ts"].to_numpy()[rows], kind="stable")]
-    found = labels.iloc[rows]
+    label = np.flatnonzero(pd.notna(called))
+    label = label[np.argsort(labels["ts"].to_numpy()[label], kind="stable")]
+    found = labels.iloc[label]
     start, length = found["ts"].to_numpy(), found["dur"].to_numpy()
     compute = host_compute(trace)
-    exposed = None if compute is None else length - intervals.measure_within(compute, start, start + length)
     return pd.DataFrame(
         {
-            "annotation": rows.astype(np.int64),
-            "collective": pd.Series(called[rows], dtype=object),
+            "annotation": label.astype(np.int64),
+            "collective": pd.Series(called[label], dtype=object),
             "thread": found["thread"].to_numpy(),
             "step": found["step"].array,
             "ts": start,
             "dur_ns": length,
-            "exposed_ns": pd.array([pd.NA] * len(rows) if exposed is None else exposed, dtype="Int64"),
+            "exposed_ns": unmeasured(len(label))
+            if compute is None
+            else counted(length - intervals.measure_within(compute, start, start + length)),
             "bytes": found["bytes"].array,
         }
     )
@@ -231,5 +248,4 @@ def host_compute(trace: Trace) -> Spans | None:
     recorded = training & ops["step"].notna().to_numpy() if len(trace.steps) else training
     if not recorded.any():
         return None
-    rows = training & ~judge_names(ops["name"], is_collective_op)
-    return intervals.union(spans_of(ops.loc[rows, ["ts", "dur"]]))
+    return intervals.union(spans_of(ops[training & ~judge_names(ops["name"], is_collective_op)]))

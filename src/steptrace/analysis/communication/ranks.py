@@ -1,18 +1,40 @@
-"""Several ranks of one job: who waited for whom in collectives, and how differently the same kernels ran."""
+"""Several ranks of one job: who waited for whom in collectives, and how differently the same kernels ran.
 
-from collections.abc import Sequence
+A rank's collectives are those of the analysed GPU, or where there is none, of the host.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.communication.collectives import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
 from steptrace.analysis.kernels.measure import kernel_table
-from steptrace.documents.summary import Straggler
+from steptrace.documents.run import Communication
+from steptrace.documents.summary import (
+    MatchedName,
+    RankAllReduce,
+    RankCollectives,
+    RankKernel,
+    Ranks,
+    RankWait,
+    Straggler,
+    TraceSummary,
+)
+from steptrace.errors import RecordError
+from steptrace.record import read_communication
 from steptrace.schema import frame_of
 from steptrace.trace.model import Trace
+
+#: How many kernels summary.json compares across ranks; `rank_kernels.parquet` has all.
+MOST_KERNELS = 50
+
+_PER_STEP = ("count", "bytes", "measured_ns", "exposed_ns")
 
 
 def straggler_share(ranks: int) -> float:
@@ -52,14 +74,14 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
 
 def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
     second = matched[~matched["last"]].groupby("match")["start_ns"].max()
-    rows = []
+    found_of = []
     for rank in clocks.offset:
         own = matched[matched["rank"] == rank]
         last = own[own["last"]].set_index("match")
         others = matched[matched["match"].isin(last.index) & (matched["rank"] != rank)]
         measured = len(own) > 0
         alone = list(clocks.component.values()).count(clocks.component[rank]) == 1
-        rows.append(
+        found_of.append(
             {
                 "rank": rank,
                 "clock_offset_ns": None if alone else clocks.offset[rank],
@@ -72,7 +94,7 @@ def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.Dat
                 "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
         )
-    return frame_of(RANK_WAITS, rows)
+    return frame_of(RANK_WAITS, found_of)
 
 
 def _waited(parts: pd.DataFrame) -> int:
@@ -110,20 +132,75 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
         return frame_of(RANK_KERNELS)
     every = pd.concat(parts, ignore_index=True)
     groups = every.groupby(["class", "name"], sort=True)
-    table = groups.agg(
-        ranks=("rank", "size"),
-        count=("count", "sum"),
-        sum_ns=("sum_ns", "sum"),
-        sum_min_ns=("sum_ns", "min"),
-        sum_median_ns=("sum_ns", "median"),
-        sum_max_ns=("sum_ns", "max"),
-        mean_min_ns=("mean_ns", "min"),
-        mean_median_ns=("mean_ns", "median"),
-        mean_max_ns=("mean_ns", "max"),
-    )
+    over_ranks = {f"{of}_{how}_ns": (f"{of}_ns", how) for of in ("sum", "mean") for how in ("min", "median", "max")}
+    table = groups.agg(ranks=("rank", "size"), count=("count", "sum"), sum_ns=("sum_ns", "sum"), **over_ranks)
     table["slowest_rank"] = every.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
     # Other names may be alike on one rank than on all together.
     table = table.reset_index()
     table["short_name"] = table["name"].map(short_names(every["name"]))
     table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
     return frame_of(RANK_KERNELS, table)
+
+
+def tables(analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
+    """`rank_waits`, `matched_collectives` and `rank_kernels`."""
+    traces = by_rank([analysis.trace for analysis in analyses])
+    matched, waits = matched_collectives(traces)
+    return {"rank_waits": waits, "matched_collectives": matched, "rank_kernels": rank_kernels(traces)}
+
+
+def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary], of: Mapping[str, pd.DataFrame]) -> Ranks:
+    """Of `tables` who waited for whom, and the kernels with the most time; `straggler` None if no rank stands out."""
+    waits, matched = of["rank_waits"], of["matched_collectives"]
+    by_name = matched.groupby(["collective", "group"], dropna=False, sort=True)
+    waited = by_name.agg(count=("match", "nunique"), wait_ns=("wait_ns", "sum")).reset_index()
+    return Ranks(
+        count=len(analyses),
+        straggler=straggler(waits),
+        waits=rows(waits, RankWait),
+        collectives=RankCollectives(
+            total=int(waits["collectives"].sum()),
+            matched=len(matched),
+            matched_by={str(how): int(n) for how, n in matched["matched_by"].value_counts().sort_index().items()},
+            by_name=rows(waited.sort_values("wait_ns", ascending=False, kind="stable"), MatchedName),
+        ),
+        kernels=rows(of["rank_kernels"].head(MOST_KERNELS), RankKernel),
+        all_reduce=_all_reduce(traces, waits, _communication(analyses)),
+    )
+
+
+def _all_reduce(
+    traces: Sequence[TraceSummary], waits: pd.DataFrame, said: Communication | None
+) -> RankAllReduce | None:
+    """Per step, medians over the ranks, beside what it should take by the run's own communication.json; None without.
+
+    A rank waits for the others inside its collectives: `wait_ns_per_step` is their mean, each instant once.
+    """
+    found = [one for trace in traces if (one := trace.all_reduce) is not None and one.by_step]
+    if not found:
+        return None
+    waited = waits["wait_ns"].dropna()
+    overlaps = [one.overlap for one in found if one.overlap is not None]
+    return RankAllReduce(
+        source=found[0].source,
+        **{f"{name}_per_step": _median(getattr(one, f"{name}_per_step") for one in found) for name in _PER_STEP},
+        overlap=median(overlaps) if overlaps else None,
+        wait_ns_per_step=float(waited.mean()) / median(len(one.by_step) for one in found) if len(waited) else None,
+        expected_ns=None if said is None else said.expected_ns,
+        simplified_ns=None if said is None else said.simplified_ns,
+        bus_bytes_per_s=None if said is None else said.bus_bytes_per_s,
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """The median over the ranks; None if it is not known of one."""
+    known = list(values)
+    return None if None in known else float(median(known))  # type: ignore[type-var,arg-type]
+
+
+def _communication(analyses: Sequence[Analysis]) -> Communication | None:
+    """What the run recorded beside its traces; None for traces of others."""
+    try:
+        return read_communication(analyses[0].path.parent)
+    except RecordError:
+        return None  # an extra: the traces say what they say without it

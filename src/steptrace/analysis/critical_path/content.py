@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steptrace import intervals
+from steptrace.analysis.critical_path.dependencies import stream_number
 from steptrace.analysis.critical_path.graph import Model, Window, host_tables
 from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints, Spans
@@ -97,8 +98,7 @@ def _spans(trace: Trace, window: Window, threads: list[int]) -> dict[int, Spans]
 
 def overlap_ns(model: Model, work: Ints) -> int:
     """How much more time than it had a stream needs, at most, for its work one after the other."""
-    rows = model.trace.kernels.iloc[work]
-    stream: Ints = np.asarray(rows.groupby(["device", "stream"]).ngroup(), dtype=np.int64)
+    stream = stream_number(model.trace.kernels.iloc[work])
     count = int(stream.max(initial=-1)) + 1
     start, end = model.start[work], model.end[work]
     busy = intervals.measure_by_group(stream, start, end, count)

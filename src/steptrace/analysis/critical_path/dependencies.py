@@ -68,7 +68,7 @@ def dependencies(trace: Trace) -> Dependencies:
     launch = row_numbers(kernels["launch"])
     called = take(trace.launches["ts"].to_numpy(), launch)
     known = (launch >= 0) & (called <= start)
-    queue = _number(kernels["device"], kernels["stream"])
+    queue = stream_number(kernels)
     stream = _latest_before(queue, end, start)
     launched = np.where(known, called, _before_waits(trace, start))
     event = _events_waited_for(trace, np.where(known, launch, _NONE), launched, queue)
@@ -88,6 +88,11 @@ def dependencies(trace: Trace) -> Dependencies:
     )
 
 
+def stream_number(kernels: pd.DataFrame) -> Ints:
+    """A number from 0 for the stream of each GPU activity."""
+    return np.asarray(kernels.groupby(["device", "stream"]).ngroup(), dtype=np.int64)
+
+
 def _median(values: Ints) -> int:
     return int(np.median(values)) if len(values) else 0
 
@@ -101,15 +106,6 @@ def _before_waits(trace: Trace, times: Ints) -> Ints:
     place = np.searchsorted(blocked[:, 0], times, side="right") - 1
     inside = (place >= 0) & (times < blocked[place, 1])
     return np.where(inside, blocked[place, 0] - 1, times)
-
-
-def _number(*columns: "pd.Series[int]") -> Ints:
-    """A number for each distinct row of these columns."""
-    numbers = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, place = np.unique(column.to_numpy(dtype=np.int64), return_inverse=True)
-        numbers = np.unique(numbers * len(values) + place, return_inverse=True)[1]
-    return numbers.astype(np.int64)
 
 
 def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:

@@ -1,10 +1,10 @@
 """What can be wrong with a trace: what it lacks, what it lost, and clocks that contradict each other."""
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from steptrace import intervals, schema
@@ -31,15 +31,6 @@ _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 QUALITY_CHECKS = table_of("quality_checks", QualityCheck, "check")
 
 
-@dataclass(frozen=True)
-class _Check:
-    check: str
-    found: int
-    of: int
-    warns: bool
-    says: str
-
-
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with what it found (table `quality_checks`); those of GPU work only if there is any."""
     checks = [_steps_marked(trace), _gpu_work(trace)]
@@ -49,7 +40,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
         checks += [_numbering(trace), _follow(trace)]
         if len(trace.kernels):
             checks.append(_steps_with_work(trace))
-    return schema.validate(pd.DataFrame(checks), QUALITY_CHECKS)
+    return schema.frame_of(QUALITY_CHECKS, [asdict(check) for check in checks])
 
 
 def quality(analysis: Analysis) -> Quality:
@@ -67,28 +58,28 @@ def quality(analysis: Analysis) -> Quality:
     )
 
 
-def _steps_marked(trace: Trace) -> _Check:
+def _steps_marked(trace: Trace) -> QualityCheck:
     steps = len(trace.steps)
     says = "no step annotation (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
-    return _Check("steps marked", int(steps == 0), 1, steps == 0, f"{steps} steps" if steps else says)
+    return QualityCheck("steps marked", int(steps == 0), 1, steps == 0, f"{steps} steps" if steps else says)
 
 
-def _gpu_work(trace: Trace) -> _Check:
+def _gpu_work(trace: Trace) -> QualityCheck:
     count = len(trace.kernels)
     says = {
         0: "no GPU activity: GPU figures were not measured",
         1: "one GPU activity only: nothing lies between activities, so gaps were not measured",
     }.get(count, f"{count} GPU activities")
-    return _Check("GPU work recorded", int(count < 2), 1, count < 2, says)
+    return QualityCheck("GPU work recorded", int(count < 2), 1, count < 2, says)
 
 
-def _linked(trace: Trace) -> _Check:
+def _linked(trace: Trace) -> QualityCheck:
     missing, of = int(trace.kernels["launch"].isna().sum()), len(trace.kernels)
     says = f"{missing} of {of} GPU activities have no launch in the trace"
-    return _Check("GPU work linked to its launch", missing, of, 1 - missing / of < LAUNCH_COVERAGE, says)
+    return QualityCheck("GPU work linked to its launch", missing, of, 1 - missing / of < LAUNCH_COVERAGE, says)
 
 
-def _lost(trace: Trace) -> _Check:
+def _lost(trace: Trace) -> QualityCheck:
     """Launches whose kernel is not there: the profiler's buffers overran, or recording ended before the GPU did."""
     launches = _of_launches(trace)
     owns = np.zeros(len(trace.launches), dtype=bool)
@@ -102,7 +93,7 @@ def _lost(trace: Trace) -> _Check:
     warns = count > LOST_SHARE * of or at_end >= LOST_AT_END
     tail = f", the last {at_end} launches among them: the GPU's record ends too early" if at_end >= LOST_AT_END else ""
     says = f"{count} of {of} kernel launches have no GPU activity in the trace{tail}"
-    return _Check("launches with their GPU work", count, of, warns, says)
+    return QualityCheck("launches with their GPU work", count, of, warns, says)
 
 
 def _of_launches(trace: Trace) -> NDArray[np.bool_]:
@@ -112,40 +103,40 @@ def _of_launches(trace: Trace) -> NDArray[np.bool_]:
     return judge_names(names, _LAUNCHES_WORK.match)
 
 
-def _clocks(trace: Trace) -> _Check:
+def _clocks(trace: Trace) -> QualityCheck:
     linked = trace.kernels["launch"].notna().to_numpy()
     early: Ints = (launched_at(trace) - trace.kernels["ts"].to_numpy())[linked]
     wrong = early > CLOCK_TOLERANCE_NS
     found, of = int(wrong.sum()), int(linked.sum())
     worst = f", by up to {int(early.max()) / 1000:,.0f} us" if found else ""
     says = f"{found} of {of} GPU activities start before the call that launched them{worst}: the clocks disagree"
-    return _Check("GPU work after its launch", found, of, found > 0, says)
+    return QualityCheck("GPU work after its launch", found, of, found > 0, says)
 
 
-def _overlaps(trace: Trace) -> _Check:
+def _overlaps(trace: Trace) -> QualityCheck:
     """Work of one stream runs one after the other; where it overlaps, lengths or starts are wrong."""
     over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
     found, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
     says = f"{found} of {of} GPU activities start while an earlier one of their stream still runs"
-    return _Check("one activity of a stream at a time", found, of, found > LOST_SHARE * of, says)
+    return QualityCheck("one activity of a stream at a time", found, of, found > LOST_SHARE * of, says)
 
 
-def _devices(trace: Trace) -> _Check:
+def _devices(trace: Trace) -> QualityCheck:
     devices = trace.devices
     says = f"GPU work on {len(devices)} devices: figures are of device {devices[0]}"
-    return _Check("one GPU", len(devices) - 1, 1, len(devices) > 1, says)
+    return QualityCheck("one GPU", len(devices) - 1, 1, len(devices) > 1, says)
 
 
-def _numbering(trace: Trace) -> _Check:
+def _numbering(trace: Trace) -> QualityCheck:
     index = trace.steps["index"].to_numpy()
     jumps = int((np.diff(index) != 1).sum())
     says = f"steps are not numbered one after the other: {', '.join(map(str, index))}"
-    return _Check(
+    return QualityCheck(
         "steps numbered without a gap", jumps, len(index), jumps > 0, says if jumps else f"{len(index)} steps"
     )
 
 
-def _follow(trace: Trace) -> _Check:
+def _follow(trace: Trace) -> QualityCheck:
     """A step lasts until its last work on the GPU, which the host need not wait for before it begins the next."""
     start, end = start_end(trace.steps)
     early = int((start[1:] < np.maximum.accumulate(end)[:-1]).sum())
@@ -156,11 +147,11 @@ def _follow(trace: Trace) -> _Check:
         f"up to {lengths / 1e6:,.1f} ms in a window of {window / 1e6:,.1f} ms, {twice / 1e6:,.1f} ms of it counted "
         f"twice; the rate is the window over their number, {window / len(start) / 1e6:,.1f} ms a step"
     )
-    return _Check("steps one after the other", early, len(start), warns=False, says=says if early else "they do")
+    return QualityCheck("steps one after the other", early, len(start), warns=False, says=says if early else "they do")
 
 
-def _steps_with_work(trace: Trace) -> _Check:
+def _steps_with_work(trace: Trace) -> QualityCheck:
     steps = np.arange(len(trace.steps))
     idle = len(np.setdiff1d(steps, trace.kernels["step"].dropna().astype("int64")))
     says = f"{idle} of {len(steps)} steps launched no GPU work"
-    return _Check("steps with GPU work", idle, len(steps), idle > 0, says)
+    return QualityCheck("steps with GPU work", idle, len(steps), idle > 0, says)
