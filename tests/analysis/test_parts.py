@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from builders import PINNED_D2H, TraceBuilder
 from recorded import needs_traces, recorded
-from steptrace.analysis.overview.measure import GPU_PARTS, HOST_PARTS, step_parts
+from steptrace.analysis.common.steps import HOST_PARTS
+from steptrace.analysis.overview.measure import GPU_PARTS, step_parts
 from steptrace.analysis.overview.step_figures import over_all_steps
 from steptrace.trace.link import read_trace
 

@@ -1,5 +1,7 @@
 """The training steps of a trace: where the GPU's time went in each, and the parts that nobody labelled."""
 
+from typing import Final
+
 import numpy as np
 import pandas as pd
 
@@ -7,8 +9,8 @@ from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, time_within
 from steptrace.documents.rows import TemporalRow, table_of
 from steptrace.intervals import Ints
-from steptrace.trace.columns import counted, start_end, unmeasured
-from steptrace.trace.model import Trace
+from steptrace.trace.columns import counted, has_ancestor, row_numbers, start_end, unmeasured
+from steptrace.trace.model import Trace, on_training
 
 TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
 
@@ -65,12 +67,10 @@ def is_own_operator(name: str) -> bool:
     return "::" in name and not name.startswith("autograd::")
 
 
+#: The labels of the training loop, one after the other in a step.
+HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
 #: How PyTorch's own labels begin, and the part of a step that they are.
-_BEGINS = {"enumerate(DataLoader)": "data", "Optimizer.": "optimizer"}
-
-
-#: Labels of the training loop's own for what only training has.
-_TRAINS = ("backward", "optimizer")
+_BEGINS: Final = {"enumerate(DataLoader)": "data", "Optimizer.": "optimizer"}
 
 
 def is_training(trace: Trace) -> bool | None:
@@ -79,10 +79,24 @@ def is_training(trace: Trace) -> bool | None:
     A graph of kernels launched at once may hold either, and a trace without operators shows none.
     """
     labels = [str(name) for name in trace.annotations["name"].unique()]
-    if trace.ops["backward"].any() or any(name in _TRAINS or name.startswith("Optimizer.") for name in labels):
+    if trace.ops["backward"].any() or any(
+        name in ("backward", "optimizer") or name.startswith("Optimizer.") for name in labels
+    ):
         return True
     graphs = any("GraphLaunch" in str(name) for name in trace.launches["name"].unique())
     return None if graphs or len(trace.ops) == 0 else False
+
+
+def labelled_parts(trace: Trace, *, in_steps: bool = False) -> pd.DataFrame:
+    """The labels of the training loop on training threads, in steps alone or anywhere.
+
+    Somebody else's loop may well compute its loss inside a part called forward: the outer one has that time.
+    """
+    labels = trace.annotations
+    wanted = labels["name"].isin(HOST_PARTS).to_numpy() & on_training(trace, labels)
+    wanted &= labels["step"].notna().to_numpy() | (not in_steps)
+    found: pd.DataFrame = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
+    return found
 
 
 def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:

@@ -25,12 +25,12 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.analysis.common.series import steps_of
-from steptrace.analysis.common.steps import unlabelled_parts
+from steptrace.analysis.common.steps import labelled_parts, unlabelled_parts
 from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
 from steptrace.intervals import Ints
-from steptrace.trace.columns import counted, has_ancestor, innermost, nearest, optional, references, row_numbers, texts
+from steptrace.trace.columns import counted, innermost, nearest, optional, references, row_numbers, start_end, texts
 from steptrace.trace.events import MISSING
-from steptrace.trace.model import Trace, on_training
+from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
 #: In the order in which they are shown.
@@ -179,7 +179,8 @@ def _categories(trace: Trace, begin: Ints, until: Ints) -> tuple[list[str | None
 
 def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
     """The instants at which a part of a step begins or ends, and what lasts from each to the next (None: no part)."""
-    spans, rest = _labelled(trace), None
+    labels, rest = labelled_parts(trace), None
+    spans = list(zip(*(times.tolist() for times in start_end(labels)), labels["name"].astype(str), strict=True))
     if not any(name == "forward" for *_, name in spans):
         spans, rest = unlabelled_parts(trace), "forward"
     edges, names = [MISSING], [rest]
@@ -189,17 +190,6 @@ def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
             edges += [start, end]
             names += [name, rest]
     return np.array(edges, dtype=np.int64), names
-
-
-def _labelled(trace: Trace) -> list[tuple[int, int, str]]:
-    """The outermost of our loop's labels on training threads: start, end, name."""
-    labels = trace.annotations
-    if len(labels) == 0:
-        return []
-    wanted = labels["name"].isin(list(_OF_PHASE)).to_numpy() & on_training(trace, labels)
-    chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
-    ends = chosen["ts"] + chosen["dur"]
-    return [(int(a), int(b), str(name)) for a, b, name in zip(chosen["ts"], ends, chosen["name"], strict=True)]
 
 
 def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:

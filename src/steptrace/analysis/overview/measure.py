@@ -21,13 +21,13 @@ from msgspec.structs import asdict
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, gpu_time
-from steptrace.analysis.common.steps import is_own_operator, unlabelled_parts
+from steptrace.analysis.common.steps import HOST_PARTS, is_own_operator, labelled_parts, unlabelled_parts
 from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
 from steptrace.documents.rows import TopOperator, table_of
 from steptrace.documents.summary import DeviceTime, GpuTime, Overview, StepParts
 from steptrace.intervals import Spans
-from steptrace.trace.columns import has_ancestor, row_numbers, spans_of, start_end
-from steptrace.trace.model import Trace, on_training, once
+from steptrace.trace.columns import spans_of, start_end
+from steptrace.trace.model import Trace, once
 
 #: The parts with a GPU, by their names in `steptrace.analysis.overview.measure`.
 PART_NAMES: Final = {
@@ -87,32 +87,21 @@ def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) ->
     """
     ops = call_names[(call_names["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
     own = [name for name in ops.index if is_own_operator(name)]
-    if by_operator is None:
-        names, device = own, pd.array([pd.NA] * len(own), dtype="Int64")
-    else:
+    names: list[str | None] = own
+    device: list[int] | None = None
+    if by_operator is not None:
         launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
-        known = set(launching)
-        others = [name for name in own if name not in known]
-        names = [*launching, *others]
-        device = pd.array([*by_operator["device_ns"], *([0] * len(others))], dtype="Int64")
-    found = ops.reindex(names)
-    table = pd.DataFrame(
-        {
-            "name": pd.Series(names, dtype=object),
-            "calls": found["calls"].astype("Int64").array,
-            "host_self_ns": found["host_self_ns"].astype("Int64").array,
-            "device_self_ns": device,
-        }
-    )
-    by = table["device_self_ns"].fillna(0)
-    by = by if by.sum() else table["host_self_ns"].fillna(0)
-    table["share"] = by.astype("float64") / max(int(by.sum()), 1)
-    table = table.sort_values(["share", "host_self_ns", "name"], ascending=[False, False, True], kind="stable")
-    return schema.validate(table.reset_index(drop=True), TOP_OPERATORS)
+        names = list(dict.fromkeys([*launching, *own]))
+        device = [*by_operator["device_ns"], *([0] * (len(names) - len(launching)))]
+    table = ops.reindex(names)[["calls", "host_self_ns"]].astype("Int64").reset_index(drop=True)
+    by = table["host_self_ns"].fillna(0) if device is None or not sum(device) else pd.Series(device, dtype="Int64")
+    share = by.astype("float64") / max(int(by.sum()), 1)
+    table = table.assign(name=pd.Series(names, dtype=object), device_self_ns=device, share=share)
+    order = ["share", "host_self_ns", "name"]
+    table = table.sort_values(order, ascending=[False, False, True], kind="stable", ignore_index=True)
+    return schema.frame_of(TOP_OPERATORS, table)
 
 
-#: The labels of the training loop, one after the other in a step.
-HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
 GPU_PARTS: Final = ("compute", "exposed_memory", "exposed_comm", *(f"idle_{cause}" for cause in CAUSES))
 
 
@@ -185,11 +174,7 @@ def _host_parts(trace: Trace) -> StepParts:
 
 def _labelled(trace: Trace) -> dict[str, Spans]:
     """The parts that the training loop labels."""
-    labels = trace.annotations
-    wanted = labels["name"].isin(HOST_PARTS).to_numpy() & labels["step"].notna().to_numpy()
-    wanted &= on_training(trace, labels)
-    # Somebody else's loop may well compute its loss inside a part called forward: the outer one has that time.
-    chosen = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
+    chosen = labelled_parts(trace, in_steps=True)
     names = HOST_PARTS if "forward" in set(chosen["name"]) else sorted(set(chosen["name"].astype(str)))
     rows = {name: chosen[(chosen["name"] == name).to_numpy()] for name in names}
     return {name: intervals.union(spans_of(own)) for name, own in rows.items()}
