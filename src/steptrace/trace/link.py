@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.trace import names as naming
+from steptrace.trace import tables
 from steptrace.trace.columns import (
     Columns,
     Ints,
@@ -31,18 +32,6 @@ from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
 from steptrace.trace.syncs import find_syncs
-from steptrace.trace.tables import (
-    collectives_table,
-    host_table,
-    kernels_table,
-    launches_table,
-    memory_table,
-    meta_and_rank,
-    ops_table,
-    threads_table,
-)
-
-_ENGINE = "autograd::engine::evaluate_function"
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -78,20 +67,20 @@ def link(raw: RawTrace) -> Trace:
     _extend_to_gpu(steps, gpu_step[linked], gpu["end"][linked])
 
     op_parent = parents(ops)
-    engine = by_name(ops["name"], names, lambda name: name.startswith(_ENGINE))
+    engine = by_name(ops["name"], names, lambda name: name.startswith(naming.ENGINE))
     backward = nearest(op_parent, (ops["forward_thread"] > 0) | engine) >= 0
-    threads = threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
+    threads = tables.threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
     call_op = _op_of_calls(calls, ops)
-    launches = launches_table(calls, names, call_op, call_step)
-    meta, rank = meta_and_rank(raw)
-    kernels = kernels_table(gpu, names, launch, gpu_step, meta)
+    launches = tables.launches_table(calls, names, call_op, call_step)
+    meta, rank = tables.meta_and_rank(raw)
+    kernels = tables.kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
         rank=rank,
         window=(0, max(int(c["end"].max()) for c in (labels, ops, frames, calls, gpu) if len(c["end"]))),
         meta=meta,
         threads=threads,
         steps=steps,
-        ops=ops_table(
+        ops=tables.ops_table(
             ops,
             names,
             parent=references(op_parent),
@@ -103,12 +92,12 @@ def link(raw: RawTrace) -> Trace:
         ),
         launches=launches,
         kernels=kernels,
-        collectives=collectives_table(
+        collectives=tables.collectives_table(
             raw.collectives, kernels, gpu["collective"], {**ops, "parent": op_parent}, (call_op, names)
         ),
         syncs=find_syncs(launches, calls["kind"], kernels, steps, threads),
-        frames=host_table("frames", frames, names, parent=references(parents(frames))),
-        annotations=host_table(
+        frames=tables.host_table("frames", frames, names, parent=references(parents(frames))),
+        annotations=tables.host_table(
             "annotations",
             labels,
             names,
@@ -116,7 +105,7 @@ def link(raw: RawTrace) -> Trace:
             bytes=optional(labels["bytes"]),
             step=references(step_of(labels["ts"], steps)),
         ),
-        memory=memory_table(raw.columns.pop("memory")),
+        memory=tables.memory_table(raw.columns.pop("memory")),
     )
     return check(trace)
 

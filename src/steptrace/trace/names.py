@@ -46,6 +46,9 @@ _COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem
 #: Labels around the work of collectives that the host does itself, on threads of their own.
 _HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):")
 
+#: The autograd engine's operator around each node of a backward pass.
+ENGINE = "autograd::engine::evaluate_function"
+
 _VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+\Z")
 
 #: Calls that return only once queued GPU work of a stream, an event or the device is complete.

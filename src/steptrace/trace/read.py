@@ -60,10 +60,6 @@ class RawTrace:
     notes: list[str] = field(default_factory=list)
 
 
-#: The kinds of events that can say which collective they belong to.
-_WITH_COLLECTIVES = ("op", "gpu")
-
-
 class _Reader:
     """Gathers the columns of one file, chunk by chunk."""
 
@@ -95,24 +91,16 @@ class _Reader:
 
     def _decode(self, chunk: bytes) -> None:
         """Append the rows of one chunk without compiled code."""
-        groups: defaultdict[str | None, list[Any]] = defaultdict(list)
+        groups: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
         for event in self._decoder.decode(chunk):
-            groups[event.cat].append(event)
-        for category, events in groups.items():
-            phases = [event.ph for event in events]
-            # Nearly always one phase: to count it is much cheaper than to tally.
-            alike = phases.count(phases[0]) == len(phases)
-            tally = {phases[0]: len(phases)} if alike else Counter(phases)
-            for phase, number in tally.items():
-                self.counts[f"{phase} {category}" if category else phase] += number
+            groups[event.ph, event.cat].append(event)
+        for (phase, category), events in groups.items():
+            self.counts[f"{phase} {category}" if category else phase] += len(events)
             kind = KINDS.get(category or "")
-            if kind is not None:
-                wanted = PHASES.get(kind, "X")
-                rows = events if alike else [event for event in events if event.ph == wanted]
-                if phases[0] == wanted or not alike:
-                    self._add_rows(kind, category or "", rows)
-            elif category is None:
+            if category is None:
                 self._add_thread_names(events)
+            elif kind is not None and phase == PHASES.get(kind, "X"):
+                self._add_rows(kind, category, events)
 
     def _add_rows(self, kind: str, category: str, rows: list[Any]) -> None:
         if kind == "memory":
@@ -127,7 +115,7 @@ class _Reader:
         args = [event.args or NO_ARGS for event in rows]
         for name in INTEGER_ARGS[kind]:
             part[name].append(integers(list(map(attrgetter(name), args))))
-        if kind in _WITH_COLLECTIVES:
+        if "collective" in part:
             part["collective"].append(self._number_collectives(args))
         if kind == "op":
             part["dtypes"].append(self._names.code(distinct_types(bytes(arg.input_types)) for arg in args))

@@ -19,10 +19,9 @@ from steptrace.analysis.common.annotations import annotation_times
 from steptrace.documents.rows import OptimizerCall, table_of
 from steptrace.trace.columns import Rows, innermost, judge_names, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace
+from steptrace.trace.names import ENGINE
 
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
-#: The operator around each node of a backward pass.
-_NODE: Final = "autograd::engine::evaluate_function"
 _FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
 
 OPTIMIZER_CALLS: Final = table_of("optimizer_calls", OptimizerCall, "label")
@@ -72,7 +71,7 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
 
 def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:
     """The trace with labels of optimizers that begin where the backward passes inside them are over."""
-    nodes = trace.ops[trace.ops["name"].astype(str).str.startswith(_NODE).to_numpy(dtype=bool)]
+    nodes = trace.ops[trace.ops["name"].astype(str).str.startswith(ENGINE).to_numpy(dtype=bool)]
     if nodes.empty:
         return trace
     nodes = nodes.sort_values("ts")

@@ -25,8 +25,6 @@ _MOST_LANES = 100
 #: Levels of labels, and of operators without and with a GPU: where there is one, its lanes say the rest.
 _LABEL_LEVELS, _OP_LEVELS, _OP_LEVELS_WITH_GPU = 2, 2, 1
 
-_ENGINE = "autograd::engine::evaluate_function"
-
 
 @dataclass(frozen=True)
 class Shown:
@@ -92,17 +90,16 @@ def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Int
 
 def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
     """The host threads with labels or operators in the time shown."""
-    labels, label_level = _labels(trace, time)
-    ops, op_level = _operators(trace, time, op_levels)
-    thread_of = {"label": trace.annotations["thread"].to_numpy()[labels], "op": trace.ops["thread"].to_numpy()[ops]}
-    is_op = np.repeat([False, True], [len(labels), len(ops)])
-    thread = np.concatenate([thread_of["label"], thread_of["op"]])
-    rows = pd.concat([trace.annotations.iloc[labels][["ts", "dur"]], trace.ops.iloc[ops][["ts", "dur"]]])
-    label_names = [str(name) for name in trace.annotations["name"].iloc[labels]]
-    op_names = [str(name) for name in trace.ops["name"].iloc[ops]]
-    kinds = [_kind(name, "section") for name in label_names] + [_kind(name, "op") for name in op_names]
-    level = np.concatenate([label_level, op_level])
-    events = _events(rows, level, kinds, [*label_names, *op_names], time)
+    # The marks of steps are the picture itself, and the autograd engine's wrapper hides the node that it runs.
+    labels, label_level = _outermost(trace.annotations, time, ~marks_steps(trace.annotations), _LABEL_LEVELS)
+    nodes = judge_names(trace.ops["name"], lambda name: not name.startswith(naming.ENGINE))
+    ops, op_level = _outermost(trace.ops, time, nodes, op_levels)
+    columns = ["ts", "dur", "thread", "name"]
+    rows = pd.concat([trace.annotations[columns].iloc[labels], trace.ops[columns].iloc[ops]])
+    is_op, thread = np.repeat([False, True], [len(labels), len(ops)]), rows["thread"].to_numpy()
+    names = rows["name"].astype(str).tolist()
+    kinds = [_kind(name, "op" if op else "section") for name, op in zip(names, is_op, strict=True)]
+    events = _events(rows, np.concatenate([label_level, op_level]), kinds, names, time)
     lanes = []
     present = _order(trace, time, thread, events)
     for place, number in enumerate(present[:_MOST_LANES]):
@@ -128,28 +125,12 @@ def _kind(name: str, usual: str) -> str:
     return "comm" if naming.is_collective_op(name) or name.startswith("gloo:") else usual
 
 
-def _labels(trace: Trace, time: Shown) -> tuple[Ints, Ints]:
-    """Rows of the labels shown and how many of them stand around each; the marks of steps are the picture itself."""
-    table = trace.annotations
-    own = ~marks_steps(table)
-    level = _depths_among(row_numbers(table["parent"]), own)
-    rows = _chosen(table, time, own & (level < _LABEL_LEVELS))
-    return rows, level[rows]
-
-
-def _operators(trace: Trace, time: Shown, levels: int) -> tuple[Ints, Ints]:
-    """Rows of the operators shown and their level. The autograd engine's wrapper hides the node that it runs."""
-    table = trace.ops
-    own = judge_names(table["name"], lambda name: not name.startswith(_ENGINE))
-    level = _depths_among(row_numbers(table["parent"]), own)
+def _outermost(table: pd.DataFrame, time: Shown, own: Mask, levels: int) -> tuple[Ints, Ints]:
+    """Rows of the `own` events of a table that are shown, with less than `levels` of them around, and how many are."""
+    parent = row_numbers(table["parent"])
+    level = depths(take(nearest(parent, own), parent))
     rows = _chosen(table, time, own & (level < levels))
     return rows, level[rows]
-
-
-def _depths_among(parent: Ints, wanted: Mask) -> Ints:
-    """How many wanted events stand around each event of a nesting."""
-    holder = nearest(parent, wanted)
-    return depths(take(holder, parent))
 
 
 def _order(trace: Trace, time: Shown, thread: Ints, events: pd.DataFrame) -> list[int]:
