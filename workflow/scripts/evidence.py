@@ -6,8 +6,7 @@ import tarfile
 from pathlib import Path
 
 from steptrace.errors import SteptraceError
-from steptrace.evidence.collect import collect
-from steptrace.evidence.collect import runnable
+from steptrace.evidence.collect import collect, runnable
 from steptrace.evidence.tables import render
 
 parser = argparse.ArgumentParser()
