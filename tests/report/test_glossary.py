@@ -24,7 +24,7 @@ def test_every_item_of_the_file_is_read() -> None:
 
 
 def test_every_key_is_named_by_a_section_and_every_topic_names_known_keys() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in _REPORT.rglob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in _REPORT.rglob("*") if path.suffix in (".py", ".j2"))
     assert [key for key in re.findall(r"^- `(\w+)`", _TEXT, re.MULTILINE) if f'"{key}"' not in sources] == []
     assert all(len(definitions(topic.terms)) == len(topic.terms) for topic in (*TOPICS, *RANK_TOPICS))
 

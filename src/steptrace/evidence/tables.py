@@ -126,7 +126,7 @@ def _beside_articles(studies: Mapping[str, Comparison]) -> Iterator[list[object]
         for name, figures in variants.items():
             for what, there in figures.items() if name in here else ():
                 v = here[name]
-                own = {"step": None if v.step_ms is None else v.step_ms.median, "step, profiled": _profiled(v)}
+                own = {"step": v.median_ms, "step, profiled": _profiled(v)}
                 yield [study, name, what, fmt.duration_ms(there), fmt.duration_ms(own.get(what, _section(v, what)))]
 
 

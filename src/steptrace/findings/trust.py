@@ -17,7 +17,6 @@ def _differs(variant: VariantResult) -> Iterator[Match]:
     result = variant.equivalence
     if result.status != "differs":
         return
-    faster = variant.ratio is not None and variant.ratio.verdict == "faster"
     allowed = result.tolerance
     # What is not finite is written as null: of the network's links only if they have been held, with a tolerance.
     held = (
@@ -31,7 +30,7 @@ def _differs(variant: VariantResult) -> Iterator[Match]:
     yield Match(
         severity="high",
         claim="computes a different result from the reference"
-        + (": it is faster, but at another task" if faster else ""),
+        + (": it is faster, but at another task" if variant.verdict == "faster" else ""),
         evidence=tuple(
             f"relative error of the {name}: "
             + ("not finite" if error is None else f"{error:.2g}")

@@ -72,4 +72,4 @@ def _step_ns(variant: VariantResult) -> float | None:
     traced_ms = 0.0 if variant.breakdown_ms is None else length_ms(variant.breakdown_ms)
     if traced_ms:
         return traced_ms * NS_PER_MS
-    return None if variant.step_ms is None else variant.step_ms.median * NS_PER_MS
+    return None if variant.median_ms is None else variant.median_ms * NS_PER_MS

@@ -96,7 +96,7 @@ def changes(document: Baseline, comparison: Comparison) -> list[Change]:
     """Every variant of a study that is stored or was measured now."""
     study = document.studies.get(comparison.study)
     stored = {} if study is None else {name: variant.step_ms.median for name, variant in study.variants.items()}
-    now = {v.name: None if v.step_ms is None else v.step_ms.median for v in comparison.variants}
+    now = {v.name: v.median_ms for v in comparison.variants}
     return [Change(comparison.study, name, stored.get(name), now.get(name)) for name in dict.fromkeys([*now, *stored])]
 
 

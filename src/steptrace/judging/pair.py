@@ -96,7 +96,7 @@ def pair(a: Comparison, b: Comparison) -> Pair:
     verdicts = {name: stats.verdict(ratios[name], adjusted.get(name), floor) for name in judged}
     return Pair(
         study=a.study,
-        title=b.title or b.study,
+        title=b.title,
         environment=tuple(_environment(a, b)),
         variants=tuple(_variant(left[n], right[n], ratios.get(n), verdicts.get(n)) for n in shared),
         only_a=tuple(name for name in left if name not in right),

@@ -35,7 +35,6 @@ _TOTALS = (
     ("kernels", "GPU activities"),
     ("syncs", "Syncs"),
 )
-_TERMS = ("diff_slower", "same_kernel", "diff_operator", "diff_line")
 
 
 def page_html(found: Diff) -> str:
@@ -53,7 +52,7 @@ def page_html(found: Diff) -> str:
         headline=headline(found),
         most_rows=MOST_ROWS,
         unknown={topic: unknown(found, topic) for topic in found.not_measured},
-        terms=[*_TERMS, *(figure.key for figure in STEP_FIGURES)],
+        figures=STEP_FIGURES,
     )
     return page("Diff – steptrace", body, toc)
 

@@ -13,7 +13,6 @@ from steptrace.report.page.markup import page, render
 MOST_CHARTS = 12
 _CHART_HEIGHT = 90
 HEAD = ("Kept as", "Date", "Step", "Ratio to the result before", "Verdict", "Changed since the result before")
-_TERMS = ("history_ratio", "history_faster")
 
 
 def page_html(found: History) -> str:
@@ -26,7 +25,6 @@ def page_html(found: History) -> str:
         head=HEAD,
         machines_of=machines_of,
         studies=[(id_, study, _of_study(study)) for (id_, _), study in zip(toc, found.studies, strict=True)],
-        terms=_TERMS,
     )
     return page("History – steptrace", body, toc)
 

@@ -16,7 +16,7 @@ from steptrace.report.page import overview
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import DeviceNote
 from steptrace.report.study import reasons
-from steptrace.report.study.model import load_study, machine, runs_ok, title
+from steptrace.report.study.model import load_study, machine
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
 
 def _study_entry(study: Comparison) -> IndexEntry:
     runs = sum(len(variant.runs) for variant in study.variants)
-    ok = sum(runs_ok(variant) for variant in study.variants)
+    ok = sum(variant.runs_ok for variant in study.variants)
     broken = reasons.broken_gates(study)
     return IndexEntry(
         name=study.study,
-        title=title(study),
+        title=study.title,
         headline=reasons.summary(study),
         href=f"{study.study}.html",
         scale=study.scale,
@@ -61,7 +61,7 @@ def _study_entry(study: Comparison) -> IndexEntry:
 def _problems(study: Comparison) -> tuple[str, ...]:
     """What must not be overlooked, in a word or two each; a study is only ok where there is none of it."""
     answers = {variant.equivalence.status for variant in study.variants}
-    whole = all(variant.status == "ok" and runs_ok(variant) == len(variant.runs) for variant in study.variants)
+    whole = all(variant.status == "ok" and variant.runs_ok == len(variant.runs) for variant in study.variants)
     found = {
         "partial": study.partial is not None,
         "incomplete": not whole and study.partial is None,
@@ -119,7 +119,7 @@ def load_past(comparisons: Sequence[Path | str], kept: Sequence[Path | str]) -> 
         return []
     studies = [load_study(path) for path in comparisons]
     found = history(map(Path, kept), studies)
-    return [past for study in studies if (past := _past(title(study), found[study.study])) is not None]
+    return [past for study in studies if (past := _past(study.title, found[study.study])) is not None]
 
 
 def _past(heading: str, results: Sequence[KeptResult]) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from steptrace.files import write_text
 from steptrace.judging.history import kept_results
 from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
 from steptrace.report.page.markup import page, render
-from steptrace.report.study.model import load_study, title
+from steptrace.report.study.model import load_study
 from steptrace.root import ROOT
 from steptrace.standing import reference_results
 
@@ -49,7 +49,7 @@ def render_study(comparison: Path, out: Path) -> None:
     }
     notebook = _execute(find_notebook("study"), parameters, out.parent)
     write_text(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
-    _write_page(notebook, out, title=f"{title(study)} – steptrace", home="index.html")
+    _write_page(notebook, out, title=f"{study.title} – steptrace", home="index.html")
 
 
 def render_index(

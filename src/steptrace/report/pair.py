@@ -9,7 +9,6 @@ from steptrace.report.page.markup import page, render
 #: With more variants the bars are left out: the table has them all.
 MOST_BARS = 12
 STEP_HEAD = ("Variant", "Step in A", "Step in B", "A / B", "95 % interval", "B is")
-_TERMS = ("pair_ratio", "pair_faster", "other_figures")
 
 
 def page_html(found: Pair) -> str:
@@ -29,7 +28,6 @@ def page_html(found: Pair) -> str:
         steps=step_rows(found),
         figures=figure_rows(found),
         bars=_bars(found),
-        terms=_TERMS,
     )
     return page(f"{found.title}: A and B – steptrace", body, toc)
 

@@ -13,7 +13,7 @@ from steptrace.documents.verdict import Verdict
 from steptrace.judging.verdict import explain
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import recommended
-from steptrace.report.study.model import has_traced_syncs, is_baseline, title
+from steptrace.report.study.model import has_traced_syncs
 from steptrace.report.study.reasons import summary as sentences
 
 #: Rows of a study's table; a comment on GitHub holds 65,536 characters.
@@ -44,7 +44,7 @@ def _study(study: Comparison) -> Iterator[str]:
     traced = has_traced_syncs(study)
     source = "measured" if traced else "predicted"
     timed = not study.on_simulated_gpu
-    yield from (f"### {clean(title(study))}", "", sentences(study), "")
+    yield from (f"### {clean(study.title)}", "", sentences(study), "")
     head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
     yield table(head, [_row(variant, traced=traced, timed=timed) for variant in study.variants[:MOST_ROWS]])
     if (more := len(study.variants) - MOST_ROWS) > 0:
@@ -57,7 +57,7 @@ def _study(study: Comparison) -> Iterator[str]:
 def _row(variant: VariantResult, *, traced: bool, timed: bool) -> list[str | None]:
     step, ratio, syncs = variant.step_ms, variant.ratio, variant.syncs
     ends = (None, None) if ratio is None else (ratio.low, ratio.high)
-    compared = ratio is not None and not is_baseline(variant) and timed
+    compared = ratio is not None and not variant.is_baseline and timed
     return [
         f"`{variant.name}`",
         None if step is None else fmt.step_time(step.median, step.low, step.high)[0],

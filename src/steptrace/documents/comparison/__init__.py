@@ -113,6 +113,31 @@ class VariantResult(StepFigures, frozen=True):
     whatif: WhatIfOfVariant | None = None
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether the other variants (of its cell, in a matrix) are compared with this one."""
+        return self.verdict == "baseline" or self.baseline == self.name
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Its verdict against its baseline; None where there is none."""
+        return None if self.ratio is None else self.ratio.verdict
+
+    @property
+    def median_ms(self) -> float | None:
+        """Its step time in ms; None where it was not measured."""
+        return None if self.step_ms is None else self.step_ms.median
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples per second at the median step time."""
+        return self.samples_per_step / self.median_ms * 1000 if self.samples_per_step and self.median_ms else None
+
+    @property
+    def runs_ok(self) -> int:
+        """Runs that ended well."""
+        return sum(run.status == "ok" for run in self.runs)
+
+    @property
     def can_be_used(self) -> bool:
         """Whether its answer is the same, or was not or cannot be checked; not where the check failed."""
         return self.equivalence.status not in ("differs", "failed")
@@ -184,12 +209,22 @@ class Comparison(File, frozen=True, kw_only=True):
     gates: tuple[GateOutcome, ...] = ()
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None
 
+    @property
+    def measured(self) -> tuple[VariantResult, ...]:
+        """The variants that have a step time."""
+        return tuple(variant for variant in self.variants if variant.step_ms is not None)
+
+    @property
+    def medians_ms(self) -> dict[str, float]:
+        """Their step times in ms, by name."""
+        return {variant.name: variant.step_ms.median for variant in self.variants if variant.step_ms is not None}
+
     def fastest(self) -> VariantResult | None:
         """The variant that is faster than its baseline by most; one that cannot be used only where no other is faster.
 
         None without one, and on a simulated GPU, whose times mean nothing.
         """
-        faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.ratio.verdict == "faster"]
+        faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.verdict == "faster"]
         best = max(faster, key=lambda one: (one[0].can_be_used, one[1]), default=None)
         return None if best is None or self.on_simulated_gpu else best[0]
 

@@ -49,8 +49,11 @@ _PARTS: dict[str, tuple[str, str]] = {
     "path_comm": ("orange", "communication"),
     "path_memory": ("purple", "memory"),
 }
+IDLE_CAUSES = ("sync", "loader", "host", "dependency", "unknown")
 PART_COLOURS = {part: colour for part, (colour, _) in _PARTS.items()}
 PART_NAMES = {part: name for part, (_, name) in _PARTS.items()}
+#: The causes of idle time under names of their own, where they stand beside other parts.
+IDLE_NAMES = {f"idle_{cause}": f"idle: {PART_NAMES[cause]}" for cause in IDLE_CAUSES}
 
 _BAR, _GAP = 16.0, 11.0
 

@@ -13,6 +13,7 @@ from markupsafe import escape
 
 from steptrace import format as fmt
 from steptrace.documents.summary import Lane, Timeline
+from steptrace.report.draw.bars import IDLE_NAMES
 from steptrace.report.draw.drawing import round_step
 from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
 
@@ -40,11 +41,7 @@ KINDS = {
     "compute": "compute",
     "comm": "communication",
     "memory": "copy or set",
-    "idle_sync": "idle: held up by a sync",
-    "idle_loader": "idle: waiting for the loader",
-    "idle_host": "idle: waiting for the host",
-    "idle_dependency": "idle: stream or event dependency",
-    "idle_unknown": "idle: unknown",
+    **IDLE_NAMES,
 }
 
 

@@ -1,7 +1,4 @@
-"""What the figures of a page mean, in short: the page prints the words of glossary.md beside the figures.
-
-The `*_TERMS` tuples say which of them a section explains.
-"""
+"""What the figures of a page mean, in short: a template names those that it shows, in the words of glossary.md."""
 
 import re
 from collections.abc import Sequence
@@ -14,26 +11,6 @@ from steptrace.documents.step_figures import STEP_FIGURES
 _GLOSSARY = Path(__file__).with_name("glossary.md")
 _WRAPPED = re.compile(r"\n +(?! |- \*\*)")
 _ITEM = re.compile(r"^ *- (?:`(?P<key>\w+)` )?\*\*(?P<term>.+?)\*\*: (?P<meaning>.+)$", re.MULTILINE)
-
-TABLE_TERMS = (
-    "step_time",
-    "ratio",
-    "verdict",
-    "noise_floor",
-    "syncs",
-    "gpu_busy_pct",
-    "sm_weighted_pct",
-    "nvml",
-    "equivalence",
-    "profiled",
-)
-SYNC_TERMS = ("syncs", "site", "blocked", "exposed")
-WATERFALL_TERMS = {"gpu": ("window", "idle_cause", "residual", "difference"), "host": ("residual", "difference")}
-PRICE_TERMS = ("blocked", "exposed", "saved", "ceiling", "whatif")
-INPUT_TERMS = ("input_wait", "input_bound", "input_parts")
-LAUNCH_TERMS = (*(figure.key for figure in STEP_FIGURES if figure.needs_steps), "batch_bytes")
-TIMELINE_TERMS = ("step_picture", "low_box", "wait_band", "idle_cause")
-MEMORY_TERMS = ("peak_allocated", "memory_category", "headroom", "fragmentation")
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ ABOUT_THE_METHOD: Final = frozenset(
     {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
 )
 
-#: Rules that speak of a bound which is to be explained.
-_HOST: Final = {"host_bound", "launch_bound"}
 _SEVERITIES = ("high", "warning", "info")
 
 
@@ -34,7 +32,7 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
     return render(
         "page/findings",
         prefix=prefix,
-        terms=("finding_cost", *(["host_bound"] if _HOST & {item.rule for item in items} else [])),
+        host_bound=any(item.rule in ("host_bound", "launch_bound") for item in items),
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {

@@ -8,12 +8,9 @@ from steptrace.documents.comparison import CommunicationOfVariant, Comparison
 from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study.model import measured
 
 #: From here on the measured time is far enough above the expected one to say so.
 FAR_ABOVE: Final = 1.5
-
-TERMS: Final = ("comm_expected", "bus_bandwidth", "comm_measured", "comm_waited", "buckets", "step_of_ranks")
 
 
 def communication(study: Comparison) -> Html | None:
@@ -21,7 +18,7 @@ def communication(study: Comparison) -> Html | None:
     found = {v.name: v.communication for v in study.variants if v.communication is not None}
     if not found:
         return None
-    alone = [variant.name for variant in measured(study) if variant.name not in found]
+    alone = [variant.name for variant in study.measured if variant.name not in found]
     bars = communication_bars(found)
     return render(
         "study/communication",
@@ -34,7 +31,6 @@ def communication(study: Comparison) -> Html | None:
         },
         bars=bars,
         sentences=_sentences(found),
-        terms=TERMS,
     )
 
 

@@ -20,13 +20,9 @@ from steptrace.report.study import reasons
 from steptrace.report.study.headline import headline
 from steptrace.report.study.model import (
     has_traced_syncs,
-    is_baseline,
     machine,
-    measured,
-    runs_ok,
     samples_per_step,
     step_parts,
-    title,
     variants_shown,
     verdict_words,
 )
@@ -54,7 +50,7 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
     """
     shown = variants_shown(study)
     parts = {variant.name: step_parts(study, variant) for variant in shown}
-    medians = {v.name: v.step_ms.median for v in study.variants if v.step_ms is not None}
+    medians = study.medians_ms
     scale = _scale(shown, medians)
     items = recommended(study.findings)
     lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
@@ -66,7 +62,6 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
     return render(
         "study/first_screen",
         study=study,
-        title=title(study),
         paragraphs=paragraphs(study.text),
         headline=headline(study),
         reasons=reasons.reasons(study),
@@ -75,7 +70,6 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
         best=study.fastest(),
         facts=_facts(study),
         rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],
-        is_baseline=is_baseline,
         left_out=len(study.variants) - len(shown),
         scale=scale,
         axis=None if scale is None else _axis(scale),
@@ -106,7 +100,7 @@ def against_baseline(variant: VariantResult, medians: Mapping[str, float]) -> tu
     The interval of the step time alone also holds what differs from run to run for all variants alike.
     """
     ratio, baseline = variant.ratio, medians.get(variant.baseline)
-    if is_baseline(variant) or ratio is None or baseline is None or not ratio.low or not ratio.high:
+    if variant.is_baseline or ratio is None or baseline is None or not ratio.low or not ratio.high:
         return None
     return baseline / ratio.high, baseline / ratio.low
 
@@ -117,7 +111,7 @@ def against_each(study: Comparison) -> str:
     `against[baseline][variant]` is [ratio in words, interval in words, low, high, verdict], each null where there is
     none.
     """
-    times = {variant.name: variant.step_ms.median for variant in measured(study) if variant.step_ms is not None}
+    times = study.medians_ms
     document = {
         "names": list(times),
         "ms": [_short(ms) for ms in times.values()],
@@ -162,7 +156,7 @@ def _row(
 ) -> Row:
     times, drawn, total = variant.step_ms, None, sum(part.ms for part in parts)
     if times is not None and scale is not None:
-        look = "base" if is_baseline(variant) else (variant.ratio.verdict if variant.ratio else None) or "none"
+        look = "base" if variant.is_baseline else variant.verdict or "none"
         said = "the baseline" if look == "base" else verdict_words(variant)
         alt = f"{variant.name}: {fmt.duration_ms(times.median)}, {said}"
         ends = against_baseline(variant, medians)
@@ -170,7 +164,7 @@ def _row(
     bar = parts_cell(parts, max(longest, total)) if total else None
     return Row(
         variant,
-        fmt.duration_ms(None if times is None else times.median),
+        fmt.duration_ms(variant.median_ms),
         drawn,
         bar,
         fmt.duration_ms(total if parts else None),
@@ -186,8 +180,8 @@ def _slower(variant: VariantResult) -> float | None:
 
 def _facts(study: Comparison) -> list[str]:
     """Where and how it was measured, in a few words each."""
-    runs = [runs_ok(variant) for variant in measured(study)]
-    steps = [variant.step_ms.steps for variant in measured(study) if variant.step_ms is not None]
+    runs = [variant.runs_ok for variant in study.measured]
+    steps = [variant.step_ms.steps for variant in study.measured if variant.step_ms is not None]
     environment = study.environment
     facts = [
         machine(study),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.report.study.model import code, is_baseline, measured, runs_ok
+from steptrace.report.study.model import code
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 #: How many names a clause lists, and how long they may be, before it only counts them.
@@ -26,7 +26,7 @@ _ANSWERS = {"differs": ", but its answer differs", "failed": ", but the check of
 def headline(study: Comparison) -> str:
     """The speed of the variants: who is faster by how much and how sure, who is not, and what is missing."""
     missing = _missing(study.variants)
-    if not measured(study):
+    if not study.measured:
         return "No step time was measured" + (": " + "; ".join(missing) if missing else "") + "."
     return "; ".join([*_speeds(study), *missing]) + "."
 
@@ -37,9 +37,9 @@ def _speeds(study: Comparison) -> list[str]:
         untrusted = "neither its times nor its values can be trusted"
         return [f"The GPU is simulated: {untrusted}, and a branch on a computed value may go either way"]
     by_verdict: dict[str | None, list[VariantResult]] = {}
-    for variant in measured(study):
-        if not is_baseline(variant):
-            by_verdict.setdefault(None if variant.ratio is None else variant.ratio.verdict, []).append(variant)
+    for variant in study.measured:
+        if not variant.is_baseline:
+            by_verdict.setdefault(variant.verdict, []).append(variant)
     if not any(by_verdict):
         return _without_verdict(study)
     fastest = study.fastest()
@@ -69,7 +69,7 @@ def _effect(variant: VariantResult, study: Comparison, word: str) -> str:
     details = []
     if low is not None and high is not None:
         details.append(f"{fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(low, high)}")
-    details.append(fmt.plural(runs_ok(variant), "run"))
+    details.append(fmt.plural(variant.runs_ok, "run"))
     samples = {v.name: v.samples_per_step for v in study.variants}
     own, of_baseline = samples[variant.name], samples.get(variant.baseline)
     if own is not None and of_baseline is not None and own != of_baseline:
@@ -161,17 +161,16 @@ def _uneven_runs(study: Comparison) -> str:
 
 def _without_verdict(study: Comparison) -> list[str]:
     """Something was measured, but nothing may be claimed: why, and the medians that there are."""
-    timed = [(v, v.step_ms.median) for v in study.variants if v.step_ms is not None]
-    timed.sort(key=lambda one: one[1])
+    timed = sorted(study.measured, key=lambda variant: study.medians_ms[variant.name])
     if study.baseline in {v.name for v in study.variants if v.step_ms is None}:
         reason = f"The baseline {code(study.baseline)} has no step time, so nothing is compared"
-    elif all(is_baseline(v) for v, _ in timed):
+    elif all(v.is_baseline for v in timed):
         reason = f"Only the baseline {code(study.baseline)} was measured, so there is nothing to compare"
-    elif all(runs_ok(v) <= 1 for v, _ in timed):
+    elif all(v.runs_ok <= 1 for v in timed):
         reason = "One run each, so no verdict"
     else:
-        reason = f"No verdict{_why_unjudged([v for v, _ in timed if not is_baseline(v)], study)}"
-    spans = [(code(v.name), fmt.duration_ms(median, 4)) for v, median in timed]
+        reason = f"No verdict{_why_unjudged([v for v in timed if not v.is_baseline], study)}"
+    spans = [(code(v.name), fmt.duration_ms(v.median_ms, 4)) for v in timed]
     told = "median step times: " + ", ".join(f"{name} {span}" for name, span in spans)
     if len(spans) > _MOST_TIMES:
         (shortest, least), (longest, most) = spans[0], spans[-1]

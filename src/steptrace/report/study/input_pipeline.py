@@ -6,7 +6,6 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.draw.bars import PART_NAMES, Part, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 
 
@@ -39,7 +38,6 @@ def input_pipeline(study: Comparison) -> Html | None:
         names=PART_NAMES,
         unit=fmt.unit_for_ms(waits),
         parts_unit=fmt.unit_for_ms([ms for v in timed for ms in _loading(v).values() if ms is not None]),
-        terms=defs.INPUT_TERMS if timed else defs.INPUT_TERMS[:2],
     )
 
 

@@ -6,7 +6,6 @@ from typing import Any, Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
 from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import variants_shown
 
@@ -29,7 +28,6 @@ def memory(study: Comparison) -> Html | None:
     curves = [(name, memory_curve(found, f"Memory of {name}")) for name, found in measured if name in drawn]
     bars = category_bars([(name, found.by_category) for name, found in measured], "Bytes at the peak by category.")
     on_cpu = any(found.device_type == "cpu" for _, found in variants)
-    terms = [term for term in defs.MEMORY_TERMS if not (on_cpu and term == "fragmentation")]
     return render(
         "study/memory",
         study=study,
@@ -42,7 +40,6 @@ def memory(study: Comparison) -> Html | None:
         curves=[(name, curve) for name, curve in curves if curve is not None],
         many=len(curves) > _MANY,
         fits=[_fit(fit) for fit in fits],
-        terms=(*terms, *(("memory_fit",) if fits else ())),
     )
 
 

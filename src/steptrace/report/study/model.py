@@ -59,29 +59,14 @@ def load_study(path: Path | str) -> Comparison:
     return read(Path(path), Comparison)
 
 
-def title(study: Comparison) -> str:
-    """A study's title, or its name."""
-    return study.title or study.study
-
-
 def code(name: str) -> str:
     """A name in a sentence."""
     return f"`{name}`"
 
 
-def measured(study: Comparison) -> tuple[VariantResult, ...]:
-    """The variants that have a step time."""
-    return tuple(variant for variant in study.variants if variant.step_ms is not None)
-
-
-def repeats(study: Comparison) -> int:
-    """The largest number of runs that a variant has."""
-    return max((len(variant.runs) for variant in study.variants), default=0)
-
-
 def samples_per_step(study: Comparison) -> tuple[int, ...]:
     """The different numbers of samples that the measured variants' steps take, ascending."""
-    return tuple(sorted({v.samples_per_step for v in measured(study) if v.samples_per_step is not None}))
+    return tuple(sorted({v.samples_per_step for v in study.measured if v.samples_per_step is not None}))
 
 
 def parts_kind(study: Comparison) -> Literal["gpu", "host"] | None:
@@ -111,26 +96,9 @@ def has_traced_syncs(study: Comparison) -> bool:
     return not study.on_simulated_gpu and any(v.syncs.measured_per_step is not None for v in study.variants)
 
 
-def runs_ok(variant: VariantResult) -> int:
-    """Runs that ended well."""
-    return sum(run.status == "ok" for run in variant.runs)
-
-
-def is_baseline(variant: VariantResult) -> bool:
-    """Whether the other variants (of its cell, in a matrix) are compared with this one."""
-    return (variant.ratio is not None and variant.ratio.verdict == "baseline") or variant.baseline == variant.name
-
-
-def samples_per_s(variant: VariantResult) -> float | None:
-    """Samples per second at the median step time."""
-    if variant.step_ms is None or not variant.step_ms.median or variant.samples_per_step is None:
-        return None
-    return variant.samples_per_step / variant.step_ms.median * 1000
-
-
 def verdict_words(variant: VariantResult) -> str:
     """The verdict as a chart says it; a variant whose answer differs never goes without that mark."""
-    words = (variant.ratio.verdict if variant.ratio is not None else None) or "no verdict"
+    words = variant.verdict or "no verdict"
     return f"{words}, but differs" if variant.equivalence.status == "differs" else words
 
 

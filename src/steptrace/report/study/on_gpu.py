@@ -10,7 +10,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.headline import headline
-from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, is_baseline, load_study, machine
+from steptrace.report.study.model import SAME_OPERATORS, has_traced_syncs, load_study, machine
 
 _COLLECTED: Final = re.compile(r"Collected on (\d{4}-\d{2}-\d{2})")
 
@@ -53,11 +53,9 @@ def on_gpu(study: Comparison, references: Sequence[Path | str]) -> Html | None:
         "study/on_gpu",
         study=study,
         here=machine(study),
-        is_baseline=is_baseline,
         references=[(reference, _beside(study, reference.study)) for reference in found],
         expected=() if found else expectations(study),
         blocked=_blocked,
-        terms=("syncs", "operators_per_step", *(("step_time", "verdict", "blocked") if found else ())),
     )
 
 
@@ -97,7 +95,7 @@ def expectations(study: Comparison) -> list[Expectation]:
 
 def _expected(variant: VariantResult, baseline: VariantResult | None) -> Expectation:
     syncs, operators = variant.syncs.predicted_per_step, variant.operators_per_step
-    base = None if baseline is None or is_baseline(variant) else baseline
+    base = None if baseline is None or variant.is_baseline else baseline
     before = None if base is None else base.syncs.predicted_per_step
     fewer = None if syncs is None or before is None else before - syncs
     said = []

@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.rows import TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown
-from steptrace.report.study.model import MANY, STEP_SECTIONS, measured, parts_kind, step_parts
+from steptrace.report.study.model import MANY, STEP_SECTIONS, parts_kind, step_parts
 
 
 @dataclass(frozen=True)
@@ -43,26 +42,15 @@ def overview(study: Comparison) -> Html:
         unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
         cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
         top_operators=top_operators(study),
-        terms=terms(has_gpu=has_gpu, kind=kind),
     )
-
-
-def terms(*, has_gpu: bool, kind: str | None) -> tuple[str, ...]:
-    """The keys of the definitions that an overview needs."""
-    parts = ("step_window_gpu", "device_compute") if has_gpu or kind == "gpu" else ("parts_host",)
-    return (*parts, "loader_wait", "placement", "own_host_time", *(("number_format", "tensor_core") if has_gpu else ()))
 
 
 def top_operators(study: Comparison) -> list[TopOperators]:
     """Those of the baseline, and of the variant with the least step time where that is another one."""
     baseline = next((v for v in study.variants if v.name == study.baseline), None)
-    best = min(measured(study), key=_median, default=None)
+    best = min(study.measured, key=lambda variant: study.medians_ms[variant.name], default=None)
     found = {v.name: v.overview.operators for v in (baseline, best) if v is not None and v.overview is not None}
     return [TopOperators(name, any(row.device_self_ns for row in rows), rows) for name, rows in found.items() if rows]
-
-
-def _median(variant: VariantResult) -> float:
-    return variant.step_ms.median if variant.step_ms is not None else float("inf")
 
 
 def launches(study: Comparison) -> Html:
@@ -70,7 +58,7 @@ def launches(study: Comparison) -> Html:
     cells = {variant.name: variant.synchronised_sections_ms or {} for variant in study.variants}
     labels = list(dict.fromkeys(label for found in cells.values() for label in found))
     times = [ms for found in cells.values() for ms in found.values()]
-    times += [variant.step_ms.median for variant in measured(study) if variant.step_ms is not None]
+    times += study.medians_ms.values()
     return render(
         "study/launches",
         study=study,
@@ -79,7 +67,6 @@ def launches(study: Comparison) -> Html:
         unit=fmt.unit_for_ms(times),
         cells=cells,
         figures=[figure for figure in STEP_FIGURES if figure.needs_steps],  # the others stand in the table of variants
-        terms=(*defs.LAUNCH_TERMS, "synchronised") if labels else defs.LAUNCH_TERMS,
     )
 
 

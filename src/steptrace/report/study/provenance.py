@@ -8,7 +8,6 @@ from msgspec.structs import asdict
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study.model import repeats
 
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",
@@ -76,8 +75,8 @@ def study_command(study: Comparison, *, in_checkout: bool) -> str:
     """
     snakefile = "" if in_checkout else " --snakefile STEPTRACE/Snakefile"
     config = [f"'studies=[{study.study}]'", f"scale={study.scale}"]
-    if repeats(study):
-        config.append(f"repeats={repeats(study)}")
+    if repeats := max((len(variant.runs) for variant in study.variants), default=0):
+        config.append(f"repeats={repeats}")
     return f"snakemake{snakefile} --cores all --config {' '.join(config)}"
 
 

@@ -10,7 +10,7 @@ from steptrace.documents.comparison import Comparison, VariantResult, WaterfallP
 from steptrace.documents.finding import ANSWER
 from steptrace.report.page.markup import sentence
 from steptrace.report.study.headline import headline
-from steptrace.report.study.model import SAME_OPERATORS, code, has_traced_syncs, measured
+from steptrace.report.study.model import SAME_OPERATORS, code, has_traced_syncs
 from steptrace.report.study.waterfall import CATEGORY_NAMES
 
 #: How many variants a list holds, and how long their names may be, before fewer words stand for all.
@@ -166,7 +166,7 @@ def broken_gates(study: Comparison) -> int:
 
 def tone(study: Comparison) -> str:
     """`bad` if nothing was measured, `care` if a gate is broken or the fastest is no choice, else `good`."""
-    if not measured(study):
+    if not study.measured:
         return "bad"
     if broken_gates(study) or study.on_simulated_gpu:
         return "care"

@@ -16,7 +16,7 @@ from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantR
 from steptrace.report.draw.cells import LOG_FROM, Scale
 from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, label_height, ticks
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.study.model import RunSteps, is_baseline, verdict_words
+from steptrace.report.study.model import RunSteps, verdict_words
 
 #: Colour and shape of a verdict's mark: told apart by shape as well.
 VERDICT_MARKS: Final[dict[str | None, tuple[str, str]]] = {
@@ -134,7 +134,7 @@ def _draw_run(drawing: Drawing, run: RunSteps, top: float, scale: Scale) -> None
 
 def ratios(study: Comparison) -> InlineSvg:
     """Each variant's ratio with its interval on a logarithmic axis, over the band of the noise floor."""
-    rows = [(v, v.ratio) for v in study.variants if v.ratio is not None and not is_baseline(v)]
+    rows = [(v, v.ratio) for v in study.variants if v.ratio is not None and not v.is_baseline]
     labels = [_ratio_label(variant, ratio) for variant, ratio in rows]
     label = label_height(labels)
     row = label + 22.0

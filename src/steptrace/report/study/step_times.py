@@ -12,14 +12,14 @@ from steptrace.documents.comparison import Comparison, RunResult
 from steptrace.errors import RecordError
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import step_charts as draw
-from steptrace.report.study.model import RunSteps, is_baseline, runs_ok, variants_shown
+from steptrace.report.study.model import RunSteps, variants_shown
 
 
 def step_times(study: Comparison, comparison: Path | str) -> Html:
     """Step times run by run, of the files beside comparison.json, and the ratios with their intervals."""
     whole, study = study, replace(study, variants=tuple(variants_shown(study)))
     steps = load_steps(study, comparison)
-    has_ratio = not study.on_simulated_gpu and any(v.ratio is not None and not is_baseline(v) for v in study.variants)
+    has_ratio = not study.on_simulated_gpu and any(v.ratio is not None and not v.is_baseline for v in study.variants)
     return render(
         "study/step_times",
         study=study,
@@ -32,7 +32,7 @@ def step_times(study: Comparison, comparison: Path | str) -> Html:
 
 
 def _runs_without_steps(study: Comparison, steps: Sequence[RunSteps]) -> int:
-    return sum(runs_ok(variant) for variant in study.variants) - len(steps)
+    return sum(variant.runs_ok for variant in study.variants) - len(steps)
 
 
 def load_steps(study: Comparison, comparison: Path | str) -> tuple[RunSteps, ...]:

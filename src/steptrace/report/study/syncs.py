@@ -4,10 +4,9 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, SyncChange, SyncDiff, VariantResult, WhatIfOfVariant
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.places import rank_predicted, rank_sites
-from steptrace.report.study.model import MANY, is_baseline, variants_shown
+from steptrace.report.study.model import MANY, variants_shown
 
 #: More blocks than this are not shown: a page stays readable, and below 1.5 MB with 200 variants.
 MOST_BLOCKS: Final = 40
@@ -24,7 +23,6 @@ def sync_sites(study: Comparison) -> Html:
         rank=rank_sites,
         rank_predicted=rank_predicted,
         many=len(study.variants) > MANY,
-        terms=_sync_terms(study),
     )
 
 
@@ -36,12 +34,6 @@ def blocks(study: Comparison) -> list[tuple[list[str], VariantResult]]:
         key = variant.name if alone else (variant.syncs, variant.predicted_sites, variant.predicted_unknown)
         found.setdefault(key, ([], variant))[0].append(variant.name)
     return list(found.values())
-
-
-def _sync_terms(study: Comparison) -> tuple[str, ...]:
-    """The terms of the columns that are there: what is only predicted has no times."""
-    measured = any(variant.sync_sites for variant in study.variants)
-    return tuple(term for term in defs.SYNC_TERMS if measured or term not in ("blocked", "exposed"))
 
 
 #: More variants than this start folded.
@@ -62,13 +54,9 @@ def sync_changes(study: Comparison) -> Html:
         shown=[variant for variant in shown if variant not in kept],
         kept=kept,
         left_out=len(known) - len(shown),
-        is_baseline=is_baseline,
         many=len(shown) > _MANY,
         whatif_in_words=whatif_in_words,
         changed_of=changed,
-        terms=defs.PRICE_TERMS
-        if any(v.sync_diff is not None and v.sync_diff.basis == "measured" for v in shown)
-        else (),
     )
 
 

@@ -8,7 +8,6 @@ from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.summary import Summary, Timeline, TraceExcerpt
 from steptrace.errors import RecordError
 from steptrace.report.draw.timeline import MOST_POINTED, timeline_figure
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import variants_shown
 
@@ -49,16 +48,8 @@ def trace_view(study: Comparison, comparison: Path | str) -> Html | None:
         blocks=[(view, timeline_figure(view.timeline, scale, most)) for view in shown],
         rest=rest,
         many=len(shown) > _MANY,
-        has_gpu=any(lane.kind == "stream" for view in shown for lane in view.timeline.lanes),
-        terms=_terms(shown),
+        kinds={lane.kind for view in shown for lane in view.timeline.lanes},
     )
-
-
-def _terms(views: list[StepView]) -> tuple[str, ...]:
-    """What the pictures need explained: without a GPU neither syncs nor idle gaps."""
-    kinds = {lane.kind for view in views for lane in view.timeline.lanes}
-    of_kind = {"wait_band": "syncs", "idle_cause": "idle"}
-    return tuple(key for key in defs.TIMELINE_TERMS if key not in of_kind or of_kind[key] in kinds)
 
 
 def step_view(comparison: Path, variant: VariantResult) -> StepView | None:

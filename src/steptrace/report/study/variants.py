@@ -12,9 +12,8 @@ from steptrace.documents.comparison import (
     VariantResult,
     is_measuring,
 )
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render, sentence
-from steptrace.report.study.model import ending, is_baseline, runs_ok, samples_per_s, samples_per_step
+from steptrace.report.study.model import ending, samples_per_step
 from steptrace.report.study.provenance import environment_name
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
@@ -35,13 +34,9 @@ def variants(study: Comparison) -> Html:
         endings_of=endings,
         ending=ending,
         held=errors_to_reference,
-        is_baseline=is_baseline,
         limits_of=limits,
-        runs_ok=runs_ok,
-        samples_per_s=samples_per_s,
         samples_per_step=samples_per_step(study),
         failures=[variant for variant in study.variants if endings(variant)],
-        terms=_table_terms(study),
     )
 
 
@@ -60,12 +55,6 @@ def errors_to_reference(found: Equivalence) -> list[tuple[str, float | None, flo
         for name, error, tolerance in pairs
         if tolerance is not None
     ]
-
-
-def _table_terms(study: Comparison) -> tuple[str, ...]:
-    """The terms of the columns that are there."""
-    weighted = any(variant.sm_weighted_pct is not None for variant in study.variants)
-    return tuple(term for term in defs.TABLE_TERMS if weighted or term != "sm_weighted_pct")
 
 
 def endings(variant: VariantResult) -> list[tuple[str, ProcessError]]:

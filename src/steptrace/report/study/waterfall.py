@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Difference, VariantResult, WaterfallPart
+from steptrace.report.draw.bars import IDLE_NAMES
 from steptrace.report.draw.drawing import WIDTH, Drawing, label_height
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page import definitions as defs
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import variants_shown
 
@@ -17,11 +17,7 @@ CATEGORY_NAMES: dict[str, str] = {
     "compute": "compute",
     "exposed_memory": "exposed copies",
     "exposed_comm": "exposed communication",
-    "idle_sync": "idle: held up by a sync",
-    "idle_loader": "idle: waiting for the loader",
-    "idle_host": "idle: waiting for the host",
-    "idle_dependency": "idle: stream or event dependency",
-    "idle_unknown": "idle: unknown",
+    **IDLE_NAMES,
     "residual": "residual: what the profiler changed",
 }
 
@@ -46,7 +42,6 @@ def waterfall(study: Comparison) -> Html:
         left_out=known - len(shown),
         names=CATEGORY_NAMES,
         confidence=study.method.confidence,
-        terms=defs.WATERFALL_TERMS[kind],
     )
 
 

@@ -19,17 +19,6 @@ _SMALLEST_OF_MANY = 0.01
 #: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
 _WORTH_A_RATE = 2**16
 
-PATH_NAMES = {
-    "host": "host",
-    "loader": "data loader",
-    "sync": "wait's return",
-    "launch": "launch latency",
-    "queue": "queueing",
-    "compute": "compute",
-    "comm": "communication",
-    "memory": "memory",
-}
-
 
 def timeline(view: TraceView, level: int) -> Charts:
     """The picture of one step."""

@@ -23,7 +23,7 @@ from steptrace.report.page.findings import findings, recommended, severity_rank
 from steptrace.report.page.markup import Html, gain, page, render, sentence
 from steptrace.report.page.overview import device_of_traces, labelled
 from steptrace.report.trace.model import RankTopic, TraceView, build, trace_parts
-from steptrace.report.trace.time import TERMS, span_chart
+from steptrace.report.trace.time import span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
 
 
@@ -48,7 +48,7 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
     toc += [("findings", "Findings on all ranks")] if found else []
     toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
     chart = span_chart(traces)
-    overview = render("trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=chart, terms=TERMS)
+    overview = render("trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=chart)
     overview += Markup("").join(_rank_topic(topic, of) for topic, of in together)
     if found:
         heading = "Findings on all ranks together"
@@ -96,12 +96,11 @@ def headline(view: TraceView) -> str:
         return "No GPU activity in this trace: its GPU figures were not measured."
     over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
     parts = dict(trace_parts(trace.overview))
-    idle = {cause: parts.get(name, 0.0) for name, cause in _IDLE_PARTS.items()}
+    idle = {cause: parts.get("input" if cause == "loader" else cause, 0.0) for cause in draw.IDLE_CAUSES}
     clauses = [f"GPU busy {fmt.percent(trace.gpu_busy_pct)} of {over}"]
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
-        name = draw.PART_NAMES.get(cause, cause)
-        clauses.append(f"{fmt.share(idle[cause] / sum(parts.values()))} of {over}: {name}")
+        clauses.append(f"{fmt.share(idle[cause] / sum(parts.values()))} of {over}: {draw.PART_NAMES[cause]}")
     if trace.syncs.per_step is not None:
         syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
         clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
@@ -129,16 +128,6 @@ def caution(view: TraceView) -> list[str]:
             "evaluation or something else)"
         )
     return [f"{text}." for text in says]
-
-
-#: The overview's idle parts, under the names of their charts.
-_IDLE_PARTS: Final = {
-    "input": "loader",
-    "sync": "sync",
-    "host": "host",
-    "dependency": "dependency",
-    "unknown": "unknown",
-}
 
 
 def in_words(summary: Summary) -> str:
@@ -198,7 +187,7 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
         ),
         first=to_do,
         facts=facts,
-        terms=[figure.key for figure in shown],
+        figures=shown,
         toc=toc,
         warnings=warnings,
         care=care,

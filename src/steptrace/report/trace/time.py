@@ -11,7 +11,6 @@ from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.trace.model import Charts, TraceView, gpu_parts, without_gpu
 
-TERMS = ("gpu_parts", "comm_overlap", "launches_found")
 #: More profiled steps than this are not drawn.
 MOST_DRAWN = 100
 _PLOT, _LEFT = 170.0, 50.0

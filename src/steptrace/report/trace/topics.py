@@ -5,7 +5,6 @@ To add one, write its template and list it here; a chart of few lines goes into 
 
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.draw.bars import PART_NAMES
-from steptrace.report.page.definitions import INPUT_TERMS, MEMORY_TERMS, SYNC_TERMS, TIMELINE_TERMS
 from steptrace.report.trace import charts, memory, overview, syncs, time
 from steptrace.report.trace.model import RankTopic, Topic, gpu_parts, unless, without_gpu
 
@@ -40,7 +39,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "time",
         "GPU time",
-        time.TERMS,
+        ("gpu_parts", "comm_overlap", "launches_found"),
         time.charts,
         lambda view: {"parts": gpu_parts(view.trace.gpu), "names": PART_NAMES},
         most=60,
@@ -49,7 +48,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "timeline",
         "Trace view",
-        TIMELINE_TERMS,
+        ("step_picture", "low_box", "wait_band", "idle_cause"),
         charts.timeline,
         unmeasured=unless(lambda t: t.timeline, "the trace holds no operators, labels or GPU work"),
     ),
@@ -64,14 +63,14 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "input",
         "Waiting for data",
-        INPUT_TERMS[:2],
+        ("input_wait", "input_bound"),
         most=20,
         unmeasured=unless(lambda t: t.input.wait_ns is not None, "the trace holds no label of a data loader"),
     ),
     Topic(
         "syncs",
         "Where the host waits",
-        SYNC_TERMS,
+        ("syncs", "site", "blocked", "exposed"),
         data=syncs.data,
         unmeasured=unless(lambda t: t.gpu.activities or t.syncs.count, "the trace holds no call into a GPU's runtime"),
     ),
@@ -80,7 +79,7 @@ TOPICS: tuple[Topic, ...] = (
         "Critical path",
         ("critical_path", "path_host", "path_launch", "without_it"),
         charts.critical_path,
-        lambda _: {"names": charts.PATH_NAMES},
+        lambda _: {"names": PART_NAMES},
         unmeasured=unless(lambda t: t.critical_path, "the trace holds no host event"),
     ),
     Topic(
@@ -146,7 +145,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "memory",
         "Memory",
-        MEMORY_TERMS,
+        ("peak_allocated", "memory_category", "headroom", "fragmentation"),
         memory.charts,
         memory.data,
         unmeasured=unless(
