@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.documents.batch_copy import is_batch_copy
 from steptrace.documents.comparison import PredictedSite
+from steptrace.documents.comparison.syncs import is_batch_copy
 
 #: The texts: `operators` and `kinds` by name, `special` ones, and `counter_checks`.
 WORDS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from steptrace.analysis.input.measure import MODERATE_SHARE
-from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Comparison, PredictedSite, SyncSiteOfVariant, VariantResult
+from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
 from steptrace.documents.finding import Source
 from steptrace.findings.model import Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement

@@ -13,29 +13,24 @@ from steptrace.stats import IQR_REFUSED, IQR_WARNING
 PROFILER_OVERHEAD: Final = 1.10
 
 
+_IN_WORDS: Final = {"gradient": "loss's gradient by the predictions", "parameters": "gradient by the parameters"}
+
+
 def _differs(variant: VariantResult) -> Iterator[Match]:
     result = variant.equivalence
     if result.status != "differs":
         return
-    allowed = result.tolerance
     # What is not finite is written as null: of the network's links only if they have been held, with a tolerance.
-    held = (
-        ("loss", result.loss_rel_err, allowed and allowed.loss),
-        ("loss's gradient by the predictions", result.gradient_rel_err, allowed and allowed.gradient),
-    )
-    links = (
-        ("predictions", result.predictions_rel_err, allowed and allowed.predictions),
-        ("gradient by the parameters", result.parameters_rel_err, allowed and allowed.parameters),
-    )
+    held = [item for item in result.held if item[0] in ("loss", "gradient") or item[2] is not None]
     yield Match(
         severity="high",
         claim="computes a different result from the reference"
         + (": it is faster, but at another task" if variant.verdict == "faster" else ""),
         evidence=tuple(
-            f"relative error of the {name}: "
+            f"relative error of the {_IN_WORDS.get(name, name)}: "
             + ("not finite" if error is None else f"{error:.2g}")
             + (f", allowed {most:.2g}" if most is not None else "")
-            for name, error, most in (*held, *(link for link in links if link[2] is not None))
+            for name, error, most in held
         ),
     )
 
@@ -78,11 +73,7 @@ def _ending(error: ProcessError | None) -> str:
     """How a process ended, its error, else the last line of its log."""
     if error is None:
         return "failed"
-    ending = error.status
-    if error.signal is not None:
-        ending += f", signal {error.signal}"
-    elif error.exit_code is not None:
-        ending += f", exit code {error.exit_code}"
+    ending = ", ".join(filter(None, [error.status, error.ending]))
     reason = error.error or next(reversed(error.log_tail), None)
     return ending + (f": {reason}" if reason else "")
 

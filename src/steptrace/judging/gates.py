@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePath
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from steptrace.documents.base import Document
-from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
+from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
 from steptrace.documents.figures import figures_of
 from steptrace.documents.kept import Baseline
 from steptrace.errors import ConfigError
@@ -65,20 +66,27 @@ def outcomes(comparison: Comparison, gates: Gates, baselines: Baselines | None =
         variants = [variant for variant in comparison.variants if name in (EVERY_VARIANT, variant.name)]
         for key, limits in keys.items():
             for variant in variants:
-                gate = _Gate(comparison.study, variant.name, key, limits)
+                gate = _gate(comparison.study, variant.name, key, limits)
                 found.append(_judge(gate, comparison, variant, baselines or Baselines()))
             if not variants:
-                found.append(_Gate(comparison.study, name, key, limits).outcome("skipped", f"{name} did not run"))
+                found.append(_gate(comparison.study, name, key, limits, f"{name} did not run"))
     return found
 
 
 def not_run(study: str, gates: Gates) -> list[GateOutcome]:
     """The gates of a study that did not run: all skipped."""
     return [
-        _Gate(study, variant, key, limits).outcome("skipped", f"{study} did not run")
+        _gate(study, variant, key, limits, f"{study} did not run")
         for variant, keys in gates.get(study, {}).items()
         for key, limits in keys.items()
     ]
+
+
+def _gate(study: str, variant: str, key: str, limits: Limits, text: str = "") -> GateOutcome:
+    """A gate before it is judged, which is as if it was skipped."""
+    return GateOutcome(
+        study=study, variant=variant, key=key, limits=dict(limits), value=None, outcome="skipped", text=text
+    )
 
 
 def baselines_of(gates: Gates) -> list[str]:
@@ -145,30 +153,13 @@ def _is_end(name: str, file: str) -> bool:
     return parts[-len(wanted) :] == wanted
 
 
-@dataclass(frozen=True)
-class _Gate:
-    """One figure of one variant, and its limits as workflow.yaml gives them."""
-
-    study: str
-    variant: str
-    key: str
-    limits: Limits
-
-    def outcome(
-        self, outcome: Literal["held", "broken", "skipped"], text: str = "", *, value: object = None
-    ) -> GateOutcome:
-        """How the gate was judged."""
-        of: Any = {"study": self.study, "variant": self.variant, "key": self.key, "limits": dict(self.limits)}
-        return GateOutcome(**of, value=value, outcome=outcome, text=text)
-
-
-def _judge(gate: _Gate, comparison: Comparison, variant: VariantResult, baselines: Baselines) -> GateOutcome:
+def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult, baselines: Baselines) -> GateOutcome:
     key, limits = gate.key, gate.limits
     if limits.get("scale", comparison.scale) != comparison.scale:
-        return gate.outcome("skipped", f"for scale {limits['scale']} alone")
+        return replace(gate, text=f"for scale {limits['scale']} alone")
     name = limits.get("baseline")
     if name in baselines.elsewhere:
-        return gate.outcome("skipped", baselines.elsewhere[str(name)])
+        return replace(gate, text=baselines.elsewhere[str(name)])
     shown = f"{gate.study}/{gate.variant} {key}"
     if key == PER_STEP:
         key = _PREDICTED if variant.syncs.measured_per_step is None else _MEASURED
@@ -178,22 +169,22 @@ def _judge(gate: _Gate, comparison: Comparison, variant: VariantResult, baseline
         stored = _stored(baselines, gate, key) if "at_most_ratio" in limits else None
     except ConfigError as error:
         expected = f", expected {error.expected}" if error.expected else ""
-        return gate.outcome("broken", f"{shown} cannot be judged: {error.what}{expected}")
+        return replace(gate, outcome="broken", text=f"{shown} cannot be judged: {error.what}{expected}")
     problems = _problems(value, limits)
     if name in baselines.problems:
         problems.append(baselines.problems[str(name)])
     elif "at_most_ratio" in limits:
         problems += _ratio_problems(value, stored, limits)
     if not problems:
-        return gate.outcome("held", value=value)
+        return replace(gate, outcome="held", value=value)
     text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
     text += f"{'not measured' if value is None else _shown(value)}, {' and '.join(problems)}"
     if value and violations:
         text += f": {'; '.join(map(described, violations))}"
-    return gate.outcome("broken", text, value=value)
+    return replace(gate, outcome="broken", text=text, value=value)
 
 
-def _stored(baselines: Baselines, gate: _Gate, key: str) -> Any:
+def _stored(baselines: Baselines, gate: GateOutcome, key: str) -> Any:
     """The same figure of the baseline that the gate names; None where that does not have it."""
     document = baselines.documents.get(str(gate.limits.get("baseline")))
     study = None if document is None else document.studies.get(gate.study)

@@ -17,6 +17,13 @@ class ProcessError(Document, frozen=True):
     error: Annotated[str | None, field("The error in one line.")]
     log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
 
+    @property
+    def ending(self) -> str:
+        """How it ended in a few words: "signal 9", "exit code 1"; empty where neither is known."""
+        if self.signal is not None:
+            return f"signal {self.signal}"
+        return "" if self.exit_code is None else f"exit code {self.exit_code}"
+
 
 class RunResult(Document, frozen=True):
     """One repeat of a variant."""
@@ -93,6 +100,12 @@ class Equivalence(Document, frozen=True):
     tolerance: Annotated[Tolerance | None, field("What is allowed.")] = None
     failure: Annotated[ProcessError | None, field("How the check failed.")] = None
     reason: Annotated[str | None, field("Why the two cannot be compared.")] = None
+
+    @property
+    def held(self) -> list[tuple[str, float | None, float | None]]:
+        """What is held against the reference: its name, its relative error and the tolerance, None without one."""
+        names = ("loss", "gradient", "predictions", "parameters")
+        return [(name, getattr(self, f"{name}_rel_err"), getattr(self.tolerance, name, None)) for name in names]
 
 
 class Difference(Document, frozen=True):

@@ -1,9 +1,9 @@
 """Of a variant: host synchronisations as predicted, warned of and traced, and what a step would be without them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, field
-from steptrace.documents.summary.launches import Place
+from steptrace.documents.summary.launches import Place, SyncSite
 
 
 class SyncCounts(Document, frozen=True):
@@ -96,3 +96,15 @@ class WhatIfOfVariant(Document, frozen=True):
     replay_error: Annotated[float | None, field("The model's error with nothing removed.")]
     runs: Annotated[int, field("Runs behind the prediction.")]
     reason: Annotated[str | None, field("Why there is none.")]
+
+
+#: What a page and a message call the one place without a line of the program that everybody can name: the training loop
+#: is the pipeline's, so no frame of the program is on the stack where a batch goes to the device; its labels tell.
+BATCH_COPY: Final = "the loop's copy of the batch"
+#: The labels of the loop: of the whole part, and of the copy alone.
+_LABELS: Final = ("data", "copy data")
+
+
+def is_batch_copy(site: PredictedSite | SyncChange | SyncSite) -> bool:
+    """Whether a sync site is that copy: a copy to the device under the loop's label, without a line of the program."""
+    return site.file is None and site.label in _LABELS and site.kind == "h2d_copy"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from steptrace.documents.batch_copy import BATCH_COPY, is_batch_copy
 from steptrace.documents.comparison import Place, PredictedSite, SyncAgreement, SyncChange, SyncSiteOfVariant
+from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
 from steptrace.documents.finding import Source
 from steptrace.documents.summary import SyncSite
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec.structs import asdict
 
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, ProcessError, VariantResult
+from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.overview import labelled
 
@@ -111,13 +111,6 @@ def machine(study: Comparison) -> str | None:
         count = environment.gpu_count
         return f"{count} × {environment.gpu}" if count > 1 else environment.gpu
     return f"{environment.cpu}, no GPU"
-
-
-def ending(error: ProcessError) -> str:
-    """How a process ended, in a few words: "signal 9", "exit code 1"."""
-    if error.signal is not None:
-        return f"signal {error.signal}"
-    return "" if error.exit_code is None else f"exit code {error.exit_code}"
 
 
 def variants_shown(study: Comparison, most: int = MOST_ROWS) -> list[VariantResult]:

@@ -13,7 +13,7 @@ from steptrace.documents.comparison import (
     is_measuring,
 )
 from steptrace.report.page.markup import Html, render, sentence
-from steptrace.report.study.model import ending, samples_per_step
+from steptrace.report.study.model import samples_per_step
 from steptrace.report.study.provenance import environment_name
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
@@ -32,7 +32,6 @@ def variants(study: Comparison) -> Html:
         groups=list(groups.items()),
         warnings=warnings(study),
         endings_of=endings,
-        ending=ending,
         held=errors_to_reference,
         limits_of=limits,
         samples_per_step=samples_per_step(study),
@@ -42,19 +41,7 @@ def variants(study: Comparison) -> Html:
 
 def errors_to_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
     """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
-    if found.tolerance is None:
-        return []
-    pairs = (
-        ("loss", found.loss_rel_err, found.tolerance.loss),
-        ("gradient", found.gradient_rel_err, found.tolerance.gradient),
-        ("predictions", found.predictions_rel_err, found.tolerance.predictions),
-        ("parameters", found.parameters_rel_err, found.tolerance.parameters),
-    )
-    return [
-        (name, error, tolerance, error is None or error > tolerance)
-        for name, error, tolerance in pairs
-        if tolerance is not None
-    ]
+    return [(name, error, most, error is None or error > most) for name, error, most in found.held if most is not None]
 
 
 def endings(variant: VariantResult) -> list[tuple[str, ProcessError]]:

@@ -1,16 +1,30 @@
-"""The charts of topics that need few lines each: a function of a trace, or of several ranks, to a chart by its name."""
+"""What the topics of a trace's page draw, and what else their templates take; what takes more has a module by its name.
 
-from collections.abc import Sequence
+A chart is a function of a trace and of the level of its heading, or of several ranks.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from steptrace import format as fmt
+from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.documents.rows import Copy
-from steptrace.documents.summary import CopySeries, QueueSeries, Ranks
+from steptrace.documents.summary import CopySeries, DeviceMemory, QueueSeries, Ranks, SyncSite, TraceSummary
+from steptrace.findings.sync_cost import SYNC_SHARE
+from steptrace.findings.trace.window import window_of
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
+from steptrace.report.draw.drawing import WIDTH, Drawing
 from steptrace.report.draw.flame import flame
-from steptrace.report.draw.strips import Strip, strips
+from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.draw.timeline import timeline_figure
-from steptrace.report.trace.model import Charts, TraceView
+from steptrace.report.page.findings import recommended
+from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
+from steptrace.report.page.places import place, rank_sites, unplaced
+from steptrace.report.trace.model import Charts, TraceView, trace_parts
 
 #: Tooltips in a picture of one of several traces: what keeps the page small.
 _FEW = 120
@@ -47,6 +61,135 @@ def program(view: TraceView, level: int) -> Charts:
     }
 
 
+#: How many kernels stand in the overview; the section on kernels has all.
+MOST_KERNELS = 8
+
+
+def overview(view: TraceView, _: int) -> Charts:
+    """Where a step goes."""
+    title = "step" if view.trace.steps else "GPU's span"
+    return {"parts": parts_chart(trace_parts(view.trace.overview), title)}
+
+
+def _rate_note(trace: TraceSummary) -> str | None:
+    """Why the time per step is not the mean of the steps' lengths: steps overlap, or something lies between them."""
+    seen = trace.overview
+    if seen is None or not seen.steps:
+        return None
+    between = seen.window_ns - sum(step.dur_ns for step in trace.steps)
+    if between == 0:
+        return None
+    if between > 0:
+        return f"of it {fmt.duration_ns(between / seen.steps)} between steps"
+    return f"steps overlap by {fmt.duration_ns(-between / seen.steps)} each on average"
+
+
+def overview_data(view: TraceView) -> Mapping[str, Any]:
+    """The first look at a trace: its step, where operators run, in which formats, and what to do first."""
+    trace, precision = view.trace, PrecisionOfVariant.of_trace(view.trace.precision)
+    step_ns = None if trace.overview is None else trace.overview.step_ns
+    operators = () if trace.overview is None else trace.overview.operators
+    return {
+        "step_ms": None if step_ns is None else step_ns / fmt.NS_PER_MS,
+        "rate_note": _rate_note(trace),
+        "placement": trace.placement if trace.placement is not None and trace.placement.ops_total else None,
+        "device_share": device_share,
+        "precision": precision,
+        "top_operators": operators,
+        "on_device": any(row.device_self_ns for row in operators),
+        "formats": formats_shown([precision]),
+        "format_names": FORMAT_NAMES,
+        "kernels": trace.kernels[:MOST_KERNELS],
+        "found": (found := recommended(trace.findings)),
+        "more": len(trace.findings) - len(found),
+    }
+
+
+#: So many sites without a finding are named.
+_MOST_CHEAP: Final = 5
+
+
+def syncs_data(view: TraceView) -> Mapping[str, Any]:
+    """Where the host waits for the GPU."""
+    syncs = view.trace.syncs
+    sites = syncs.sites if syncs.per_step is not None else [_in_all(site) for site in syncs.sites]
+    cheap = [row for row in _cheap(view.trace) if row[2] < SYNC_SHARE]
+    return {
+        "sync_count": view.sync_count,
+        "sites": rank_sites(sites),
+        "cheap": cheap[:_MOST_CHEAP],
+        "cheaper": len(cheap[_MOST_CHEAP:]),
+        # Said only where it is not all of the exposed idle.
+        "caused": syncs.caused_idle_ns if syncs.caused_idle_ns != syncs.exposed_idle_ns else None,
+    }
+
+
+def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
+    """The sites on which there is no finding, since they cost too little: place, what a step saves at most, share."""
+    window = window_of(trace)
+    found = [(item.source.file, item.source.line) for item in trace.findings if item.source is not None]
+    if not window.steps or any(item.rule == "syncs_together" for item in trace.findings):
+        return []
+    return [
+        (place(site) or unplaced(site), window.each(site.ceiling_ns), window.share(window.each(site.ceiling_ns)))
+        for site in rank_sites(trace.syncs.sites)
+        if site.ceiling_ns is not None and (site.file, site.line) not in found
+    ]
+
+
+def _in_all(site: SyncSite) -> SyncSite:
+    """A site of a trace without steps: in the place of its figures per step those of the whole trace."""
+    return replace(
+        site,
+        count_per_step=site.count,
+        blocked_ns_per_step=site.blocked_ns,
+        exposed_idle_ns_per_step=site.exposed_idle_ns,
+    )
+
+
+#: A device with a smaller share of the largest peak than this is only named.
+_WORTH_SHOWING: Final = 0.01
+#: And with fewer bytes than this not even that.
+_WORTH_NAMING: Final = 2**20
+
+
+def _devices(view: TraceView) -> list[DeviceMemory]:
+    entries = view.trace.memory or ()
+    most = max((entry.peak_allocated_bytes for entry in entries), default=0)
+    return [entry for entry in entries if entry.peak_allocated_bytes >= _WORTH_SHOWING * most]
+
+
+def device_name(entry: DeviceMemory) -> str:
+    """A device as a page says it."""
+    return "Host" if entry.device_type == "cpu" else f"GPU {entry.device or 0}"
+
+
+def memory(view: TraceView, _: int) -> Charts:
+    """What the memory of each device was used for."""
+    found = {}
+    for index, entry in enumerate(_devices(view)):
+        name = device_name(entry)
+        found[f"curve{index}"] = memory_curve(entry, f"Memory of {name}")
+        found[f"peak{index}"] = category_bars([(f"{name}, at the peak", entry.by_category)], "Bytes at the peak.")
+    return found
+
+
+def memory_data(view: TraceView) -> Mapping[str, Any]:
+    """The devices, those that are only named, and names."""
+    shown = _devices(view)
+    names = {name: word for name, (word, _) in CATEGORIES.items()}
+    return {
+        "devices": shown,
+        "left_out": [
+            entry
+            for entry in view.trace.memory or ()
+            if entry not in shown and entry.peak_allocated_bytes >= _WORTH_NAMING
+        ],
+        "name_of": device_name,
+        "categories": names,
+    }
+
+
 def queues(view: TraceView, _: int) -> Charts:
     """The length of each stream's queue over time."""
     series = view.trace.series
@@ -54,10 +197,8 @@ def queues(view: TraceView, _: int) -> Charts:
         return {"lengths": None}
     # The series is rounded to be drawn: its maximum need not be the table's.
     longest = {row.stream: row.max for row in view.trace.queues if row.device == view.trace.device}
-    rows = [
-        _strip(f"stream {row.stream}", fmt.count(longest.get(row.stream, max(row.max))), row) for row in series.queues
-    ]
-    return {"lengths": strips(rows, series.edges, _alt("Queue length", rows)) if rows else None}
+    rows = [(f"stream {row.stream}", fmt.count(longest.get(row.stream, max(row.max))), row) for row in series.queues]
+    return {"lengths": _strips("Queue length", rows, series.edges)}
 
 
 def copies(view: TraceView, _: int) -> Charts:
@@ -69,8 +210,8 @@ def copies(view: TraceView, _: int) -> Charts:
     own = [row for row in view.trace.copies if row.device == view.trace.device and has_rate(row)]
     highest = {row.kind: row.max_bytes_per_second for row in own}
     known = [row for row in series.copies if row.kind in highest]
-    rows = [_strip(row.kind, fmt.bandwidth(highest.get(row.kind, max(row.max))), row) for row in known]
-    return {"rates": strips(rows, series.edges, _alt("Memory bandwidth", rows)) if rows else None}
+    rows = [(row.kind, fmt.bandwidth(highest.get(row.kind, max(row.max))), row) for row in known]
+    return {"rates": _strips("Memory bandwidth", rows, series.edges)}
 
 
 def has_rate(row: Copy) -> bool:
@@ -78,12 +219,33 @@ def has_rate(row: Copy) -> bool:
     return row.bytes is None or row.bytes >= _WORTH_A_RATE * (row.count - row.unsized)
 
 
-def _strip(name: str, most: str, row: QueueSeries | CopySeries) -> Strip:
-    return Strip(name, f"up to {most}", row.mean, row.max)
+_LABEL, _PLOT, _GAP, _FOOT = 21.0, 34.0, 8.0, 22.0
 
 
-def _alt(what: str, rows: Sequence[Strip]) -> str:
-    return f"{what} over time. " + " ".join(f"{row.name}: {row.note}." for row in rows)
+def _strips(
+    what: str, rows: Sequence[tuple[str, str, QueueSeries | CopySeries]], span_ns: tuple[int, int]
+) -> InlineSvg | None:
+    """Series with a name and their maximum in words, below each other over one axis of time; None without any.
+
+    Each is scaled to its own maximum. The maximum of a bucket of time is drawn pale behind its mean.
+    """
+    if not rows:
+        return None
+    row = _LABEL + _PLOT + _GAP
+    height = row * len(rows) + _FOOT
+    drawing = Drawing(height)
+    for index, (name, most, series) in enumerate(rows):
+        floor = index * row + _LABEL + _PLOT
+        scale = max(series.max, default=0.0) or 1.0
+        drawing.row_label(index * row, _LABEL, (name, f"up to {most}"))
+        for values, colour, opacity in ((series.max, "sky", 0.45), (series.mean, "blue", 1.0)):
+            if values:
+                places = [(WIDTH * at / len(values), floor - _PLOT * v / scale) for at, v in enumerate(values)]
+                drawing.area([*places, (WIDTH, places[-1][1])], floor, colour, opacity=opacity)
+        drawing.line((0, floor), (WIDTH, floor))
+    drawing.text((0, height - 10), fmt.duration_ns(span_ns[0]))
+    drawing.text((WIDTH, height - 10), fmt.duration_ns(span_ns[1]), anchor="end")
+    return drawing.svg(f"{what} over time. " + " ".join(f"{name}: up to {most}." for name, most, _ in rows))
 
 
 def rank_waits(ranks: Ranks) -> Charts:

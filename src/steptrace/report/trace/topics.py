@@ -5,7 +5,7 @@ To add one, write its template and list it here; a chart of few lines goes into 
 
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.draw.bars import PART_NAMES
-from steptrace.report.trace import charts, memory, overview, syncs, time
+from steptrace.report.trace import charts, time
 from steptrace.report.trace.model import RankTopic, Topic, gpu_parts, unless, without_gpu
 
 
@@ -33,8 +33,8 @@ TOPICS: tuple[Topic, ...] = (
             "number_format",
             "tensor_core",
         ),
-        overview.charts,
-        overview.data,
+        charts.overview,
+        charts.overview_data,
     ),
     Topic(
         "time",
@@ -71,7 +71,7 @@ TOPICS: tuple[Topic, ...] = (
         "syncs",
         "Where the host waits",
         ("syncs", "site", "blocked", "exposed"),
-        data=syncs.data,
+        data=charts.syncs_data,
         unmeasured=unless(lambda t: t.gpu.activities or t.syncs.count, "the trace holds no call into a GPU's runtime"),
     ),
     Topic(
@@ -146,8 +146,8 @@ TOPICS: tuple[Topic, ...] = (
         "memory",
         "Memory",
         ("peak_allocated", "memory_category", "headroom", "fragmentation"),
-        memory.charts,
-        memory.data,
+        charts.memory,
+        charts.memory_data,
         unmeasured=unless(
             lambda t: t.memory,
             "the trace holds no allocations. The profiler records them with <code>profile_memory=True</code>",
