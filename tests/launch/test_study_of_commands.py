@@ -134,6 +134,18 @@ def test_what_the_program_reads_is_part_of_the_digest(planned: Callable[..., Pla
     assert digests(planned(text))["main"] != ignored["main"]
 
 
+def test_a_program_may_lie_beside_another_repository_and_a_link_to_nowhere(planned, folder: Path) -> None:
+    text = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
+    nested = folder / "repository" / "nested"
+    nested.mkdir()
+    git(nested, "init", "-q")
+    (nested / "library.py").write_text("")
+    (folder / "repository" / "latest").symlink_to("nowhere")
+    before = digests(planned(text))
+    (nested / "library.py").write_text("changed = 1")
+    assert digests(planned(text))["main"] != before["main"]
+
+
 def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], folder: Path) -> None:
     before = digests(planned())
     (folder / "repository" / "train.py").write_text(TRAIN + "# edited\n")

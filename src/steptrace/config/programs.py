@@ -6,6 +6,7 @@ of the configuration, so that its digest changes with them.
 """
 
 import hashlib
+import os
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -142,7 +143,12 @@ def _state(cwd: Path) -> str:
     total.update(_git(cwd, "diff", "HEAD", "--binary", "--", ".", *ours) or b"")
     others = (_git(cwd, "ls-files", "--others", "--exclude-standard", "-z", "--", ".", *ours) or b"").split(b"\0")
     for name in filter(None, others):
-        total.update(name + b"\0" + (cwd / name.decode()).read_bytes())
+        path = cwd / os.fsdecode(name)
+        total.update(name + b"\0")
+        if path.is_file():
+            total.update(path.read_bytes())
+        elif path.is_dir():  # a repository within this one
+            total.update(_state(path).encode())
     return total.hexdigest()
 
 

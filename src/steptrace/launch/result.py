@@ -58,7 +58,7 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
     timed = int((steps["phase"] == "timed").sum())
     if timed < _LEAST:
         raise LaunchError(
-            f"the program ended after {ranks[0]['steps_seen']} steps, before two were timed",
+            f"the program ended after {min(rank['steps_seen'] for rank in ranks)} steps, before two were timed",
             where=_command(program),
             expected="a program that trains for more steps than the warm-up takes",
             next_step=f"a smaller --warmup; {ADVICE}",
@@ -120,7 +120,7 @@ def _each(count: int, steps: int) -> float:
 
 
 def _steps(ranks: tuple[dict[str, Any], ...]) -> "pd.DataFrame":
-    """The table `STEPS_OF_RUN`: of several ranks the longest time and wait of each step, and the mean of the losses."""
+    """The table `STEPS_OF_RUN`: the longest time and wait of each step that all ranks have taken, the mean loss."""
     import pandas as pd
 
     rows = [
@@ -137,7 +137,8 @@ def _steps(ranks: tuple[dict[str, Any], ...]) -> "pd.DataFrame":
     frame = pd.DataFrame(rows, columns=["phase", "step", "step_ns", "loader_wait_ns", "loss"])
     frame = frame.astype({"step_ns": "int64", "loader_wait_ns": "Int64", "loss": "float64"})
     steps = frame.groupby(["phase", "step"], sort=False, as_index=False)
-    return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})
+    of_all = steps.size()["size"] == len(ranks)
+    return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})[of_all].reset_index(drop=True)
 
 
 def _batch(rank: dict[str, Any]) -> dict[str, Any]:
