@@ -14,15 +14,6 @@ from steptrace.documents.run import Environment
 
 
 @dataclass(frozen=True)
-class Software:
-    """What a program runs on: versions of Python, of torch with its build, and of the CUDA that it was built for."""
-
-    python: str
-    torch: str
-    cuda: str | None
-
-
-@dataclass(frozen=True)
 class Gpus:
     """The GPUs that a program sees: name and memory of the one it uses, and how many there are."""
 
@@ -31,8 +22,13 @@ class Gpus:
     count: int
 
 
-def environment(software: Software, gpus: Gpus | None, folder: Path | None = None) -> Environment:
-    """Describe this machine, with the state of a folder's repository (default: of the working directory)."""
+def environment(
+    *, python: str, torch: str, cuda: str | None, gpus: Gpus | None, folder: Path | None = None
+) -> Environment:
+    """Describe this machine for a program that runs on these versions of Python, PyTorch and PyTorch's CUDA.
+
+    The state of the repository is that of `folder` (default: of the working directory).
+    """
     commit, dirty = git_state(folder)
     return Environment(
         host=socket.gethostname(),
@@ -44,9 +40,9 @@ def environment(software: Software, gpus: Gpus | None, folder: Path | None = Non
         gpu_count=gpus.count if gpus else 0,
         gpu_memory_bytes=gpus.memory_bytes if gpus else None,
         driver=driver_version() if gpus else None,
-        cuda=software.cuda,
-        python=software.python,
-        torch=software.torch,
+        cuda=cuda,
+        python=python,
+        torch=torch,
         steptrace=steptrace.__version__,
         git_commit=commit,
         git_dirty=dirty,

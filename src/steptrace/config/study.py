@@ -1,8 +1,9 @@
 """A study and its variants: read from config/study/NAME.yaml, multiplied by its matrix, composed and given digests."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     expanded: list[Variant] = []
     elsewhere: set[str] = set()
     references: dict[str, Composed] = {}
-    compose = _composer(document, path, scale, project, cache)
+    compose = _composer(document, path, project, cache)
     for cell in cells(document.get("matrix", {}), path):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in variants.items():
@@ -185,41 +186,57 @@ def outline(name: str, project: Project, scale: str, cache: ComposeCache) -> Out
     combinations = cells(document.get("matrix", {}), path)
     variants = document["variants"]
     names = [cell.named(v) for cell in combinations for v, entry in variants.items() if _runs_at(entry, scale)]
-    compose = _composer(document, path, scale, project, cache)
+    compose = _composer(document, path, project, cache)
     baseline = compose(
         variants.get(document["baseline"], {"overrides": []}), combinations[0], scale, f"{path}, baseline"
     )
     return Outline(document["title"], tuple(names), baseline)
 
 
-def _composer(
-    document: Mapping[str, Any], path: Path, scale: str, project: Project, cache: ComposeCache
-) -> "_Configs | _Programs":
-    if "program" in document:
-        return _Programs(document, path, project.workdir)
-    return _Configs(document, path, scale, cache)
+def _composer(document: Mapping[str, Any], path: Path, project: Project, cache: ComposeCache) -> "_Configs | _Programs":
+    ours = "program" not in document
+    return _Configs(document, path, cache) if ours else _Programs(document, path, project.workdir)
 
 
 class _Configs:
     """Composes the variants of a study of our own trainings: from overrides, by Hydra."""
 
-    def __init__(self, document: Mapping[str, Any], path: Path, scale: str, cache: ComposeCache) -> None:
+    def __init__(self, document: Mapping[str, Any], path: Path, cache: ComposeCache) -> None:
         self._document, self._path, self._cache = document, path, cache
-        self._common = {at: _common(document, at) for at in (scale, _GPU_SCALE)}
 
     def __call__(self, entry: Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
-        places = _places(self._document, cell, scale, self._path)
-        return self._cache.compose([*self._common[scale], *self.overrides(entry, cell)], where=where, places=places)
+        return self._compose(self.overrides(entry, cell), cell, scale, where)
 
     def overrides(self, entry: Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
         """What of a variant is its own."""
         return (*entry["overrides"], *cell.overrides)
 
     def reference(self, cell: Cell, scale: str) -> Composed:
-        """The configuration of the float64 reference."""
-        overrides = _of_reference(self._document, self._common[scale], cell)
-        places = _places(self._document, cell, scale, self._path)
-        return self._cache.compose(overrides, where=f"{self._path}, reference", places=places)
+        """The configuration of the float64 reference: the study's, else the baseline's without its number format.
+
+        The defaults of config.yaml cannot be the reference: a study with its own model also has its own loss.
+        """
+        where = f"{self._path}, reference"
+        if "reference" in self._document:
+            return self._compose((*cell.overrides, *self._document["reference"]), cell, scale, where)
+        own = self.overrides(self._document["variants"][self._document["baseline"]], cell)
+        return self._compose((*own, _REFERENCE_PRECISION), cell, scale, where, without="precision.")
+
+    def _compose(
+        self, own: Sequence[str], cell: Cell, scale: str, where: str, *, without: str | None = None
+    ) -> Composed:
+        """Compose what all variants share at a scale, and `own`; `without` overrides that begin with this."""
+        shared = {
+            "overrides": self._document.get("overrides", []),
+            f"scales.{scale}": self._document.get("scales", {}).get(scale, []),
+        }
+        overrides = [f"scale={scale}", *chain.from_iterable(shared.values()), *own]
+        if without is not None:
+            overrides = [override for override in overrides if not override.lstrip("+~").startswith(without)]
+        # For error messages, the key of the file that holds each override which variants share.
+        parts = {**shared, "matrix": cell.overrides}
+        places = {override: f"{self._path}, {part}" for part, found in parts.items() for override in found}
+        return self._cache.compose(overrides, where=where, places=places)
 
 
 class _Programs:
@@ -243,33 +260,6 @@ class _Programs:
 def _runs_at(entry: Mapping[str, Any], scale: str) -> bool:
     """Whether a variant runs at a scale: at all of them, unless its `scales` name some."""
     return scale in entry.get("scales", [scale])
-
-
-def _common(document: Mapping[str, Any], scale: str) -> list[str]:
-    """The overrides that all variants of a study share at a scale."""
-    return [f"scale={scale}", *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
-
-
-def _places(document: Mapping[str, Any], cell: Cell, scale: str, path: Path) -> dict[str, str]:
-    """The key of the file that holds each override which variants share, for error messages."""
-    parts = {
-        "overrides": document.get("overrides", []),
-        f"scales.{scale}": document.get("scales", {}).get(scale, []),
-        "matrix": cell.overrides,
-    }
-    return {override: f"{path}, {part}" for part, overrides in parts.items() for override in overrides}
-
-
-def _of_reference(document: Mapping[str, Any], common: list[str], cell: Cell) -> list[str]:
-    """The overrides of the reference: the study's, else the baseline's own without its number format.
-
-    The defaults of config.yaml cannot be the reference: a study with its own model also has its own loss.
-    """
-    if "reference" in document:
-        return [*common, *cell.overrides, *document["reference"]]
-    of_baseline = [*common, *document["variants"][document["baseline"]]["overrides"], *cell.overrides]
-    kept = [override for override in of_baseline if not override.lstrip("+~").startswith("precision.")]
-    return [*kept, _REFERENCE_PRECISION]
 
 
 def base_name(name: str) -> str:

@@ -200,8 +200,8 @@ def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) ->
 def _environment(rank: dict[str, Any]) -> Environment:
     folder = Path(rank["cwd"])
     gpus = machine.Gpus(**rank["gpu"]) if rank["gpu"] else None
-    software = machine.Software(rank["python"], rank["torch"], rank["cuda"])
-    return machine.environment(software, gpus, folder if folder.is_dir() else None)
+    versions = {name: rank[name] for name in ("python", "torch", "cuda")}
+    return machine.environment(**versions, gpus=gpus, folder=folder if folder.is_dir() else None)
 
 
 def _warnings(launched: Launched) -> list[str]:

@@ -16,7 +16,6 @@ import contextlib
 import ctypes
 import gc
 import sys
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
@@ -71,51 +70,44 @@ def _one(config: DictConfig, size: int, options: argparse.Namespace, sizes: list
     config.data.batch_size = size
     device = device_of(config)
     with watched_memory(config, device, options.out) as memory:
-        process = _ProcessPeak.begin() if options.measure and device.type == "cpu" else None
+        resident = _resident_bytes() if options.measure and device.type == "cpu" else None
         with training(config, config.seed) as parts:
             memory.training = parts
             for _ in range(options.steps):
                 train_step(parts)
             synchronize(device)
-            peak = _peak(memory, process) if options.measure else None
+            peak = _peak(memory, resident) if options.measure else None
     sizes.append({"batch_size": size, "peak_bytes": peak})
     return {"capacity_bytes": memory.capacity_bytes, "capacity_source": memory.capacity_source}
 
 
-@dataclass(frozen=True)
-class _ProcessPeak:
-    """The highest resident memory of this process since a moment, over what it was then."""
+def _resident_bytes() -> int | None:
+    """This process's resident memory, whose peak is forgotten, with nothing kept back for later.
 
-    resident_bytes: int
-
-    @staticmethod
-    def begin() -> "_ProcessPeak | None":
-        """Begin now, with nothing kept back for later; None where the kernel forgets no earlier peak."""
-        gc.collect()
-        with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps
-            ctypes.CDLL(None).malloc_trim(0)
-        try:
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        except OSError:
-            return None
-        resident = status_bytes("VmRSS")
-        return None if resident is None or status_bytes("VmHWM") is None else _ProcessPeak(resident)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes so far."""
-        return max((status_bytes("VmHWM") or 0) - self.resident_bytes, 0)
+    None where the kernel forgets no earlier peak.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    return None if status_bytes("VmHWM") is None else status_bytes("VmRSS")
 
 
-def _peak(memory: MemoryWatch, process: _ProcessPeak | None) -> int:
-    """The peak: of the caching allocator on a GPU, of the process on a CPU, where a limit counts libraries' too."""
+def _peak(memory: MemoryWatch, resident: int | None) -> int:
+    """The peak: of the caching allocator on a GPU, on a CPU of the process beyond what was `resident` at first.
+
+    There a limit counts libraries' memory, too.
+    """
     assert memory.training is not None
     if memory.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.device)
         train_step(memory.training)
         synchronize(memory.device)
         return torch.cuda.max_memory_allocated(memory.device)
-    return process.bytes if process is not None else _allocated_peak(memory)
+    return _allocated_peak(memory) if resident is None else max((status_bytes("VmHWM") or 0) - resident, 0)
 
 
 def _allocated_peak(memory: MemoryWatch) -> int:

@@ -15,5 +15,5 @@ def collect_environment(device: torch.device) -> Environment:
         properties = torch.cuda.get_device_properties(device)
         gpus = machine.Gpus(properties.name, properties.total_memory, torch.cuda.device_count())
     # The installed package's own version may lack the build, as in 2.11.0+cu130.
-    software = machine.Software(platform.python_version(), str(torch.__version__), torch.version.cuda)
-    return machine.environment(software, gpus)
+    python, version = platform.python_version(), str(torch.__version__)
+    return machine.environment(python=python, torch=version, cuda=torch.version.cuda, gpus=gpus)
