@@ -15,7 +15,7 @@ import pytest
 
 from steptrace.cli import main
 from steptrace.commands import predict
-from steptrace.commands.predicted import Followed, Program, follow
+from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.studies import named_study
 from steptrace.config.study import Study
 from steptrace.errors import PredictError
@@ -89,15 +89,15 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[list[Program], list[str]]]]:
+def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[dict[str, str], list[str]]]]:
     """Replaces the predictions of a study by made ones, by variant; returns what was asked for."""
 
-    def replace(**by_variant: object) -> list[tuple[list[Program], list[str]]]:
-        calls: list[tuple[list[Program], list[str]]] = []
+    def replace(**by_variant: object) -> list[tuple[dict[str, str], list[str]]]:
+        calls: list[tuple[dict[str, str], list[str]]] = []
 
-        def follow(programs: list[Program], _scratch: Path, options: list[str]) -> list[Followed]:
+        def follow(_kind: str, programs: dict[str, str], _scratch: Path, options: list[str]) -> list[Followed]:
             calls.append((programs, options))
-            results = ((program.name, by_variant.get(program.name, PREDICTION)) for program in programs)
+            results = ((name, by_variant.get(name, PREDICTION)) for name in programs)
             return [
                 Followed(name, None, found) if isinstance(found, PredictError) else Followed(name, found)  # type: ignore[arg-type]
                 for name, found in results
@@ -188,8 +188,8 @@ def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(ow
         (own / f"{name}.yaml").write_text(CONFIG.replace("own_losses.Loss", f"own_losses.{name}"))
     (own / "own_losses.py").write_text(loss)
     (own / "scratch").mkdir()
-    programs = [Program(name, str(own / f"{name}.yaml")) for name in (*bodies, "missing")]
-    fine, raises, killed, missing = follow(programs, own / "scratch", ["--small"])
+    programs = {name: str(own / f"{name}.yaml") for name in (*bodies, "missing")}
+    fine, raises, killed, missing = follow("config", programs, own / "scratch", ["--small"])
     assert fine.prediction is not None
     assert (fine.name, fine.prediction["total"]) == ("fine", 0)
     assert "the step failed on the virtual device" in str(raises.error)
@@ -233,17 +233,17 @@ main._in_forks([Path("one"), Path("two")], predicted, Path("out"))
 
 def test_without_a_process_to_fork_each_variant_says_why(own: Path) -> None:
     (own / "omegaconf.py").write_text("raise ImportError('it is damaged')")
-    found = follow([Program(name, "config.yaml") for name in ("one", "two")], own, [])
+    found = follow("config", dict.fromkeys(("one", "two"), "config.yaml"), own, [])
     assert ["it is damaged" in str(entry.error) for entry in found] == [True, True]
 
 
 def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
-    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = followed()
     assert main(["predict", "masked_loss"]) == 0
     ((programs, options),) = calls
-    assert sorted(program.name for program in programs) == ["boolean_mask", "ignore_index", "sort", "where"]
+    assert sorted(programs) == ["boolean_mask", "ignore_index", "sort", "where"]
     assert options == ["--small"]
     printed = capsys.readouterr().out
     assert "where: 2 syncs per step predicted (batch of 4)" in printed
@@ -255,9 +255,9 @@ def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
 def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = []
 
-    def follow(programs: list[Program], _scratch: Path, _options: list[str]) -> list[Followed]:
-        texts.extend(Path(program.target).read_text() for program in programs)
-        return [Followed(program.name, PREDICTION) for program in programs]
+    def follow(_kind: str, programs: dict[str, str], _scratch: Path, _options: list[str]) -> list[Followed]:
+        texts.extend(Path(file).read_text() for file in programs.values())
+        return [Followed(name, PREDICTION) for name in programs]
 
     monkeypatch.setattr(predict, "follow", follow)
     assert main(["predict", "masked_loss", "--full-size"]) == 0
@@ -265,7 +265,7 @@ def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_variant_that_cannot_be_followed_hides_no_other(
-    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     followed(where=PredictError("no such operator"))
     assert main(["predict", "masked_loss", "--json", "--budget", "5"]) == 2
@@ -279,7 +279,7 @@ def test_one_variant_that_cannot_be_followed_hides_no_other(
 
 
 def test_a_variant_without_a_gpu_breaks_a_budget_and_hides_no_other(
-    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     idle = {**PREDICTION, "operators": 0, "total": 0, "unknown": [], "sites": []}
     followed(where=idle, sort=PredictError("no such operator"))
@@ -291,7 +291,7 @@ def test_a_variant_without_a_gpu_breaks_a_budget_and_hides_no_other(
 
 
 def test_a_budget_is_for_each_variant(
-    followed: Callable[..., list[tuple[list[Program], list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     followed(where={**PREDICTION, "total": 0, "sites": []})
     assert main(["predict", "masked_loss", "--budget", "1"]) == 1
@@ -338,7 +338,7 @@ import sys
 sys.modules["torch"] = None
 from steptrace.cli import main
 from steptrace.commands import predict
-predict.follow = lambda programs, *_: [predict.Followed(program.name, {PREDICTION!r}) for program in programs]
+predict.follow = lambda _kind, programs, *_: [predict.Followed(name, {PREDICTION!r}) for name in programs]
 sys.exit(main(["predict", "masked_loss"]))
 """
 

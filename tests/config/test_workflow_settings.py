@@ -2,7 +2,7 @@
 
 import pytest
 
-from steptrace.config.settings import ImportedTrace, Project, read_settings
+from steptrace.config.settings import Project, read_settings
 from steptrace.errors import ConfigError
 
 
@@ -18,7 +18,7 @@ def settings_of(copy):
 def test_defaults(settings_of):
     settings = settings_of("scale: cpu\n")
     assert "masked_loss" in settings.studies
-    assert (settings.repeats, settings.variants, settings.gates, settings.traces) == (3, None, {}, ())
+    assert (settings.repeats, settings.variants, settings.gates, settings.traces) == (3, None, {}, {})
 
 
 def test_a_whole_number_written_with_a_point_is_one(settings_of):
@@ -90,7 +90,7 @@ def test_imported_traces_get_file_safe_names(settings_of, copy):
     for name in ("my trace.json.gz", "other.json"):
         (copy / name).write_text("")
     settings = settings_of("traces: ['my trace.json.gz', {name: mine, path: other.json}]\n")
-    assert settings.traces == (ImportedTrace("my_trace", "my trace.json.gz"), ImportedTrace("mine", "other.json"))
+    assert settings.traces == {"my_trace": "my trace.json.gz", "mine": "other.json"}
     with pytest.raises(ConfigError, match="two traces have the name 'other'"):
         settings_of("traces: [other.json, ./other.json]\n")
 

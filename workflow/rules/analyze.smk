@@ -81,7 +81,7 @@ rule analyze_trace_rank:
 rule analyze_trace:
     """A trace recorded elsewhere; of several ranks, each of which was analysed by itself, what compares them."""
     input:
-        trace=lambda wildcards: RULES.traces[wildcards.trace],
+        trace=lambda wildcards: PLAN.settings.traces[wildcards.trace],
         ranks=RULES.ranks_of_trace,
     output:
         "results/traces/{trace}/summary.json",

@@ -78,7 +78,7 @@ except (SteptraceError, OSError) as error:
     stop(error)
 
 STUDIES = list(PLAN.studies)
-TRACES = [trace.name for trace in PLAN.settings.traces]
+TRACES = list(PLAN.settings.traces)
 EXTENSION = ROOT / "ext" / "giou"
 EXTENSION_DIGESTS = extension_digests(EXTENSION)
 

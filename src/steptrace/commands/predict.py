@@ -8,15 +8,14 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.output import columns, show, warn
-from steptrace.commands.predicted import Followed, Program, follow
+from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.run import add_limits
 from steptrace.commands.studies import named_study
 from steptrace.documents.comparison import Place, PredictedSite
@@ -87,13 +86,23 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse_others(arguments, _PROGRAM)
         return _report([_follow_command(arguments)], arguments, shlex.join(arguments.target))
     target: str = arguments.target[0]
+    if _is_file(target) and target.endswith(".py"):
+        raise ConfigError(
+            "a file is not a training step",
+            where=target,
+            expected="a command, or module:function, a function without arguments that trains one step on 'cuda'",
+            next_step=f"steptrace predict -- python {target}",
+        )
+    _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
     options = [] if arguments.full_size else ["--small"]
     if arguments.batch_size is not None:
         options += ["--batch-size", str(arguments.batch_size)]
-    if not target.endswith(".py"):  # which is refused itself
-        _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
-    with _programs(target) as programs, tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        found = follow(programs, Path(scratch), options)
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        if _is_function(target):
+            found = follow("callable", {"function": target}, Path(scratch), [])
+        else:
+            programs = {"config": target} if _is_file(target) else _variants(target, Path(scratch))
+            found = follow("config", programs, Path(scratch), options)
     return _report(found, arguments, target)
 
 
@@ -170,33 +179,14 @@ def _follow_command(arguments: argparse.Namespace) -> Followed:
         return Followed("command", prediction, failed=launched.failed)
 
 
-@contextmanager
-def _programs(target: str) -> Iterator[list[Program]]:
-    """What a target stands for; a study's configs exist until the context ends."""
-    if _is_file(target) and not target.endswith(".py"):
-        yield [Program("config", target)]
-    elif _is_file(target):
-        raise ConfigError(
-            "a file is not a training step",
-            where=target,
-            expected="a command, or module:function, a function without arguments that trains one step on 'cuda'",
-            next_step=f"steptrace predict -- python {target}",
-        )
-    elif _is_function(target):
-        yield [Program("function", target, is_function=True)]
-    else:
-        with tempfile.TemporaryDirectory(prefix="steptrace-") as folder:
-            yield _variants(target, Path(folder))
-
-
-def _variants(study: str, folder: Path) -> list[Program]:
-    """Every variant of a study as a GPU would train it; resolved configs are written to `folder`."""
+def _variants(study: str, folder: Path) -> dict[str, str]:
+    """Every variant of a study as a GPU would train it: the file of its resolved config in `folder`, by name."""
     loaded = named_study(study, folder, expected="a study's name, the path of a resolved config, or module:function")
-    found = []
+    found = {}
     for variant in loaded.variants:
         path = folder / f"{variant.name}.yaml"
         path.write_text(variant.on_gpu.snapshot(study=study, variant=variant.name), encoding="utf-8")
-        found.append(Program(variant.name, str(path)))
+        found[variant.name] = str(path)
     return found
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,15 +23,6 @@ _LOG: Final = "predict.log"
 
 
 @dataclass(frozen=True)
-class Program:
-    """What to follow: a resolved config's file, or `module:function`."""
-
-    name: str
-    target: str
-    is_function: bool = False
-
-
-@dataclass(frozen=True)
 class Followed:
     """One program and its prediction; without one the error says why. `failed`: it ended by an error partway."""
 
@@ -41,12 +32,18 @@ class Followed:
     failed: bool = False
 
 
-def follow(programs: Sequence[Program], scratch: Path, options: Sequence[str]) -> list[Followed]:
-    """Follow one program, or a study's variants in forks of one process."""
+def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Sequence[str]) -> list[Followed]:
+    """Follow one program, or a study's variants in forks of one process.
+
+    Args:
+        kind: what the programs are: `config` for files of resolved configs, `callable` for a `module:function`.
+        programs: by name.
+        scratch: a folder for what is left meanwhile.
+        options: more of the arguments of `steptrace.predict.main`.
+    """
     if len(programs) > 1 and sys.platform != "linux":  # elsewhere what has imported PyTorch is better not forked
-        return [found for program in programs for found in follow([program], scratch, options)]
-    names, targets = [program.name for program in programs], [program.target for program in programs]
-    what = ["--callable", *targets] if programs[0].is_function else ["--config", *targets, *options]
+        return [found for program in programs.items() for found in follow(kind, dict([program]), scratch, options)]
+    what = [f"--{kind}", *programs.values(), *options]
     command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(scratch)]
     ends_with_this = partial(die_with, os.getpid(), signal.SIGTERM)
     # Several at once must not want all cores each.
@@ -62,12 +59,12 @@ def follow(programs: Sequence[Program], scratch: Path, options: Sequence[str]) -
         assert process.stdout is not None
         for line in process.stdout:
             code, _, name = line.strip().partition(" ")
-            if len(programs) > 1 and name in names:
+            if len(programs) > 1 and name in programs:
                 codes[name] = int(code)
                 status.say(f"{len(codes)} of {len(programs)} followed; last: {name}")
     return [
         _read(name, scratch / name, codes[name]) if name in codes else _read(name, scratch, process.returncode)
-        for name in names
+        for name in programs
     ]
 
 

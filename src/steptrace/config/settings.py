@@ -71,16 +71,11 @@ class Project:
 
 
 @dataclass(frozen=True)
-class ImportedTrace:
-    """A trace recorded elsewhere, analysed into results/traces/<name>/."""
-
-    name: str
-    path: str
-
-
-@dataclass(frozen=True)
 class Settings:
-    """The checked content of workflow.yaml; `scale` is resolved, never `auto`."""
+    """The checked content of workflow.yaml; `scale` is resolved, never `auto`.
+
+    `traces` were recorded elsewhere, and are analysed into results/traces/<name>/: name -> file or folder.
+    """
 
     studies: tuple[str, ...]
     variants: tuple[str, ...] | None
@@ -88,7 +83,7 @@ class Settings:
     scale: str
     timeout_minutes: float | None
     allow_targets: tuple[str, ...]
-    traces: tuple[ImportedTrace, ...]
+    traces: dict[str, str]
     gates: dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 
@@ -140,8 +135,8 @@ def _listed(key: str, value: Any) -> Any:
     return [value] if key in ("studies", "variants", "allow_targets") and isinstance(value, str) else value
 
 
-def _traces(entries: list[Any], project: Project, where: str | Path) -> tuple[ImportedTrace, ...]:
-    traces: dict[str, ImportedTrace] = {}
+def _traces(entries: list[Any], project: Project, where: str | Path) -> dict[str, str]:
+    traces: dict[str, str] = {}
     for entry in entries:
         path = entry if isinstance(entry, str) else entry["path"]
         stem = Path(path).name.removesuffix(".gz").removesuffix(".json")
@@ -152,5 +147,5 @@ def _traces(entries: list[Any], project: Project, where: str | Path) -> tuple[Im
             raise ConfigError(
                 f"two traces have the name '{name}'", where=where, next_step="write them as {name: ..., path: ...}"
             )
-        traces[name] = ImportedTrace(name, path)
-    return tuple(traces.values())
+        traces[name] = path
+    return traces

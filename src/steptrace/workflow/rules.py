@@ -66,11 +66,6 @@ class Rules:
     machine: Machine
 
     # Files.
-    @cached_property
-    def traces(self) -> dict[str, str]:
-        """The imported traces: file or folder by name."""
-        return {trace.name: trace.path for trace in self.plan.settings.traces}
-
     def run_files(self, name: str) -> list[str]:
         """A file of every repeat of every variant."""
         return [f"results/{s}/{v}/run{k}/{name}" for s, v in self.plan.pairs for k in range(self.plan.repeats)]
@@ -95,7 +90,7 @@ class Rules:
         found = self._recorded
         if wildcards.trace not in found:
             try:
-                found[wildcards.trace] = find_traces([self.traces[wildcards.trace]])
+                found[wildcards.trace] = find_traces([self.plan.settings.traces[wildcards.trace]])
             except TraceError:
                 found[wildcards.trace] = []
         return found[wildcards.trace]
