@@ -156,9 +156,7 @@ class Hooks:
             outermost = not finder.in_backward
             finder.backward_begins(tensors.detach() if outermost and _is_loss(tensors) else None)
             try:
-                if not (self.labels and outermost):
-                    return original(tensors, *args, **kwargs)
-                with self._label("backward"):
+                with self._label("backward") if outermost else _NOTHING:
                     return original(tensors, *args, **kwargs)
             finally:
                 finder.backward_ends()
@@ -204,10 +202,7 @@ class Hooks:
             loading.inside, loading.size = True, _batch_size(iterator)
             asked = time.perf_counter_ns()
             try:
-                if self.labels:
-                    with self._label("data"):
-                        batch = original(iterator)
-                else:
+                with self._label("data"):
                     batch = original(iterator)
             finally:
                 loading.inside = False

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,17 +85,8 @@ class _Stream:
         pass
 
 
-class _StreamContext:
-    """`torch.cuda.StreamContext`: a class, since PyTorch asks whether something is an instance."""
-
-    def __init__(self, _stream: object = None) -> None:
-        pass
-
-    def __enter__(self) -> "_StreamContext":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+class _StreamContext(nullcontext[object]):
+    """`torch.cuda.StreamContext`: a class of its own, since PyTorch asks whether something is an instance."""
 
 
 _default_stream = _Stream()
