@@ -83,7 +83,7 @@ def trace(**found):
     made = fill(TraceSummary, {"input": fields | {"verdict": "high", "by_step": 2 * [step]} | found})
     if (reason := TOPIC.unmeasured(made)) is not None:
         return reason
-    return render("trace/input", t=made, level=2, charts={}, most=TOPIC.most, **TOPIC.data(TraceView("t", made)))
+    return render("trace/input", t=made, level=2, charts={}, **TOPIC.data(TraceView("t", made)))
 
 
 def test_the_topic_of_a_trace():

@@ -60,7 +60,10 @@ def trace_figures(variant: Variant) -> dict[str, Any]:
             for figure in STEP_FIGURES
         },
         "nvml_util_pct": median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
-        "profiled_over_unprofiled": median_of(runs, _profiled_over_unprofiled),
+        "profiled_over_unprofiled": median_of(
+            [run for run in runs if len(run.profiled_ns)],
+            lambda run: float(np.median(run.profiled_ns)) / run.times.median_ns,
+        ),
         "sections_ms": _sections(traces, lambda section: section.host_ns_per_step),
         "sections_device_ms": _sections(gpu_traces, lambda section: section.device_ns_per_step),
         "synchronised_sections_ms": _synchronised_sections(runs),
@@ -169,10 +172,6 @@ def _breakdown(traces: Sequence[TraceSummary]) -> Breakdown | None:
         return None
     sums = (sum(column) / len(known) / NS_PER_MS for column in zip(*known, strict=True))
     return Breakdown(**dict(zip(_PARTS, sums, strict=True)))
-
-
-def _profiled_over_unprofiled(run: Measured) -> float | None:
-    return float(np.median(run.profiled_ns)) / run.times.median_ns if len(run.profiled_ns) else None
 
 
 def _sections(traces: Sequence[TraceSummary], figure: Callable[[Section], float | None]) -> dict[str, float]:

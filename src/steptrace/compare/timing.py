@@ -56,7 +56,9 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     identical = {
         variant.name
         for variant in study.variants
-        if _is_candidate(variant) and variant.digest is not None and variant.digest == digests.get(variant.baseline)
+        if variant.name != variant.baseline
+        and variant.digest is not None
+        and variant.digest == digests.get(variant.baseline)
     }
     measured_floor = noise_floor([ratio for name, ratio in found.items() if name in identical])
     floor = DEFAULT_NOISE_FLOOR if measured_floor is None else measured_floor
@@ -97,10 +99,6 @@ class _Judged:
     identical: bool
 
 
-def _is_candidate(variant: Variant) -> bool:
-    return variant.name != variant.baseline
-
-
 def _ratios(study: Study) -> dict[str, Ratio]:
     """The ratios of all variants whose baseline was measured too, by name."""
     found: dict[str, Ratio] = {}
@@ -137,7 +135,7 @@ def _ratio(
     variant: Variant, judged: _Judged, floor: float, refusal: str | None, warnings: list[str]
 ) -> RatioToBaseline | None:
     """The `ratio` of comparison.json; what there is to say about it is added to `warnings`."""
-    if not _is_candidate(variant):
+    if variant.name == variant.baseline:
         return RatioToBaseline(value=1.0, low=None, high=None, verdict="baseline") if variant.measured else None
     ratio = judged.ratio
     if ratio is None:

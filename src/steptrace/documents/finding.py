@@ -10,6 +10,8 @@ ANSWER: Final = "which_variant"
 SLOW_PROFILE: Final = 2.0
 
 Severity = Literal["info", "warning", "high"]
+#: The severest first.
+SEVERITIES: Final[tuple[Severity, ...]] = ("high", "warning", "info")
 
 
 class Source(Document, frozen=True, omit_defaults=True):

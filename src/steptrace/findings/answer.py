@@ -26,7 +26,9 @@ def _answers(study: Comparison) -> Iterator[Match]:
     if len(study.variants) < 2:
         return
     if study.on_simulated_gpu:
-        yield _by_counts(study)
+        # What it leaves to say: PyTorch's real code syncs and launches.
+        advice = f"Run it on a GPU: {_COMMAND.format(study.study)}."
+        yield Match(severity="info", claim=_expected_to_gain(study), evidence=(), advice=advice)
         return
     cells = [
         list(cell) for _, cell in groupby(sorted(study.variants, key=lambda v: v.baseline), key=lambda v: v.baseline)
@@ -34,11 +36,8 @@ def _answers(study: Comparison) -> Iterator[Match]:
     found = [match for cell in cells if (match := _of_cell(study, cell)) is not None]
     if not found and any(variant.ratio is not None for variant in study.variants):
         yield _NO_VERDICT
-    yield from sorted(found, key=lambda match: -_ratio_of(study, match.variant))
-
-
-def _ratio_of(study: Comparison, name: str | None) -> float:
-    return next((v.ratio.value for v in study.variants if v.name == name and v.ratio is not None), 0.0)
+    ratios = {variant.name: variant.ratio.value for variant in study.variants if variant.ratio is not None}
+    yield from sorted(found, key=lambda match: -ratios.get(match.variant or "", 0.0))
 
 
 _NO_VERDICT: Final = Match(
@@ -68,12 +67,13 @@ def _use(study: Comparison, baseline: VariantResult, usable: Sequence[VariantRes
     assert after is not None
     by = fmt.ratio(ratio.value, ratio.low, ratio.high)
     alike = [v for v in usable if v.name in study.not_told_apart(variant.name)]
+    simplest = f", or the simplest of {_names(alike)}, which these runs cannot tell from it" if alike else ""
     return Match(
         severity="info",
         claim=f"{by} faster than `{baseline.name}`{_interval(study, ratio)}, "
         f"{fmt.duration_ms(before.median - after.median)} less a step; " + _SAME_ANSWER[variant.equivalence.status],
         evidence=(f"{fmt.duration_ms(after.median)} a step against {fmt.duration_ms(before.median)}",),
-        advice=f"Use `{variant.name}`{_simplest_of(alike)}. {_changes(baseline, variant)}{_waits_gone(variant)}"
+        advice=f"Use `{variant.name}`{simplest}. {_changes(baseline, variant)}{_waits_gone(variant)}"
         + _without_gpu(study),
         variant=variant.name,
     )
@@ -132,16 +132,6 @@ def _stay(baseline: VariantResult, faster: Sequence[VariantResult], undecided: S
     )
 
 
-def _by_counts(study: Comparison) -> Match:
-    """What a simulated device leaves to say: PyTorch's real code syncs and launches."""
-    return Match(
-        severity="info",
-        claim=_expected_to_gain(study),
-        evidence=(),
-        advice=f"Run it on a GPU: {_COMMAND.format(study.study)}.",
-    )
-
-
 def _expected_to_gain(study: Comparison) -> str:
     """Which variants are expected to gain on a GPU by their counts, where no time means anything: a simulated GPU's."""
     syncs = _extremes({v.name: v.syncs.predicted_per_step for v in study.variants})
@@ -169,10 +159,6 @@ def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
     if ratio.low is None:
         return ""
     return f" ({fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(ratio.low, ratio.high)})"
-
-
-def _simplest_of(alike: Sequence[VariantResult]) -> str:
-    return f", or the simplest of {_names(alike)}, which these runs cannot tell from it" if alike else ""
 
 
 def _names(variants: Sequence[VariantResult]) -> str:

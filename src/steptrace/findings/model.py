@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from msgspec.structs import replace
 
 from steptrace import format as fmt
-from steptrace.documents.finding import SLOW_PROFILE, Finding, Severity, Source
+from steptrace.documents.finding import SEVERITIES, SLOW_PROFILE, Finding, Severity, Source
 from steptrace.format import whole_percent as percent
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
@@ -20,9 +20,6 @@ Subject = TypeVar("Subject")
 
 #: What figures are for, in words; a trace without steps is looked at as a whole.
 A_STEP: Final = "a step"
-
-#: The severest first.
-SEVERITIES: Final = ("high", "warning", "info")
 
 
 @dataclass(frozen=True)

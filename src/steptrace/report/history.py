@@ -49,7 +49,7 @@ def rows(study: StudyHistory, variant: str) -> list[tuple[str, ...]]:
     return [
         (
             run.name,
-            _date(run),
+            "now" if run.date is None else run.date[:16].replace("T", " "),
             fmt.step_time(kept.median_ms, kept.low_ms, kept.high_ms)[0],
             "–" if kept.ratio is None else fmt.ratio(kept.ratio),
             kept.verdict or "–",
@@ -57,10 +57,6 @@ def rows(study: StudyHistory, variant: str) -> list[tuple[str, ...]]:
         )
         for run, kept in _with(study, variant)
     ]
-
-
-def _date(run: KeptRun) -> str:
-    return "now" if run.date is None else run.date[:16].replace("T", " ")
 
 
 def _with(study: StudyHistory, variant: str) -> Iterator[tuple[KeptRun, KeptVariant]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from steptrace import format as fmt
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, StepTimes
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.judging.history import KeptResult, history
 from steptrace.report.draw.cells import Dot, course_cell
@@ -157,21 +157,17 @@ def _changed(before: KeptResult, after: KeptResult) -> str:
 def _variant(name: str, results: Sequence[KeptResult]) -> dict[str, Any]:
     """One variant's course, its first and its present step time, and now over the last kept (None without either)."""
     times = [result.step_ms.get(name) for result in results]
-    dots = [None if found is None else _dot(result, found) for result, found in zip(results, times, strict=True)]
     medians = [None if found is None else found.median for found in times]
-    words = ", ".join(f"{_when(r)}: {fmt.duration_ms(ms)}" for r, ms in zip(results, medians, strict=True))
+    tips = [f"{_when(result)}: {fmt.duration_ms(ms)}" for result, ms in zip(results, medians, strict=True)]
+    dots = [None if t is None else Dot(t.median, t.low, t.high, tip) for t, tip in zip(times, tips, strict=True)]
     now, last = medians[-1], medians[-2]
     return {
         "name": name,
-        "course": course_cell(dots, f"{name} over time. {words}"),
+        "course": course_cell(dots, f"{name} over time. {', '.join(tips)}"),
         "first": fmt.duration_ms(next((ms for ms in medians if ms is not None), None)),
         "now": fmt.duration_ms(now),
         "change": f"{now / last:.3g}×" if now and last else None,
     }
-
-
-def _dot(result: KeptResult, found: StepTimes) -> Dot:
-    return Dot(found.median, found.low, found.high, f"{_when(result)}: {fmt.duration_ms(found.median)}")
 
 
 def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = (), past: Sequence[object] = ()) -> Html:

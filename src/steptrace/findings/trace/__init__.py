@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from steptrace.documents.finding import Finding
+from steptrace.documents.finding import SEVERITIES, Finding
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.findings.model import SEVERITIES, Rule, of_slow_profile, ranked, to_finding
+from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
 from steptrace.findings.trace.communication import COMMUNICATION_RULES, STRAGGLER_RULES
 from steptrace.findings.trace.compute import ARITHMETIC_RULES, OPTIMIZER_RULES
 from steptrace.findings.trace.data import COPY_RULES, INPUT_RULES

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from steptrace.documents.finding import ANSWER, Finding
+from steptrace.documents.finding import ANSWER, SEVERITIES, Finding
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -17,8 +17,6 @@ _READS_ZERO: Final = 0.0005
 ABOUT_THE_METHOD: Final = frozenset(
     {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
 )
-
-_SEVERITIES = ("high", "warning", "info")
 
 
 def findings(items: Sequence[Finding], prefix: str = "") -> Html:
@@ -36,24 +34,14 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {
-                "rule": rule,
-                "advice": advice,
-                "counter_check": counter_check,
-                "condition": found[0].condition,
-                "basis": found[0].basis,
-                "study": found[0].study,
-                "severity": min((item.severity for item in found), key=severity_rank),
+                "rule": found[0],
+                "severity": min((item.severity for item in found), key=SEVERITIES.index),
                 "findings": found[:_MOST_SAID],
                 "more": [item.variant for item in found[_MOST_SAID:] if item.variant is not None],
             }
-            for (rule, advice, counter_check), found in groups.items()
+            for found in groups.values()
         ],
     )
-
-
-def severity_rank(severity: str) -> int:
-    """The place of a severity: 0 for the severest."""
-    return _SEVERITIES.index(severity)
 
 
 def method_last(items: Sequence[Finding]) -> list[Finding]:

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from steptrace import format as fmt
 from steptrace.documents.comparison import VariantResult
 from steptrace.documents.finding import Finding
+from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.places import place, unplaced
 
@@ -119,7 +120,7 @@ def _environment() -> jinja2.Environment:
         unplaced=unplaced,
     )
     environment.globals.update(page_globals())
-    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors)
+    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors, part_names=PART_NAMES)
     environment.globals.update(not_measured=Markup('<span class="null">not measured</span>'))
     return environment
 
@@ -145,6 +146,13 @@ def _lean(file: Path) -> str:
 def render(template: str, **data: object) -> Html:
     """A template, such as "study/variants", with its data; without its indentation, which is a tenth of a page."""
     return Html(_INDENT.sub(">\n<", _environment().get_template(f"{template}.html.j2").render(**data)))
+
+
+def render_with_terms(template: str, **data: object) -> tuple[Html, Sequence[str]]:
+    """The same of a template that sets `terms`, and these: the keys of the definitions of what it shows."""
+    module = _environment().get_template(f"{template}.html.j2").make_module(data)
+    terms: Sequence[str] = module.terms  # type: ignore[attr-defined]
+    return Html(_INDENT.sub(">\n<", str(module))), terms
 
 
 def notebook_styles() -> Html:

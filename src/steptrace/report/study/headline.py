@@ -55,7 +55,8 @@ def _speeds(study: Comparison) -> list[str]:
     within = f" (within {fmt.setting(study.method.noise_floor)})"
     clauses += _listed(by_verdict.get("same", []), f"the same{within}")
     clauses += _listed(by_verdict.get("undecided", []), f"undecided{_uneven_runs(study)}")
-    return [*clauses, *_unjudged(by_verdict.get(None, []), study)]
+    unjudged = by_verdict.get(None, [])
+    return [*clauses, *_listed(unjudged, f"no verdict{_why_unjudged(unjudged, study)}", ("has ", "have "))]
 
 
 def _effect(variant: VariantResult, study: Comparison, word: str) -> str:
@@ -113,12 +114,8 @@ def _listed(variants: Sequence[VariantResult], said: str, verb: tuple[str, str] 
     return [f"{len(variants)} {verb[len(variants) > 1]}{said}" if names is None else f"{names}: {said}"]
 
 
-def _unjudged(variants: Sequence[VariantResult], study: Comparison) -> list[str]:
-    """The measured variants without a verdict, and why there is none where it is the same for all."""
-    return _listed(variants, f"no verdict{_why_unjudged(variants, study)}", ("has ", "have "))
-
-
 def _why_unjudged(variants: Sequence[VariantResult], study: Comparison) -> str:
+    """Why these measured variants have no verdict, where it is the same for all."""
     uneven = {v.name for v in study.variants if (v.noise.iqr_over_median or 0) > IQR_REFUSED}
     return ", since steps are too uneven" if all({v.name, v.baseline} & uneven for v in variants) else ""
 

@@ -4,7 +4,7 @@ from msgspec.structs import asdict
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.report.draw.bars import PART_NAMES, Part, stacked_bars
+from steptrace.report.draw.bars import Part, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
 
@@ -35,7 +35,6 @@ def input_pipeline(study: Comparison) -> Html | None:
         has_idle=any(variant.input is not None and variant.input.idle_part is not None for variant in known),
         parts=parts,
         loading={variant.name: _loading(variant) for variant in known},
-        names=PART_NAMES,
         unit=fmt.unit_for_ms(waits),
         parts_unit=fmt.unit_for_ms([ms for v in timed for ms in _loading(v).values() if ms is not None]),
     )

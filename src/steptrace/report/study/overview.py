@@ -7,7 +7,6 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.rows import TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown
@@ -38,7 +37,6 @@ def overview(study: Comparison) -> Html:
         formats=formats_shown([variant.precision for variant in study.variants]),
         format_names=FORMAT_NAMES,
         labels=labels,
-        names=draw.PART_NAMES,
         unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
         cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
         top_operators=top_operators(study),

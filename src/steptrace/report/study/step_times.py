@@ -1,6 +1,5 @@
 """The section "Step times": every step of every run, and the ratios with their intervals."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +26,8 @@ def step_times(study: Comparison, comparison: Path | str) -> Html:
         distribution=draw.step_times(study, steps) if any(run.timed.size for run in steps) else None,
         ratios=draw.ratios(study) if has_ratio else None,
         in_order=draw.steps_in_order(study, steps) if any(run.timed.size for run in steps) else None,
-        without_steps=_runs_without_steps(study, steps),
+        without_steps=sum(variant.runs_ok for variant in study.variants) - len(steps),
     )
-
-
-def _runs_without_steps(study: Comparison, steps: Sequence[RunSteps]) -> int:
-    return sum(variant.runs_ok for variant in study.variants) - len(steps)
 
 
 def load_steps(study: Comparison, comparison: Path | str) -> tuple[RunSteps, ...]:

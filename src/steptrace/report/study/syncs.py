@@ -71,14 +71,11 @@ def whatif_in_words(whatif: WhatIfOfVariant, baseline: str) -> str:
     which = f"without the {syncs} a step that this variant does away with"
     if whatif.predicted_ms is None or whatif.error is None:
         return f"What-if: not predicted {which}: {whatif.reason or 'no trace of the baseline could be replayed'}."
+    error = f"{whatif.error * 100:+.1f} %".replace("-", "\N{MINUS SIGN}")
     added = ""
     if whatif.added_per_step:
         added = f" It also adds {fmt.count(whatif.added_per_step)} a step, which the prediction knows nothing of."
     return (
         f"What-if: {which}, `{baseline}` was predicted to take {fmt.duration_ms(whatif.predicted_ms)}; measured "
-        f"{fmt.duration_ms(whatif.measured_ms)}: {_signed_share(whatif.error)}.{added}"
+        f"{fmt.duration_ms(whatif.measured_ms)}: {error}.{added}"
     )
-
-
-def _signed_share(error: float) -> str:
-    return f"{error * 100:+.1f} %".replace("-", "\N{MINUS SIGN}")

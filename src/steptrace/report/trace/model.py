@@ -110,25 +110,21 @@ class Topic:
     """One section of a trace's page, drawn by the template `trace/<id>.html.j2`.
 
     The template gets the `TraceSummary` as `t`, `has_gpu`, `charts` from here by name, whatever `data` returns, and
-    `level`, that of its heading; the page prints the heading above it and `terms` below it.
+    `level`, that of its heading; the page prints the heading above it, and below it what the `terms` that it sets mean.
 
     Attributes:
         id: names the template and, with a prefix, the place in the page.
         heading: what stands in the table of contents.
-        terms: the keys of the definitions of its figures.
         charts: draws its figures, for a heading of that level: 2 where the page shows this trace alone.
         data: what else the template takes.
-        most: how many rows its table lists, as `most` in the template; summary.json has more.
         unmeasured: why a trace cannot tell; it is not shown then.
         nothing: why there is nothing to show of a trace that can.
     """
 
     id: str
     heading: str
-    terms: tuple[str, ...]
     charts: Callable[[TraceView, int], Charts] = field(default=lambda _, __: {})
     data: Callable[[TraceView], Mapping[str, Any]] = field(default=lambda _: {})
-    most: int | None = None
     unmeasured: Reason = field(default=lambda _: None)
     nothing: Reason = field(default=lambda _: None)
 
@@ -143,6 +139,5 @@ class RankTopic:
 
     id: str
     heading: str
-    terms: tuple[str, ...]
     charts: Callable[[Ranks], Charts] = field(default=lambda _: {})
     shown: Callable[[Ranks], bool] = field(default=lambda _: True)

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from steptrace import format as fmt
-from steptrace.documents.finding import Finding
+from steptrace.documents.finding import SEVERITIES, Finding
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Ranks, Summary, TraceSummary
 from steptrace.files import write_text
@@ -19,8 +19,8 @@ from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.findings import findings, recommended, severity_rank
-from steptrace.report.page.markup import Html, gain, page, render, sentence
+from steptrace.report.page.findings import findings, recommended
+from steptrace.report.page.markup import Html, gain, page, render, render_with_terms, sentence
 from steptrace.report.page.overview import device_of_traces, labelled
 from steptrace.report.trace.model import RankTopic, TraceView, build, trace_parts
 from steptrace.report.trace.time import span_chart
@@ -82,7 +82,7 @@ def _first(traces: Sequence[TraceView], together: Sequence[Finding]) -> Html:
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
     """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
     found = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
-    ranked = sorted(found, key=lambda item: (severity_rank(item.severity), -(item.cost_ns_per_step or 0)))
+    ranked = sorted(found, key=lambda item: (SEVERITIES.index(item.severity), -(item.cost_ns_per_step or 0)))
     chosen = recommended(ranked)
     places = {view.title: f"trace-{i}-findings" for i, view in enumerate(traces)}
     anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
@@ -229,16 +229,15 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
             continue
         charts = topic.charts(view, level)
         shared = {"t": trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
-        text = render(f"trace/{topic.id}", charts=charts, most=topic.most, **shared, **topic.data(view))
+        text, terms = render_with_terms(f"trace/{topic.id}", charts=charts, **shared, **topic.data(view))
         # Where no figure is shown, none is to be explained.
         figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
-        terms = topic.terms if figures else ()
         section = render(
             "trace/_topic",
             id=prefix + topic.id,
             heading=topic.heading,
             level=level,
-            terms=terms,
+            terms=terms if figures else (),
             steps=bool(trace.steps),
             body=text,
         )
@@ -262,5 +261,5 @@ def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str
 
 
 def _rank_topic(topic: RankTopic, ranks: Ranks) -> Html:
-    body = render(f"trace/{topic.id}", ranks=ranks, level=2, charts=topic.charts(ranks))
-    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, terms=topic.terms, steps=True, body=body)
+    body, terms = render_with_terms(f"trace/{topic.id}", ranks=ranks, level=2, charts=topic.charts(ranks))
+    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, terms=terms, steps=True, body=body)

@@ -6,7 +6,7 @@ from typing import Any
 
 from steptrace import format as fmt
 from steptrace.documents.summary import StepTime, TraceSummary
-from steptrace.report.draw.bars import PART_COLOURS, PART_NAMES, Part, legend_of, stacked_bars, words
+from steptrace.report.draw.bars import PART_COLOURS, Part, legend_of, stacked_bars, words
 from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.trace.model import Charts, TraceView, gpu_parts, without_gpu
@@ -74,7 +74,7 @@ def idle_data(view: TraceView) -> Mapping[str, Any]:
     whole = sum(ns for name, ns in parts.items() if name.startswith("idle_"))
     window = "From the step's begin to its end" if len(trace.steps) == 1 else "In the steps, from begin to end,"
     of_steps = f" {window} the GPU is idle for {fmt.duration_ns(whole)}." if parts else ""
-    return {"names": PART_NAMES, "caption": f"Between the GPU's first and last work.{of_steps}"}
+    return {"caption": f"Between the GPU's first and last work.{of_steps}"}
 
 
 def without_idle(trace: TraceSummary) -> str | None:
