@@ -13,7 +13,7 @@ _DTYPES = {int: "int64", float: "float64", str: "string", bool: "bool"}
 
 def table_of(name: str, kind: type[Document], *key: str) -> Table:
     """The table whose rows are of this kind, which says what a row is; `key` names the columns that identify one."""
-    return Table(name, kind.__doc__ or "", columns_of(kind), key)
+    return Table(name, kind.__doc__ or "", *columns_of(kind), key=key)
 
 
 def columns_of(kind: type[Document]) -> tuple[Column, ...]:

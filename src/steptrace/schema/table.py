@@ -36,19 +36,12 @@ class Column:
     nullable: bool = False
 
 
-@dataclass(frozen=True)
 class Table:
-    """One table: its name, what a row is, its columns, and the columns that together identify a row."""
+    """One table: its name, what a row is, its columns, their names, and the columns that together identify a row."""
 
-    name: str
-    doc: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> list[str]:
-        """The column names in their declared order."""
-        return [column.name for column in self.columns]
+    def __init__(self, name: str, doc: str, *columns: Column, key: tuple[str, ...] = ()) -> None:
+        self.name, self.doc, self.columns, self.key = name, doc, columns, key
+        self.names = [column.name for column in columns]
 
 
 def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> "pd.DataFrame":

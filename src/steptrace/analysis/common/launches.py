@@ -31,25 +31,23 @@ _GRAPH = re.compile(r"GraphLaunch")
 _KINDS = {"memcpy": "copy", "memset": "set"}
 
 LAUNCH_TIMES = Table(
-    name="launch_times",
-    doc="One host call and the work it put on one GPU: one activity, or for a graph many. "
+    "launch_times",
+    "One host call and the work it put on one GPU: one activity, or for a graph many. "
     "`queueing_ns`, `dependency_ns` and `latency_ns` add up to `delay_ns`.",
-    columns=(
-        Column("launch", "int64", "Row of `launches`."),
-        Column("call", "string", "Name of the call."),
-        Column("kind", "string", "`kernel`, `graph`, `copy` or `set`, by what the call launched."),
-        Column("op", "string", "The innermost operator around the call.", nullable=True),
-        Column("step", "int64", "Row of `steps`.", nullable=True),
-        Column("device", "int64", "GPU."),
-        Column("stream", "int64", "Stream of its first activity."),
-        Column("activities", "int64", "How many activities it caused."),
-        Column("host_ns", "int64", "Length of the call.", "ns"),
-        Column("device_ns", "int64", "Time in which its work ran: the union of its activities.", "ns"),
-        Column("delay_ns", "int64", "From the call's end to its work's start; 0 if that came first.", "ns"),
-        Column("queueing_ns", "int64", "The part of the delay with earlier work of the stream still to finish.", "ns"),
-        Column("dependency_ns", "int64", "The rest, if the stream had been told to wait for an event.", "ns"),
-        Column("latency_ns", "int64", "The rest, if not: the stream was free, the work had not begun.", "ns"),
-    ),
+    Column("launch", "int64", "Row of `launches`."),
+    Column("call", "string", "Name of the call."),
+    Column("kind", "string", "`kernel`, `graph`, `copy` or `set`, by what the call launched."),
+    Column("op", "string", "The innermost operator around the call.", nullable=True),
+    Column("step", "int64", "Row of `steps`.", nullable=True),
+    Column("device", "int64", "GPU."),
+    Column("stream", "int64", "Stream of its first activity."),
+    Column("activities", "int64", "How many activities it caused."),
+    Column("host_ns", "int64", "Length of the call.", "ns"),
+    Column("device_ns", "int64", "Time in which its work ran: the union of its activities.", "ns"),
+    Column("delay_ns", "int64", "From the call's end to its work's start; 0 if that came first.", "ns"),
+    Column("queueing_ns", "int64", "The part of the delay with earlier work of the stream still to finish.", "ns"),
+    Column("dependency_ns", "int64", "The rest, if the stream had been told to wait for an event.", "ns"),
+    Column("latency_ns", "int64", "The rest, if not: the stream was free, the work had not begun.", "ns"),
     key=("launch", "device"),
 )
 LAUNCH_CALLS = table_of("launch_calls", LaunchCall, "call", "kind")

@@ -15,15 +15,13 @@ from steptrace.trace.model import Trace
 _NS_PER_S = 1e9
 
 COPY_RATES = Table(
-    name="copy_rates",
-    doc="The rate at which one kind of copy moves bytes, from this instant to the kind's next row.",
-    columns=(
-        Column("device", "int64", "GPU."),
-        Column("kind", "string", "The copy as recorded, such as `Memcpy HtoD (Pinned -> Device)`, or `Memset`."),
-        Column("ts", "int64", "Instant.", "ns"),
-        Column("running", "int64", "Copies under way."),
-        Column("bytes_per_second", "float64", "Sum of their rates, each its bytes over its length.", "B/s"),
-    ),
+    "copy_rates",
+    "The rate at which one kind of copy moves bytes, from this instant to the kind's next row.",
+    Column("device", "int64", "GPU."),
+    Column("kind", "string", "The copy as recorded, such as `Memcpy HtoD (Pinned -> Device)`, or `Memset`."),
+    Column("ts", "int64", "Instant.", "ns"),
+    Column("running", "int64", "Copies under way."),
+    Column("bytes_per_second", "float64", "Sum of their rates, each its bytes over its length.", "B/s"),
     key=("device", "kind", "ts"),
 )
 COPIES = table_of("copies", Copy, "device", "kind")

@@ -23,15 +23,13 @@ from steptrace.trace.model import Trace, launched_at
 CAPACITY = 1024
 
 QUEUE_LENGTHS = Table(
-    name="queue_lengths",
-    doc="How much launched work of one stream has not begun, from this instant to the stream's next row.",
-    columns=(
-        Column("device", "int64", "GPU."),
-        Column("stream", "int64", "Stream."),
-        Column("ts", "int64", "Instant.", "ns"),
-        Column("length", "int64", "Activities launched and not begun."),
-        Column("launches", "int64", "Launches with no activity begun: as `length`, a graph counting once."),
-    ),
+    "queue_lengths",
+    "How much launched work of one stream has not begun, from this instant to the stream's next row.",
+    Column("device", "int64", "GPU."),
+    Column("stream", "int64", "Stream."),
+    Column("ts", "int64", "Instant.", "ns"),
+    Column("length", "int64", "Activities launched and not begun."),
+    Column("launches", "int64", "Launches with no activity begun: as `length`, a graph counting once."),
     key=("device", "stream", "ts"),
 )
 QUEUES = table_of("queues", Queue, "device", "stream")
