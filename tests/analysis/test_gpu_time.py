@@ -6,11 +6,11 @@ import pytest
 
 from builders import AUTOGRAD, D2D, TraceBuilder, training_step
 from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
-from steptrace.analysis.common.busy import activity, busy_share, gpu_time, sm_weighted_share
+from steptrace.analysis.common.busy import gpu_time
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.steps import step_times
 from steptrace.analysis.kernels.measure import kernel_table
-from steptrace.analysis.overview.step_figures import in_each_step
+from steptrace.analysis.overview.step_figures import busy_pct, in_each_step, over_all_steps, sm_weighted_pct
 from steptrace.analysis.quality.measure import quality_checks
 from steptrace.trace.names import kernel_kind
 
@@ -276,10 +276,12 @@ def test_utilisation_weighted_by_multiprocessors() -> None:
     start, end = trace.kernels["ts"].to_numpy()[:1], trace.kernels["ts"].to_numpy()[:1] + 400
     # 0-50: 0.25, 50-100: 0.75, 100-150: 0.5, 200-300: capped at 1; the copy runs on none
     expected = (50 * 0.25 + 50 * 0.75 + 50 * 0.5 + 100) / 400
-    assert sm_weighted_share(trace, 0, start, end) == pytest.approx(expected)
-    assert busy_share(activity(trace, 0), start, end) == (150 + 200) / 400
+    assert sm_weighted_pct(trace, 0, start, end).tolist() == [pytest.approx(100 * expected)]
+    assert busy_pct(trace, 0, start, end).tolist() == [100 * (150 + 200) / 400]
+    assert over_all_steps("gpu_busy_pct", trace, 0) == 100 * (150 + 200) / 400
     builder.gpu("unknown", 350, 10, None)
-    assert sm_weighted_share(builder.trace(), 0, start, end) is None
+    assert len(sm_weighted_pct(builder.trace(), 0, start, end)) == 0
+    assert over_all_steps("sm_weighted_pct", builder.trace(), 0) is None
 
 
 def test_steps_that_overlap_on_the_gpu_are_noted() -> None:

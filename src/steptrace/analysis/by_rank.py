@@ -54,7 +54,7 @@ def summarize_ranks(folders: Sequence[Path], tables: Path) -> tuple[Summary, lis
         analysis, summary = _read(folder)
         done.append((analysis, summary))
         places[analysis.path] = tables / f".{number}"
-        shutil.copytree(folder, places[analysis.path], copy_function=_link, ignore=_all_but_tables)
+        shutil.copytree(folder, places[analysis.path], copy_function=_link, ignore=shutil.ignore_patterns(RANK_FILE))
     return merge(done, tables, places)
 
 
@@ -67,10 +67,6 @@ def _read(folder: Path) -> tuple[Analysis, TraceSummary]:
     meta = replace(trace.meta, base_ns=rank.base_ns)
     device = rank.summary.device
     return Analysis(Path(rank.path), replace(trace, rank=rank.summary.rank, meta=meta), device, {}), rank.summary
-
-
-def _all_but_tables(_folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if not name.endswith(".parquet")]
 
 
 def _link(source: str, target: str) -> None:

@@ -65,17 +65,13 @@ def _without_parameters(name: str) -> str:
     return name
 
 
-def _computes(name: str) -> str:
-    """What a kernel computes: its telling name, numbers aside (tile sizes, a compiler's numbering)."""
-    return _DIGITS.sub("#", telling_name(name))
-
-
 #: From the exact name to the coarsest, what two kernels must share to be one.
 KERNEL_LEVELS: tuple[Callable[[Key], Key], ...] = (
     lambda key: key,
     lambda key: (key[0], normalised(str(key[1]))),
     lambda key: (key[0], telling_name(str(key[1]))),
-    lambda key: (key[0], _computes(str(key[1]))),
+    # What it computes: numbers aside (tile sizes, a compiler's numbering).
+    lambda key: (key[0], _DIGITS.sub("#", telling_name(str(key[1])))),
 )
 
 #: Autograd numbers its nodes by version: `AddmmBackward` became `AddmmBackward0`.

@@ -49,8 +49,9 @@ def notes(a: Side, b: Side) -> list[str]:
             f"Kernels of the same name make up {100 * alike:.0f} % of the GPU's time: these may be different programs."
         )
     if a.overlapping or b.overlapping:
+        sides = "both" if a.overlapping and b.overlapping else "A" if a.overlapping else "B"
         found.append(
-            f"GPU work of a step runs on into the next step's time in {_sides(a.overlapping, b.overlapping)}. A step "
+            f"GPU work of a step runs on into the next step's time in {sides}. A step "
             "is counted up to where the next begins, so that no time counts twice."
         )
     if min(a.units, b.units) < 2:
@@ -60,10 +61,6 @@ def notes(a: Side, b: Side) -> list[str]:
 
 def _traces(side: Side) -> str:
     return "one trace" if len(side.paths) == 1 else f"{len(side.paths)} traces"
-
-
-def _sides(a: bool, b: bool) -> str:  # noqa: FBT001
-    return "both" if a and b else "A" if a else "B"
 
 
 def _alike(a: Side, b: Side) -> float:

@@ -185,11 +185,8 @@ def number_threads(raw: RawTrace) -> tuple[Ints, list[tuple[Any, Any]]]:
             on_host[c["thread"]] = True
     used = np.flatnonzero(on_host)
     keys = [raw.threads[code] for code in used]
-    order = sorted(range(len(used)), key=lambda i: [_sort_key(part) for part in keys[i]])
+    numbers_first = [[(0, part, "") if isinstance(part, int) else (1, 0, str(part)) for part in key] for key in keys]
+    order = sorted(range(len(used)), key=numbers_first.__getitem__)
     place = np.full(len(raw.threads), -1, dtype=np.int64)
     place[used[order]] = np.arange(len(used))
     return place, [keys[i] for i in order]
-
-
-def _sort_key(part: Any) -> tuple[int, int, str]:
-    return (0, part, "") if isinstance(part, int) else (1, 0, str(part))

@@ -27,6 +27,7 @@ from steptrace.trace.columns import (
     row_with,
     sort_nesting,
     take,
+    text,
 )
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, check
@@ -60,7 +61,7 @@ def link(raw: RawTrace) -> Trace:
 
     steps = _steps(labels, names)
     call_step = step_of(calls["ts"], steps)
-    launch = _launches_of(gpu, calls)
+    launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
     gpu_step = step_of(gpu["ts"], steps)
     gpu_step[linked] = call_step[launch[linked]]
@@ -80,9 +81,13 @@ def link(raw: RawTrace) -> Trace:
         meta=meta,
         threads=threads,
         steps=steps,
-        ops=tables.ops_table(
+        ops=tables.host_table(
+            "ops",
             ops,
             names,
+            external_id=optional(ops["external_id"]),
+            sequence=optional(ops["sequence"]),
+            dtypes=text(ops["dtypes"], names),
             parent=references(op_parent),
             backward=backward,
             forward=references(_forward_ops(ops, op_parent)),
@@ -161,11 +166,6 @@ def _sort_gpu(raw: RawTrace) -> Columns:
     gpu["end"] = gpu["ts"] + gpu["dur"]
     order = np.lexsort((gpu["name"], gpu["correlation"], gpu["end"], gpu["stream"], gpu["device"], gpu["ts"]))
     return in_order(gpu, order)
-
-
-def _launches_of(gpu: Columns, calls: Columns) -> Ints:
-    """Row of the call that caused each GPU activity, -1 where the trace holds none. 0 is no correlation."""
-    return row_with(calls["correlation"], gpu["correlation"])
 
 
 def _op_of_calls(calls: Columns, ops: Columns) -> Ints:

@@ -149,12 +149,14 @@ class _Reader:
         notes: list[str] = []
         if left_out := left_out + self._decoder.left_out:
             notes.append(f"left out: {fmt.plural(left_out, 'value')} nested more than {DEEPEST} deep")
-        columns = {kind: _without_lost_times(kind, self._join(kind), notes) for kind in INTEGER_ARGS}
+        read = {kind: {name: column.array() for name, column in of.items()} for kind, of in self._columns.items()}
+        columns = {kind: _without_lost_times(kind, given, notes) for kind, given in read.items()}
         columns = within_bounds(columns, notes, self.path)
         names = self._plain_names(columns)
         columns["label"] = without_empty_steps(columns["label"], names, notes)
         starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
-        if not starts and any(name.startswith("X") for name in self.counts) and not self._any_known():
+        known = any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
+        if not starts and not known and any(name.startswith("X") for name in self.counts):
             raise TraceError(
                 "a trace that does not look like one of PyTorch's: none of its events has a category of its profiler",
                 where=self.path,
@@ -205,13 +207,6 @@ class _Reader:
         for c, key in coded:
             c[key] = number[c[key]]
         return names
-
-    def _any_known(self) -> bool:
-        """Whether any complete event is of a category that PyTorch's profiler writes."""
-        return any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
-
-    def _join(self, kind: str) -> dict[str, NDArray[Any]]:
-        return {name: self._columns[kind][name].array() for name in columns_of(kind)}
 
 
 #: Complete events that are known and not needed: what they say, other events say too.

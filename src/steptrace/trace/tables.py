@@ -48,12 +48,6 @@ def host_table(table: str, rows: Columns, names: pd.Index, **links: Any) -> pd.D
     return pd.DataFrame({name: columns[name] for name in TABLES[table].names}, copy=False)
 
 
-def ops_table(ops: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
-    """The operators with their links."""
-    ids = {"external_id": optional(ops["external_id"]), "sequence": optional(ops["sequence"])}
-    return host_table("ops", ops, names, **ids, dtypes=text(ops["dtypes"], names), **links)
-
-
 def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.DataFrame:
     """The calls into the runtime under their plain names, with their links."""
     plain = pd.Index(list(dict.fromkeys(naming.call_name(name) for name in names)), dtype=object)

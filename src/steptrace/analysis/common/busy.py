@@ -86,29 +86,11 @@ def time_within(gpu: Activity, starts: Ints, ends: Ints) -> pd.DataFrame:
     return pd.DataFrame({"dur": dur, **ns, "idle_ns": dur - ns["busy_ns"]})
 
 
-def busy_share(gpu: Activity, starts: Ints, ends: Ints) -> float | None:
-    """Share of the windows' time (united first) in which the GPU was busy, 0 to 1; None without windows."""
-    windows = intervals.union(intervals.spans(starts, ends))
-    span = intervals.measure(windows)
-    return intervals.measure(intervals.intersect(gpu.busy, windows)) / span if span else None
-
-
-def sm_weighted_share(trace: Trace, device: int, starts: Ints, ends: Ints) -> float | None:
-    """Share of the windows' time in which the GPU's multiprocessors had a block to run, 0 to 1.
-
-    The windows are united first. None without windows, or if the blocks of some kernel are unknown.
-    """
-    windows = intervals.union(intervals.spans(starts, ends))
-    span, found = intervals.measure(windows), _blocks_in_time(trace, device)
-    if span == 0 or found is None:
-        return None
-    edges, load = found
-    weighted = load * intervals.measure_within(windows, edges[:-1], edges[1:])
-    return float(weighted.sum() / span)
-
-
 def sm_weighted_ns(trace: Trace, device: int, starts: Ints, ends: Ints) -> NDArray[np.float64] | None:
-    """The same of each window by itself, as ns of its time; windows may overlap."""
+    """How much of each window's time the GPU's multiprocessors had a block to run, in ns; windows may overlap.
+
+    Weighted by the share of them that had. None if the blocks of some kernel are unknown.
+    """
     found = _blocks_in_time(trace, device)
     if found is None:
         return None

@@ -47,11 +47,6 @@ class Clocks:
     spread: dict[int, int | None]
     component: dict[int, int]
 
-    @property
-    def worst_spread(self) -> int:
-        """The widest of the known spreads, 0 if none is known."""
-        return max((spread for spread in self.spread.values() if spread is not None), default=0)
-
 
 def all_collectives(traces: dict[int, Trace]) -> pd.DataFrame:
     """The collectives of every rank: `collective_times` with `rank`, `start`, `end` (ns on the rank's own clock, from a
@@ -199,8 +194,9 @@ def match(found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
         for rows in table[numbered].groupby("pairing", sort=False).groups.values()
     ]
     component = table["rank"].map(clocks.component)
+    allowed = _ALLOWED_SPREADS * max((spread for spread in clocks.spread.values() if spread is not None), default=0)
     for _, rows in table[~numbered].groupby([component, "collective", "group_key"], dropna=False, sort=False):
-        groups += [("time", rows_) for rows_ in _by_time(rows, _ALLOWED_SPREADS * clocks.worst_spread)]
+        groups += [("time", rows_) for rows_ in _by_time(rows, allowed)]
     several = [(how, rows) for how, rows in groups if len(rows) > 1]
     several.sort(key=lambda g: (int(table["end_ns"].loc[g[1]].min()), g[1]))
     parts = [table.loc[rows].assign(match=number, matched_by=how) for number, (how, rows) in enumerate(several)]

@@ -74,7 +74,8 @@ def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
     With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
     """
     found = _waits(trace)
-    steps, window_ns = len(trace.steps) or None, _window_ns(trace, device)
+    start, end = _bounds(trace) if device is None else trace.steps_span
+    steps, window_ns = len(trace.steps) or None, int(np.sum(end - start))
     waits = wait_ns = idle_ns = None
     if found is not None:
         waits, wait_ns = int(table["waits"].sum()), int(table["wait_ns"].sum())
@@ -126,8 +127,3 @@ def _bounds(trace: Trace) -> tuple[Ints, Ints]:
     start = steps["ts"].to_numpy()
     whole = (np.array([edge]) for edge in trace.window)
     return (start, start + steps["host_dur"].to_numpy()) if len(steps) else (next(whole), next(whole))
-
-
-def _window_ns(trace: Trace, device: int | None) -> int:
-    start, end = _bounds(trace) if device is None else trace.steps_span
-    return int(np.sum(end - start))

@@ -1,12 +1,12 @@
 """How each figure of `documents.step_figures` comes from a trace: its value in each step, and over all steps."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steptrace.analysis.common import busy
+from steptrace.analysis.common.busy import activity, sm_weighted_ns
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.overview.measure import gpu_window
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -18,27 +18,20 @@ from steptrace.trace.model import Trace
 Values = NDArray[np.float64]
 
 
-class Measure(NamedTuple):
-    """Two functions of a trace and its analysed GPU (of any number, for a figure that needs none)."""
-
-    each: Callable[[Trace, int], Values]
-    #: None: the median of `each`.
-    over_all: Callable[[Trace, int], float | None] | None = None
-
-
 def step_figures(trace: Trace, device: int | None) -> dict[str, float | None]:
     """Every figure of a trace by its key; None where nothing in the trace could measure it."""
     return {figure.key: over_all_steps(figure.key, trace, device) for figure in STEP_FIGURES}
 
 
 def over_all_steps(key: str, trace: Trace, device: int | None) -> float | None:
-    """A figure over all steps of a trace."""
-    measure = MEASURES[key]
-    if device is None and key in _NEED_GPU:
-        return None
-    if measure.over_all is not None:
-        return measure.over_all(trace, device or 0)
-    values = measure.each(trace, device or 0)
+    """A figure over all steps of a trace: of a share that of their window's time, else the median of the steps."""
+    if key in SHARES:
+        start, end = (0, 0) if device is None else gpu_window(trace, device)
+        values = np.empty(0)
+        if device is not None and end > start:
+            values = SHARES[key](trace, device, np.array([start]), np.array([end]))
+    else:
+        values = in_each_step(key, trace, device)
     return float(np.median(values)) if len(values) else None
 
 
@@ -46,7 +39,11 @@ def in_each_step(key: str, trace: Trace, device: int | None) -> Values:
     """A figure in each step of a trace; empty where nothing in the trace could measure it."""
     if device is None and key in _NEED_GPU:
         return np.empty(0)
-    return MEASURES[key].each(trace, device or 0)
+    if key in COUNTS:
+        return COUNTS[key](trace, device or 0)
+    # Without steps the GPU's span is one.
+    start, end = start_end(trace.steps) if len(trace.steps) else np.array([gpu_window(trace, device or 0)]).T
+    return SHARES[key](trace, device or 0, start, end)
 
 
 def operators_per_step(trace: Trace, _: int) -> Values:
@@ -81,45 +78,26 @@ def _count(step: Ints, trace: Trace) -> Values:
     return np.bincount(step[step >= 0], minlength=len(trace.steps)).astype(np.float64)
 
 
-def _busy_pct(trace: Trace, device: int) -> Values:
-    start, end = _windows(trace, device)
-    share: Values = measure_within(busy.activity(trace, device).busy, start, end) / np.maximum(end - start, 1)
+def busy_pct(trace: Trace, device: int, start: Ints, end: Ints) -> Values:
+    """Percent of each window's time in which the GPU was busy; windows may overlap."""
+    share: Values = measure_within(activity(trace, device).busy, start, end) / np.maximum(end - start, 1)
     return 100.0 * share
 
 
-def _busy_pct_of_all(trace: Trace, device: int) -> float | None:
-    return _percent(busy.busy_share(busy.activity(trace, device), *_window(trace, device)))
-
-
-def _sm_weighted_pct(trace: Trace, device: int) -> Values:
-    start, end = _windows(trace, device)
-    ns = busy.sm_weighted_ns(trace, device, start, end)
+def sm_weighted_pct(trace: Trace, device: int, start: Ints, end: Ints) -> Values:
+    """Percent of each window's time in which multiprocessors had a block; empty if some kernel's are unknown."""
+    ns = sm_weighted_ns(trace, device, start, end)
     return np.empty(0) if ns is None else 100.0 * ns / np.maximum(end - start, 1)
 
 
-def _sm_weighted_pct_of_all(trace: Trace, device: int) -> float | None:
-    return _percent(busy.sm_weighted_share(trace, device, *_window(trace, device)))
-
-
-def _windows(trace: Trace, device: int) -> tuple[Ints, Ints]:
-    """Start and end of each step; of the GPU's span, if there are none."""
-    return start_end(trace.steps) if len(trace.steps) else _window(trace, device)
-
-
-def _window(trace: Trace, device: int) -> tuple[Ints, Ints]:
-    start, end = gpu_window(trace, device)
-    return np.array([start]), np.array([end])
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share
-
-
-MEASURES: Final[Mapping[str, Measure]] = {
-    "gpu_busy_pct": Measure(_busy_pct, _busy_pct_of_all),
-    "sm_weighted_pct": Measure(_sm_weighted_pct, _sm_weighted_pct_of_all),
-    "operators_per_step": Measure(operators_per_step),
-    "kernels_per_step": Measure(kernels_per_step),
-    "streams_per_step": Measure(streams_per_step),
+#: By the keys of the figures: shares of the time of windows, and counts in each step.
+SHARES: Final[Mapping[str, Callable[[Trace, int, Ints, Ints], Values]]] = {
+    "gpu_busy_pct": busy_pct,
+    "sm_weighted_pct": sm_weighted_pct,
+}
+COUNTS: Final[Mapping[str, Callable[[Trace, int], Values]]] = {
+    "operators_per_step": operators_per_step,
+    "kernels_per_step": kernels_per_step,
+    "streams_per_step": streams_per_step,
 }
 _NEED_GPU: Final = frozenset(figure.key for figure in STEP_FIGURES if figure.needs_gpu)
