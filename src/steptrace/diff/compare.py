@@ -22,20 +22,7 @@ from numpy.typing import NDArray
 from steptrace.analysis.common.kernel_names import short_name, telling_name
 from steptrace.diff.notes import capture_notes, not_measured, notes, unprofiled_ns
 from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
-from steptrace.documents.diff import (
-    Change,
-    ChangedFigure,
-    Diff,
-    DiffSide,
-    KernelChange,
-    LaunchedBy,
-    LineChange,
-    Measure,
-    OperatorChange,
-    Status,
-    SyncChange,
-    SyncTotals,
-)
+from steptrace.documents import diff as document
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 
 Key = tuple[Hashable, ...]
@@ -113,21 +100,21 @@ class _Topic(NamedTuple):
 
     times: tuple[str, ...]
     levels: tuple[Callable[[Key], Key], ...]
-    row: Callable[..., Change]
+    row: Callable[..., document.Change]
 
 
 _TOPICS = {
-    "kernels": _Topic(("device_ns",), KERNEL_LEVELS, KernelChange),
-    "operators": _Topic(("host_self_ns", "device_ns"), OPERATOR_LEVELS, OperatorChange),
-    "syncs": _Topic(("blocked_ns",), EXACT, SyncChange),
-    "lines": _Topic(("device_ns",), EXACT, LineChange),
+    "kernels": _Topic(("device_ns",), KERNEL_LEVELS, document.KernelChange),
+    "operators": _Topic(("host_self_ns", "device_ns"), OPERATOR_LEVELS, document.OperatorChange),
+    "syncs": _Topic(("blocked_ns",), EXACT, document.SyncChange),
+    "lines": _Topic(("device_ns",), EXACT, document.LineChange),
 }
 
 Values = NDArray[np.int64]
 Measured = NDArray[np.int64] | NDArray[np.float64]
 
 
-def diff(a: Side, b: Side) -> Diff:
+def diff(a: Side, b: Side) -> document.Diff:
     """The content of diff.json: the sides, their totals, and every row of every topic that changed.
 
     The diff of a side with itself has no rows. A topic that a side could not show has none either, and stands in
@@ -135,13 +122,13 @@ def diff(a: Side, b: Side) -> Diff:
     """
     unknown = not_measured(a, b)
     rows: dict[str, Any] = {topic: () if topic in unknown else tuple(_changes(a, b, topic)) for topic in _TOPICS}
-    return Diff(
+    return document.Diff(
         unit="trace" if a.whole_traces else "step",
-        a=DiffSide(tuple(map(str, a.paths)), a.ranks, a.units, a.devices),
-        b=DiffSide(tuple(map(str, b.paths)), b.ranks, b.units, b.devices),
+        a=document.DiffSide(tuple(map(str, a.paths)), a.ranks, a.units, a.devices),
+        b=document.DiffSide(tuple(map(str, b.paths)), b.ranks, b.units, b.devices),
         totals={name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
         figures={figure.key: _figure(figure, a, b) for figure in STEP_FIGURES},
-        sync_totals=SyncTotals(a.sync_total, b.sync_total),
+        sync_totals=document.SyncTotals(a.sync_total, b.sync_total),
         not_measured=unknown,
         unprofiled_step_ns=measure(unprofiled_ns(a), unprofiled_ns(b)),
         notes=(*capture_notes(a, b), *notes(a, b)),
@@ -149,12 +136,12 @@ def diff(a: Side, b: Side) -> Diff:
     )
 
 
-def measure(a: Measured | None, b: Measured | None) -> Measure | None:
+def measure(a: Measured | None, b: Measured | None) -> document.Measure | None:
     """One measure per unit on both sides; None where a side has no such measure."""
     if a is None or b is None or len(a) == 0 or len(b) == 0:
         return None
     (low_a, mid_a, high_a), (low_b, mid_b, high_b) = (np.percentile(v, (25, 50, 75)).tolist() for v in (a, b))
-    return Measure(
+    return document.Measure(
         a=mid_a,
         b=mid_b,
         a_quartiles=(low_a, high_a),
@@ -165,7 +152,7 @@ def measure(a: Measured | None, b: Measured | None) -> Measure | None:
     )
 
 
-def _figure(figure: StepFigure, a: Side, b: Side) -> ChangedFigure | None:
+def _figure(figure: StepFigure, a: Side, b: Side) -> document.ChangedFigure | None:
     """The `measure` of a figure, and whether the change is for the better."""
     found = measure(a.figures[figure.key], b.figures[figure.key])
     if found is None:
@@ -173,7 +160,7 @@ def _figure(figure: StepFigure, a: Side, b: Side) -> ChangedFigure | None:
     status: Literal["better", "worse"] | None = None
     if figure.better is not None and found.changed:
         status = "better" if (found.delta < 0) == (figure.better == "lower") else "worse"
-    return ChangedFigure(**asdict(found), status=status)
+    return document.ChangedFigure(**asdict(found), status=status)
 
 
 def _total(side: Side, name: str) -> Values | None:
@@ -196,11 +183,11 @@ def _series(side: Side, topic: str) -> dict[Key, dict[str, Values]]:
     return found
 
 
-def _changes(a: Side, b: Side, topic: str) -> list[Change]:
+def _changes(a: Side, b: Side, topic: str) -> list[document.Change]:
     """The rows of a topic that changed, the largest change first."""
     series_a, series_b = _series(a, topic), _series(b, topic)
     launches = [_by_kernel(a), _by_kernel(b)] if topic == "kernels" else []
-    rows: list[tuple[float, Change]] = []
+    rows: list[tuple[float, document.Change]] = []
     for keys_a, keys_b in pair(series_a, series_b, _TOPICS[topic].levels):
         measures = {
             name: measure(_sum(series_a, keys_a, name, a.units), _sum(series_b, keys_b, name, b.units))
@@ -238,8 +225,8 @@ def _named(topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]) -> dict
 
 
 def _status(
-    measures: Mapping[str, Measure | None], topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]
-) -> Status | None:
+    measures: Mapping[str, document.Measure | None], topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]
+) -> document.Status | None:
     if not keys_a or not keys_b:
         return "added" if keys_b else "removed"
     deltas = [
@@ -259,7 +246,7 @@ def _launched_by(
     launches: Sequence[Mapping[Key, Sequence[tuple[Key, int]]]],
     keys: tuple[tuple[Key, ...], tuple[Key, ...]],
     units: tuple[int, int],
-) -> tuple[LaunchedBy, ...]:
+) -> tuple[document.LaunchedBy, ...]:
     """The operators and lines that launched a kernel: mean time per unit on both sides."""
     shares: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for side in (0, 1):
@@ -267,7 +254,7 @@ def _launched_by(
             for place, device_ns in launches[side][key]:
                 shares[place][side] += device_ns / units[side]
     ordered = sorted(shares.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
-    return tuple(LaunchedBy(*place, *of_sides) for place, of_sides in ordered)  # type: ignore[arg-type]
+    return tuple(document.LaunchedBy(*place, *of_sides) for place, of_sides in ordered)  # type: ignore[arg-type]
 
 
 def _by_kernel(side: Side) -> defaultdict[Key, list[tuple[Key, int]]]:

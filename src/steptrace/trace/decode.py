@@ -10,7 +10,7 @@ import numpy as np
 
 from steptrace.errors import TraceError
 from steptrace.trace.bounds import DEEPEST
-from steptrace.trace.events import FLOAT_LIMIT_US, Ints, exact_to_ns, us_to_ns
+from steptrace.trace.events import FLOAT_LIMIT_US, Event, ExactEvent, Ints, exact_to_ns, us_to_ns
 
 # Possessive, so that a string of any length takes no memory; an open one is one token, so that nothing is read twice.
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+(?:"|(?P<open>\\?\Z))'
@@ -136,15 +136,14 @@ _TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class EventDecoder:
-    """Decodes a file's chunks as lists of `fast` structs, and as `exact` ones from where floats lose nanoseconds on."""
+    """Decodes a file's chunks as lists of `Event`, and of `ExactEvent` from where floats lose nanoseconds on."""
 
-    def __init__(self, path: Path, fast: type, exact: type) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._fast = msgspec.json.Decoder(list[fast])  # type: ignore[valid-type]
-        self._exact = msgspec.json.Decoder(list[exact])  # type: ignore[valid-type]
-        self._lenient = {
-            self._fast: msgspec.json.Decoder(list[fast], strict=False),  # type: ignore[valid-type]
-            self._exact: msgspec.json.Decoder(list[exact], strict=False),  # type: ignore[valid-type]
+        self._fast, self._exact = msgspec.json.Decoder(list[Event]), msgspec.json.Decoder(list[ExactEvent])
+        self._lenient: dict[Any, Any] = {
+            self._fast: msgspec.json.Decoder(list[Event], strict=False),
+            self._exact: msgspec.json.Decoder(list[ExactEvent], strict=False),
         }
         #: Whether floats would lose nanoseconds, from here on.
         self.needs_exact = False
@@ -180,7 +179,7 @@ class EventDecoder:
             chunk, left_out = prune(chunk)
             self.left_out += left_out
         try:
-            return self._lenient[decoder].decode(repair(chunk))
+            return self._lenient[decoder].decode(repair(chunk))  # type: ignore[no-any-return]
         except RecursionError:
             chunk, left_out = prune(repair(chunk))
             self.left_out += left_out

@@ -129,6 +129,7 @@ class _Untimed(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str | None = None
     tid: int | str | None = None
+    id: Any = None
     args: Args | None = None
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Ints, Mask, row_with
 from steptrace.trace.decode import EventDecoder, event_texts
-from steptrace.trace.events import FAR_FROM_ZERO_NS, MISSING, NO_ARGS, Event, ExactEvent, integers
+from steptrace.trace.events import FAR_FROM_ZERO_NS, MISSING, NO_ARGS, integers
 from steptrace.trace.kinds import KINDS, Names
 from steptrace.trace.names import GPU_CATEGORIES
 from steptrace.trace.stream import CHUNK, EventStream
@@ -27,14 +27,6 @@ OTHER, METADATA, SPAN, FRAME, CALL, GPU, GPU_SPAN, INSTANT, MEMORY, COUNTER, FLO
 _GPU_SPANS = frozenset({"gpu_user_annotation", "cuda_sync"})
 _OF_SPANS = {"call": CALL, "gpu": GPU, "frame": FRAME}
 _OF_PHASES = {"M": METADATA, "C": COUNTER, **dict.fromkeys("iIR", INSTANT), **dict.fromkeys("stf", FLOW)}
-
-
-class _Event(Event, gc=False):
-    id: Any = None
-
-
-class _ExactEvent(ExactEvent, gc=False):
-    id: Any = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ def read_index(path: Path, *, chunk: int = CHUNK) -> EventIndex:
         TraceError: the file is missing, empty, damaged, no JSON, or no trace.
         TruncatedTraceError: its end is missing.
     """
-    stream, decoder = EventStream(path, chunk=chunk), EventDecoder(path, _Event, _ExactEvent)
+    stream, decoder = EventStream(path, chunk=chunk), EventDecoder(path)
     sorts, threads, names, flows = Names(), Names(), Names(), Names()
     parts: list[dict[str, NDArray[Any]]] = []
     for text in stream:

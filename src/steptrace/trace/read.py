@@ -24,8 +24,6 @@ from steptrace.trace.events import (
     NO_ARGS,
     Args,
     CollectiveArgs,
-    Event,
-    ExactEvent,
     blocks,
     collective_args,
     distinct_types,
@@ -73,7 +71,7 @@ class _Reader:
         self._columns = {
             kind: {name: GrowingColumn(dtype_of(name)) for name in columns_of(kind)} for kind in INTEGER_ARGS
         }
-        self._decoder = EventDecoder(path, Event, ExactEvent)
+        self._decoder = EventDecoder(path)
         self._scanner = chunk_scanner(self._decoder, (self._names, self._threads, self._collectives))
 
     def add(self, chunk: bytes) -> None:

@@ -12,7 +12,7 @@ the pairs may be wrong.
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -162,19 +162,17 @@ def _densest_third(values: Ints) -> tuple[int, int | None]:
 class _Cluster:
     """Activities taken for one collective so far."""
 
-    rows: list[int] = field(default_factory=list)
-    ranks: set[int] = field(default_factory=set)
-    last_start: int = 0
-    first_end: int = 0
-    shortest: int = 0
+    rows: list[int]
+    ranks: set[int]
+    last_start: int
+    first_end: int
+    shortest: int
 
     def add(self, row: int, rank: int, start: int, end: int) -> None:
-        first = not self.rows
         self.rows.append(row)
         self.ranks.add(rank)
-        self.last_start = start if first else max(self.last_start, start)
-        self.first_end = end if first else min(self.first_end, end)
-        self.shortest = end - start if first else min(self.shortest, end - start)
+        self.last_start, self.first_end = max(self.last_start, start), min(self.first_end, end)
+        self.shortest = min(self.shortest, end - start)
 
 
 def match(found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
@@ -218,9 +216,9 @@ def _by_time(rows: pd.DataFrame, allowed: int) -> Iterator[list[int]]:
             and max(start, c.last_start) < c.first_end + allowed
             and end - c.first_end <= max(min(c.shortest, end - start) // 2, allowed)
         ]
-        if not fitting:
-            open_.append(_Cluster())
+        if fitting:
+            min(fitting, key=lambda c: end - c.first_end).add(row, rank, start, end)
+        else:
+            open_.append(_Cluster([row], {rank}, start, end, end - start))
             every.append(open_[-1])
-        cluster = min(fitting, key=lambda c: end - c.first_end) if fitting else open_[-1]
-        cluster.add(row, rank, start, end)
     return (cluster.rows for cluster in every)

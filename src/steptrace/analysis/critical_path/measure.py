@@ -33,11 +33,10 @@ from steptrace.analysis.critical_path.graph import CLASSES, SYNC, Graph
 from steptrace.compiled import compiled
 from steptrace.documents.summary import ClassOfPath, CriticalPath
 from steptrace.intervals import Ints
-from steptrace.schema import validate
+from steptrace.schema import frame_of, validate
 from steptrace.trace.columns import references, text
 from steptrace.trace.model import Trace, forget
 
-_NO_ROWS = np.empty(0, dtype=np.int64)
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
@@ -48,8 +47,10 @@ def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
     """
     graph = graph_of(trace)
     forget(trace, graph_of)  # nobody asks for it after this, and it is larger than the trace
-    paths = [] if graph is None else [_path(graph, step) for step in range(len(graph.begin))]
-    every = [np.concatenate(columns) for columns in zip(*paths, strict=True)] if paths else [_NO_ROWS] * 6
+    if graph is None:
+        return {name: frame_of(table) for name, table in schema.PATHS.items()}
+    paths = [_path(graph, step) for step in range(len(graph.begin))]
+    every = [np.concatenate(columns) for columns in zip(*paths, strict=True)]
     parts = pd.DataFrame(dict(zip(("step", "ts", "dur", "class", "thread", "kernel"), every, strict=True)))
     tables = {
         "critical_path": parts.assign(**{name: references(parts[name].to_numpy()) for name in ("thread", "kernel")}),
@@ -126,26 +127,23 @@ def _path_edges(graph: Graph, node: int, begin: int) -> Ints:
     return np.array(edges[::-1], dtype=np.int64)
 
 
-def _shares(graph: Graph | None, parts: pd.DataFrame) -> pd.DataFrame:
+def _shares(graph: Graph, parts: pd.DataFrame) -> pd.DataFrame:
     """Per step and class its time on the path."""
-    steps = 0 if graph is None else len(graph.begin)
+    steps = len(graph.begin)
     spent = np.zeros((steps, len(CLASSES)), dtype=np.int64)
     np.add.at(spent, (parts["step"].to_numpy(), parts["class"].to_numpy()), parts["dur"].to_numpy())
-    span = _NO_ROWS if graph is None else graph.time[graph.end] - graph.begin
     return pd.DataFrame(
         {
             "step": np.repeat(np.arange(steps), len(CLASSES)),
             "class": np.tile(np.arange(len(CLASSES)), steps),
-            "span_ns": np.repeat(span, len(CLASSES)),
+            "span_ns": np.repeat(graph.time[graph.end] - graph.begin, len(CLASSES)),
             "path_ns": spent.reshape(-1),
         }
     )
 
 
-def _whatif(graph: Graph | None) -> pd.DataFrame:
+def _whatif(graph: Graph) -> pd.DataFrame:
     """Per class what would be left of all steps without it."""
-    kinds = [] if graph is None else list(range(len(CLASSES)))
-    span = 0 if graph is None else graph.span_ns
-    left = [left_without(graph, kind) if graph is not None and (graph.kind == kind).any() else span for kind in kinds]
-    columns = {"class": kinds, "span_ns": [span] * len(kinds), "left_ns": left}
-    return pd.DataFrame({name: np.array(values, dtype=np.int64) for name, values in columns.items()})
+    kinds = range(len(CLASSES))
+    left = [left_without(graph, kind) if (graph.kind == kind).any() else graph.span_ns for kind in kinds]
+    return pd.DataFrame({"class": kinds, "span_ns": graph.span_ns, "left_ns": left})
