@@ -23,9 +23,9 @@ import pytest
 from documents import plain
 from recorded import TRACES, needs_traces
 from steptrace.analysis import analyze, summarize_trace
+from steptrace.analysis import launches as queues
 from steptrace.analysis.common import launches
 from steptrace.analysis.kernels.measure import kernel_table
-from steptrace.analysis.launches import queues
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, launched_at

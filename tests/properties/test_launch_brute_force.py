@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
 from steptrace import intervals
+from steptrace.analysis import launches as measured
 from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.series import profile, steps_of
 from steptrace.analysis.idle.measure import gap_endings, idle_gaps
 from steptrace.analysis.kernels import measure as kernels
-from steptrace.analysis.launches import copies, queues
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
@@ -117,8 +117,8 @@ def _check_launches(works: list[Work], made: Made) -> None:
 
 
 def _check_queues(works: list[Work], made: Made) -> None:
-    lengths = queues.queue_lengths(made.trace)
-    table = queues.queues(made.trace, lengths).set_index("stream")
+    lengths = measured.queue_lengths(made.trace)
+    table = measured.queues(made.trace, lengths).set_index("stream")
     for stream in {w.stream for w in works}:
         linked = [
             (min(o[1], w.start), w.start, o[0])
@@ -154,8 +154,8 @@ def _check_queues(works: list[Work], made: Made) -> None:
 
 
 def _check_copies(works: list[Work], made: Made) -> None:
-    rates = copies.copy_rates(made.trace)
-    table = copies.copies(made.trace, rates)
+    rates = measured.copy_rates(made.trace)
+    table = measured.copies(made.trace, rates)
     moved = [w for w in works if w.kind == "memory"]
     assert len(table) == bool(moved)
     if not moved:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis
+from steptrace.analysis.common.launches import launches
 from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
 from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
@@ -19,7 +20,7 @@ from steptrace.analysis.idle.measure import host_gaps, idle
 from steptrace.analysis.input.measure import input_wait
 from steptrace.analysis.kernels.formats import precision_of
 from steptrace.analysis.kernels.measure import most_frequent, placement
-from steptrace.analysis.launches.record import launches, series
+from steptrace.analysis.launches import series
 from steptrace.analysis.memory.record import memory, memory_tables
 from steptrace.analysis.overview import measure as overview
 from steptrace.analysis.overview.measure import step_parts

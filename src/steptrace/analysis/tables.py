@@ -12,7 +12,7 @@ from steptrace.analysis.idle.measure import idle_by_stream, idle_gaps
 from steptrace.analysis.input.measure import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
-from steptrace.analysis.launches import copies, queues
+from steptrace.analysis.launches import copies, copy_rates, queue_lengths, queues
 from steptrace.analysis.optimizer.measure import optimizer_calls
 from steptrace.analysis.overview.measure import top_operators
 from steptrace.analysis.program import flame
@@ -45,9 +45,9 @@ def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[
     sections = annotations.section_times(trace, device)
     yield {"section_times": sections, "sections": annotations.section_medians(sections, len(trace.steps))}
     yield {"input_waits": input_waits(trace, device), "idle_by_stream": idle_by_stream(trace)}
-    lengths, rates = queues.queue_lengths(trace), copies.copy_rates(trace)
-    yield {"queue_lengths": lengths, "queues": queues.queues(trace, lengths)}
-    yield {"copy_rates": rates, "copies": copies.copies(trace, rates)}
+    lengths, rates = queue_lengths(trace), copy_rates(trace)
+    yield {"queue_lengths": lengths, "queues": queues(trace, lengths)}
+    yield {"copy_rates": rates, "copies": copies(trace, rates)}
     if len(of_host := host_collectives(trace)):
         yield {"host_collectives": of_host}
     gaps = None

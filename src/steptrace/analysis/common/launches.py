@@ -7,12 +7,15 @@ the work had not begun. Holistic Trace Analysis reports the delay undivided.
 """
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals, schema
+from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.documents.rows import LaunchCall, table_of
+from steptrace.documents.summary import Distribution, Launches, LaunchOperator
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace import names as naming
@@ -22,6 +25,9 @@ from steptrace.trace.model import Trace
 #: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
 SLOW_LAUNCH_NS = 50_000
 EXCESS_DELAY_NS = 100_000
+
+#: How many operators summary.json lists.
+MOST = 20
 
 #: The times and flags of a launch, of which sums are told.
 TIMES = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "latency_ns")
@@ -116,6 +122,44 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
         "slow_launches": times["host_ns"] > SLOW_LAUNCH_NS,
         "excess_delays": times["latency_ns"] > EXCESS_DELAY_NS,
     }
+
+
+def launches(analysis: Analysis) -> Launches | None:
+    """Sum, median, 95th percentile and maximum of each time; counts; by call; by operator. None without a GPU."""
+    if analysis.device is None:
+        return None
+    times = analysis.tables["launch_times"]
+    times = times.assign(**flags(times))
+    kernels = analysis.trace.kernels
+    linked = kernels.loc[(kernels["device"] == analysis.device).to_numpy(), "launch"].notna()
+    figures: dict[str, Any] = {name: int(times[name].sum()) for name in FLAGS}
+    figures |= {name: _distribution(times[name]) for name in TIMES}
+    return Launches(
+        count=len(times),
+        activities=int(linked.sum()),
+        unlinked=int((~linked).sum()),
+        **figures,
+        by_call=analysis.rows("launch_calls", LaunchCall),
+        by_op=rows(_by_op(times), LaunchOperator),
+    )
+
+
+def _distribution(values: "pd.Series[int]") -> Distribution | None:
+    if len(values) == 0:
+        return None
+    return Distribution(
+        sum=int(values.sum()),
+        median=float(values.median()),
+        p95=float(values.quantile(0.95)),
+        max=int(values.max()),
+    )
+
+
+def _by_op(times: pd.DataFrame) -> pd.DataFrame:
+    """The operators by the host time of their launches."""
+    groups = times.groupby("op", sort=True)
+    table = groups[[*TIMES, *FLAGS]].sum().assign(count=groups.size()).reset_index()
+    return table.sort_values(["host_ns", "op"], ascending=[False, True], kind="stable").head(MOST)
 
 
 def waits_for_event(trace: Trace, launch: Ints) -> Mask:

@@ -1,1 +1,0 @@
-"""How work reached the GPU: launches, queues, copies."""
