@@ -134,9 +134,9 @@ def _columns(path: Path) -> None:
 
 def _steptrace(path: Path) -> None:
     """Linked tables, then temporal breakdown, idle time, kernels, launches and queues."""
+    from steptrace.analysis import idle
     from steptrace.analysis import launches as queues
     from steptrace.analysis.common import busy, launches, steps
-    from steptrace.analysis.idle import measure as idle
     from steptrace.analysis.kernels import measure as kernels
     from steptrace.trace.link import read_trace
 

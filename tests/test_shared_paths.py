@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 
 from recorded import NAMES, TRACES, needs_traces
+from steptrace.analysis import program as flame
 from steptrace.analysis.common.call_tree import call_names, call_tree
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.kernels.measure import kernel_sequences
-from steptrace.analysis.program import flame
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 

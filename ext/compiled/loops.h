@@ -34,7 +34,7 @@ int call_tree(const Events tables[TABLES], size_t count, const Tree *tree);
 /* As `inside_same` of steptrace.analysis.common.call_tree, with keys below `keys`. -1 without memory, or for others. */
 int inside_same(size_t count, const int32_t *key, const int32_t *size, size_t keys, int8_t *inside);
 
-/* As `merged` of steptrace.analysis.program.flame. */
+/* As `merged` of steptrace.analysis.program. */
 typedef struct {
     int32_t *parent, *key;
     int64_t *calls, *own;

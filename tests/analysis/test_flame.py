@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
+from steptrace.analysis import program as flame
 from steptrace.analysis.common.call_tree import call_tree
-from steptrace.analysis.program import flame
 from steptrace.trace.model import Trace
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from builders import D2D, LOADER, MAIN, PINNED_D2H, TraceBuilder
-from steptrace.analysis.idle.measure import idle_by_cause, idle_by_stream, idle_gaps
+from steptrace.analysis.idle import idle_by_cause, idle_by_stream, idle_gaps
 
 _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 

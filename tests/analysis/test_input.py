@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import LOADER, TraceBuilder
-from steptrace.analysis.input.measure import input_wait, input_waits, verdict_on
+from steptrace.analysis.input import input_wait, input_waits, verdict_on
 from steptrace.documents.summary import Input
 from steptrace.trace.model import Trace
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
-from steptrace.analysis.optimizer.measure import optimizer_calls
+from steptrace.analysis.optimizer import optimizer_calls
 
 STEP, ZERO = "Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad"
 

@@ -1,8 +1,8 @@
 """What synchronisations cost: blocked host time, and GPU idle time that nothing hid."""
 
 from builders import PAGEABLE_D2H, TraceBuilder, training_step
-from steptrace.analysis.idle.measure import idle_gaps
-from steptrace.analysis.syncs.measure import caused_idle, exposed_idle, sync_costs, sync_sites
+from steptrace.analysis.idle import idle_gaps
+from steptrace.analysis.syncs import caused_idle, exposed_idle, sync_costs, sync_sites
 
 
 def test_exposed_idle_runs_to_the_next_launched_work() -> None:

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
-from steptrace.analysis.idle.measure import idle_gaps
-from steptrace.analysis.syncs.measure import sync_costs
+from steptrace.analysis.idle import idle_gaps
+from steptrace.analysis.syncs import sync_costs
 from steptrace.analysis.timeline.lanes import shown_time
 from steptrace.analysis.timeline.measure import CELL, MOST_BOXES, RESOLUTION, merge, shown_timeline, timeline
 from steptrace.documents.base import write

@@ -13,7 +13,7 @@ from simulated import simulate, time_of, without
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.dependencies import dependencies
 from steptrace.analysis.critical_path.graph import Graph
-from steptrace.analysis.syncs.measure import ceiling_ns, fit, saved_ns, sync_costs, sync_prices, sync_sites
+from steptrace.analysis.syncs import ceiling_ns, fit, saved_ns, sync_costs, sync_prices, sync_sites
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
-from steptrace.analysis.input.measure import verdict_on
+from steptrace.analysis.input import verdict_on
 from steptrace.documents.comparison import Comparison, PredictedSite
 from steptrace.documents.finding import Source
 from steptrace.findings import RULES, Finding, find, with_findings

@@ -14,7 +14,7 @@ from steptrace import intervals
 from steptrace.analysis import launches as measured
 from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.series import profile, steps_of
-from steptrace.analysis.idle.measure import gap_endings, idle_gaps
+from steptrace.analysis.idle import gap_endings, idle_gaps
 from steptrace.analysis.kernels import measure as kernels
 from steptrace.trace.model import Trace
 

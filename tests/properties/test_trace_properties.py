@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
-from steptrace.analysis import analyze_trace, records
+from steptrace.analysis import analyze_trace, idle, records
 from steptrace.analysis.common import busy, steps
-from steptrace.analysis.idle import measure as idle
 from steptrace.analysis.overview.step_figures import in_each_step
 from steptrace.trace.model import Trace
 

@@ -23,11 +23,11 @@ import hostile
 from builders import TraceBuilder, training_step
 from recorded import NAMES, TRACES, needs_traces
 from steptrace import intervals
+from steptrace.analysis import program as flame
 from steptrace.analysis.common import call_tree
 from steptrace.analysis.critical_path import graph
 from steptrace.analysis.critical_path import graph as found_edges
 from steptrace.analysis.critical_path.measure import critical_paths
-from steptrace.analysis.program import flame
 from steptrace.compiled import compiled as installed
 from steptrace.errors import TraceError
 from steptrace.trace import columns, decode, scan

@@ -15,7 +15,7 @@ from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_
 from recorded import recorded
 from steptrace.analysis.common.steps import step_times
 from steptrace.analysis.overview.step_figures import in_each_step
-from steptrace.analysis.syncs.measure import sync_costs
+from steptrace.analysis.syncs import sync_costs
 from steptrace.cli import main
 from steptrace.errors import ConfigError, TraceError
 from steptrace.trace.excerpt import Excerpt, Wanted, write_excerpt

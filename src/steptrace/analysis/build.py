@@ -16,8 +16,8 @@ from steptrace.analysis.communication import ranks as across_ranks
 from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
 from steptrace.analysis.communication.collectives import collectives
 from steptrace.analysis.critical_path.measure import critical_path
-from steptrace.analysis.idle.measure import host_gaps, idle
-from steptrace.analysis.input.measure import input_wait
+from steptrace.analysis.idle import host_gaps, idle
+from steptrace.analysis.input import input_wait
 from steptrace.analysis.kernels.formats import precision_of
 from steptrace.analysis.kernels.measure import most_frequent, placement
 from steptrace.analysis.launches import series
@@ -26,9 +26,9 @@ from steptrace.analysis.overview import measure as overview
 from steptrace.analysis.overview.measure import step_parts
 from steptrace.analysis.overview.step_figures import step_figures
 from steptrace.analysis.parquet import write_all
-from steptrace.analysis.program.flame import program
-from steptrace.analysis.quality.measure import quality
-from steptrace.analysis.syncs.measure import syncs
+from steptrace.analysis.program import program
+from steptrace.analysis.quality import quality
+from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import tables_of
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back

@@ -4,20 +4,20 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from steptrace.analysis import program as flame
 from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.critical_path.measure import critical_paths
-from steptrace.analysis.idle.measure import idle_by_stream, idle_gaps
-from steptrace.analysis.input.measure import input_waits
+from steptrace.analysis.idle import idle_by_stream, idle_gaps
+from steptrace.analysis.input import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
 from steptrace.analysis.launches import copies, copy_rates, queue_lengths, queues
-from steptrace.analysis.optimizer.measure import optimizer_calls
+from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview.measure import top_operators
-from steptrace.analysis.program import flame
-from steptrace.analysis.quality.measure import quality_checks
-from steptrace.analysis.syncs.measure import sync_costs, sync_prices, sync_sites
+from steptrace.analysis.quality import quality_checks
+from steptrace.analysis.syncs import sync_costs, sync_prices, sync_sites
 from steptrace.analysis.timeline.measure import timeline
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from steptrace.analysis.critical_path.build import graph_of
-from steptrace.analysis.syncs.measure import SITE_KEY, fit, rows_by_site, saved_ns
+from steptrace.analysis.syncs import SITE_KEY, fit, rows_by_site, saved_ns
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import (
     Difference,

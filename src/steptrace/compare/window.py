@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from steptrace.analysis.input.measure import verdict_on
+from steptrace.analysis.input import verdict_on
 from steptrace.compare.explain import median_ms, median_of
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import (

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import asdict
 
-from steptrace.analysis.input import measure as waiting
+from steptrace.analysis import input as waiting
 from steptrace.documents.comparison import Comparison, LoadingParts, VariantResult
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.variants import ProfiledStep, length_ms, per_variant, profiled_step

@@ -8,7 +8,7 @@ wait can save at most.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from steptrace.analysis.input.measure import MODERATE_SHARE
+from steptrace.analysis.input import MODERATE_SHARE
 from steptrace.documents.comparison import Comparison, PredictedSite, SyncSiteOfVariant, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
 from steptrace.documents.finding import Source

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from documents import fill, plain
-from steptrace.analysis.idle.measure import idle_gaps
-from steptrace.analysis.syncs.measure import sync_costs
+from steptrace.analysis.idle import idle_gaps
+from steptrace.analysis.syncs import sync_costs
 from steptrace.analysis.timeline.measure import shown_timeline, timeline
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary, Timeline

@@ -19,7 +19,7 @@ from steptrace.analysis.critical_path.graph import (
     model_of,
     window_of,
 )
-from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
+from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, start_end, take
 from steptrace.trace.model import Trace, once

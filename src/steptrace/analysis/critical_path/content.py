@@ -7,7 +7,7 @@ import numpy as np
 from steptrace import intervals
 from steptrace.analysis.critical_path.dependencies import stream_number
 from steptrace.analysis.critical_path.graph import Model, Window, host_tables
-from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
+from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import start_end, take
 from steptrace.trace.model import Trace

@@ -29,7 +29,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.launches import wait_for_event
-from steptrace.analysis.idle.measure import KERNEL_WAIT_BELOW_NS
+from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace

@@ -28,7 +28,7 @@ import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
 from steptrace.analysis.critical_path.dependencies import Dependencies, dependencies
-from steptrace.analysis.idle.measure import loader_spans
+from steptrace.analysis.idle import loader_spans
 from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, Rows, judge_names, start_end, take

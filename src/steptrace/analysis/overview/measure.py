@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, gpu_time
 from steptrace.analysis.common.steps import HOST_PARTS, is_own_operator, labelled_parts, unlabelled_parts
-from steptrace.analysis.idle.measure import CAUSES, idle_gaps, loader_spans
+from steptrace.analysis.idle import CAUSES, idle_gaps, loader_spans
 from steptrace.documents.rows import TopOperator, table_of
 from steptrace.documents.summary import DeviceTime, GpuTime, Overview, StepParts
 from steptrace.intervals import Spans

@@ -12,7 +12,7 @@ import pandas as pd
 
 from steptrace.analysis.common.call_tree import depths
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.analysis.idle.measure import LOADER_LABEL
+from steptrace.analysis.idle import LOADER_LABEL
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, judge_names, marks_steps, nearest, row_numbers, start_end, take

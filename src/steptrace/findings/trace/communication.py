@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from steptrace.analysis.input.measure import MODERATE_SHARE
+from steptrace.analysis.input import MODERATE_SHARE
 from steptrace.documents.finding import Severity, Source
 from steptrace.documents.summary import AllReduce, CollectiveName, Redundant, Summary
 from steptrace.findings.model import Match, Rule, rule

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.analysis.input.measure import MODERATE_SHARE
+from steptrace.analysis.input import MODERATE_SHARE
 from steptrace.documents.rows import OptimizerCall
 from steptrace.documents.summary import Precision
 from steptrace.findings.model import Match, Rule, rule

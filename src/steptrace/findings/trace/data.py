@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.analysis.input.measure import HIGH_SHARE, MODERATE_SHARE
+from steptrace.analysis.input import HIGH_SHARE, MODERATE_SHARE
 from steptrace.documents.rows import Copy
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window

@@ -15,7 +15,7 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.idle.measure import LOADER_LABEL
+from steptrace.analysis.idle import LOADER_LABEL
 from steptrace.documents.rows import InputWaitOfStep, table_of
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans

@@ -1,1 +1,0 @@
-"""Why the GPU, or a stream of it, had nothing to do."""

@@ -1,1 +1,0 @@
-"""Waiting for data."""

@@ -1,1 +1,0 @@
-"""How the optimizer updates the parameters."""

@@ -1,1 +1,0 @@
-"""Where in the program time goes: labels, lines, flame graphs."""

@@ -1,1 +1,0 @@
-"""What a reader should know before trusting a trace."""

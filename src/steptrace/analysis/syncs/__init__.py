@@ -1,1 +1,0 @@
-"""Host synchronisations: their cost, their line, and a step without them."""
