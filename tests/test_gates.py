@@ -125,64 +125,70 @@ def test_star_applies_a_gate_to_every_variant() -> None:
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> Path:
-    baseline.save([comparison()], baseline.path_of("ci", tmp_path))
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    baseline.save([comparison()], baseline.path_of("ci"))
     return tmp_path
 
 
-def against(found: Comparison, folder: Path, variant: str = "a", most: float = 1.1) -> GateOutcome:
+def against(found: Comparison, variant: str = "a", most: float = 1.1) -> GateOutcome:
     gates = {"s": {variant: {"step_ms.median": {"at_most_ratio": most, "baseline": "ci"}}}}
-    return judge([found], gates, baselines=folder).gates[0]
+    return judge([found], gates).gates[0]
 
 
-def test_a_step_time_is_held_against_the_stored_one(stored: Path) -> None:
-    assert against(comparison(taking(10.9)), stored).outcome == "held"
-    outcome = against(comparison(taking(11.5)), stored)
+@pytest.mark.usefixtures("stored")
+def test_a_step_time_is_held_against_the_stored_one() -> None:
+    assert against(comparison(taking(10.9))).outcome == "held"
+    outcome = against(comparison(taking(11.5)))
     assert outcome.outcome == "broken"
     assert "step_ms.median is 11.5, 1.150 times the 10 of baseline 'ci', expected at most 1.1 times" in outcome.text
 
 
-def test_a_baseline_that_is_not_there_breaks_its_gate(tmp_path: Path) -> None:
-    outcome = against(comparison(), tmp_path)
+def test_a_baseline_that_is_not_there_breaks_its_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = against(comparison())
     assert outcome.outcome == "broken"
     assert "baselines/ci.json: file is missing" in outcome.text
 
 
-def test_a_variant_that_was_not_stored_breaks_its_gate(stored: Path) -> None:
-    outcome = against(comparison({"name": "new"}), stored, "new")
+@pytest.mark.usefixtures("stored")
+def test_a_variant_that_was_not_stored_breaks_its_gate() -> None:
+    outcome = against(comparison({"name": "new"}), "new")
     assert outcome.outcome == "broken"
     assert "does not have it: save it anew" in outcome.text
 
 
-def test_a_step_time_that_is_not_measured_breaks_its_gate(stored: Path) -> None:
-    assert against(comparison(taking(None)), stored).outcome == "broken"
+@pytest.mark.usefixtures("stored")
+def test_a_step_time_that_is_not_measured_breaks_its_gate() -> None:
+    assert against(comparison(taking(None))).outcome == "broken"
 
 
+@pytest.mark.usefixtures("stored")
 @pytest.mark.parametrize("environment", [{"cpu": "Xeon"}, {"gpu": "H200"}, {"scale": "gpu"}])
-def test_baseline_of_another_machine_skips_the_gate_and_names_the_difference(
-    stored: Path, environment: dict[str, str]
-) -> None:
-    outcome = against(comparison(taking(99.0), **environment), stored)
+def test_baseline_of_another_machine_skips_the_gate_and_names_the_difference(environment: dict[str, str]) -> None:
+    outcome = against(comparison(taking(99.0), **environment))
     assert outcome.outcome == "skipped"
     assert outcome.text.startswith("baseline 'ci' is of another machine (")
     assert f"here {next(iter(environment.values()))}" in outcome.text
 
 
-def test_baseline_of_another_version_is_compared(stored: Path) -> None:
+@pytest.mark.usefixtures("stored")
+def test_baseline_of_another_version_is_compared() -> None:
     found = comparison(taking(99.0), torch="2.14.0")
-    assert against(found, stored).outcome == "broken"
-    document = baseline.load(baseline.path_of("ci", stored))
+    assert against(found).outcome == "broken"
+    document = baseline.load(baseline.path_of("ci"))
     assert baseline.differences(document, found, baseline.VERSIONS) == ["torch 2.13.0, here 2.14.0"]
 
 
-def test_changes_list_variants_that_are_on_one_side_only(stored: Path) -> None:
+@pytest.mark.usefixtures("stored")
+def test_changes_list_variants_that_are_on_one_side_only() -> None:
     found = comparison({"name": "b"} | taking(20.0))
-    changes = baseline.changes(baseline.load(baseline.path_of("ci", stored)), found)
+    changes = baseline.changes(baseline.load(baseline.path_of("ci")), found)
     assert [(c.variant, c.stored_ms, c.now_ms, c.ratio) for c in changes] == [
         ("b", None, 20.0, None),
         ("a", 10.0, None, None),
     ]
-    (change,) = baseline.changes(baseline.load(baseline.path_of("ci", stored)), comparison(taking(20.0)))
+    (change,) = baseline.changes(baseline.load(baseline.path_of("ci")), comparison(taking(20.0)))
     assert change.ratio == 2.0
 
 

@@ -16,6 +16,7 @@ graph knows nothing else that the variant changes, such as the work it does inst
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -74,18 +75,14 @@ def _pairs(before: Sequence[PredictedSite], after: Sequence[PredictedSite]) -> l
     """The sites of both sides, matched."""
     left, right = list(before), list(after)
     pairs: list[Pair] = []
-    for names in (_HERE, _MOVED):
+    for known in (attrgetter(*_HERE), attrgetter(*_MOVED)):
         for site in list(left):
-            match = next((other for other in right if _known(site, names) == _known(other, names)), None)
+            match = next((other for other in right if known(site) == known(other)), None)
             if match is not None:
                 pairs.append((site, match))
                 left.remove(site)
                 right.remove(match)
     return [*pairs, *((site, None) for site in left), *((None, site) for site in right)]
-
-
-def _known(site: PredictedSite, names: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(getattr(site, name) for name in names)
 
 
 def _row(before: PredictedSite | None, after: PredictedSite | None, basis: Basis) -> SyncChange:
@@ -209,7 +206,7 @@ def predicted_step(
     gone = [site for site in diff.sites if site.baseline_count_per_step and not site.variant_count_per_step]
     if not gone:
         return None
-    keys = {tuple(getattr(site, name) for name in _PLACE) for site in gone}
+    keys = set(map(attrgetter(*_PLACE), gone))
     found = [_without_sites(run.path / TABLES_FOLDER, keys) for run in baseline.runs if run.measured is not None]
     ratios = [ratio for ratio, _, _ in found if ratio is not None]
     reasons = [reason for _, _, reason in found if reason is not None]

@@ -19,12 +19,11 @@ from steptrace.documents.finding import ANSWER, Finding
 from steptrace.findings.answer import ANSWER_RULES
 from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
 from steptrace.findings.step_time import STEP_TIME_RULES
-from steptrace.findings.sync_cost import SYNC_RULES
 from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
 from steptrace.findings.trust import TRUST_RULES
 
 #: On a comparison.
-RULES: Final[tuple[Rule[Comparison], ...]] = (*ANSWER_RULES, *SYNC_RULES, *STEP_TIME_RULES, *TRUST_RULES)
+RULES: Final[tuple[Rule[Comparison], ...]] = (*ANSWER_RULES, *STEP_TIME_RULES, *TRUST_RULES)
 
 #: The rules whose costs are of unprofiled steps.
 _UNPROFILED: Final = (ANSWER, "input_bound")

@@ -1,18 +1,21 @@
 """What a rule is, what it yields, and the finding that becomes of it; how findings are ranked.
 
 A cost is a ceiling: what a perfect remedy could save at most, and no sum, since one instant can have several causes.
+Shares are of a `ProfiledStep`: of a variant here, of a trace in `findings.trace.window`.
 """
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from steptrace import format as fmt
+from steptrace.documents.comparison import Breakdown, Comparison, SyncSiteOfVariant, VariantResult
 from steptrace.documents.finding import SEVERITIES, SLOW_PROFILE, Finding, Severity, Source
+from steptrace.format import NS_PER_MS
 from steptrace.format import whole_percent as percent
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
@@ -106,7 +109,7 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
         return item
     reason = f"in a profile that takes {fmt.significant(slower)} times as long as the step itself, so no cost is given"
     claim = f"{item.claim} ({reason})"
-    return replace(item, claim=claim, cost_ns_per_step=None, cost_share=None, severity="info")
+    return structs.replace(item, claim=claim, cost_ns_per_step=None, cost_share=None, severity="info")
 
 
 def ranked(found: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:
@@ -144,3 +147,66 @@ def _explained(item: Finding, causes: Sequence[str], found: list[Finding]) -> bo
         return False
     shares = [other.cost_share or 0 for other in found if other.rule in causes and other.variant == item.variant]
     return sum(shares) >= item.cost_share / 2
+
+
+@dataclass(frozen=True)
+class ProfiledStep:
+    """A mean profiled step with its syncs. `step_ns` is its length, for want of a trace that of an unprofiled step.
+
+    `saved_ns` and `ceiling_ns` are what a step would gain without any of its syncs; `per` says in words what figures
+    are for. What was not measured is None.
+    """
+
+    sites: tuple[SyncSiteOfVariant, ...]
+    step_ns: float | None
+    saved_ns: float | None
+    ceiling_ns: float | None
+    breakdown: Breakdown | None
+    gpu_busy_pct: float | None
+    nvml_util_pct: float | None = None
+    per: str = A_STEP
+
+
+def profiled_step(variant: VariantResult) -> ProfiledStep:
+    """The profiled step of a variant."""
+    prices = variant.sync_prices
+    return ProfiledStep(
+        sites=variant.sync_sites,
+        step_ns=_step_ns(variant),
+        saved_ns=None if prices is None else prices.all_saved_ns_per_step,
+        ceiling_ns=None if prices is None else prices.all_ceiling_ns_per_step,
+        breakdown=variant.breakdown_ms,
+        gpu_busy_pct=variant.gpu_busy_pct,
+        nvml_util_pct=variant.nvml_util_pct,
+    )
+
+
+def length_ms(parts: Breakdown) -> float:
+    """The step that the parts add up to, ms."""
+    return parts.compute + parts.exposed_comm + parts.exposed_memory + parts.idle
+
+
+def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[Comparison], Iterator[Match]]:
+    """Make a check of one variant a check of all variants of a comparison.
+
+    A cost without a share of its own is a share of the profiled step (of the timed one, where that is all there is).
+    """
+
+    def find(comparison: Comparison) -> Iterator[Match]:
+        for variant in comparison.variants:
+            step_ns = _step_ns(variant)
+            for match in check(variant):
+                share = match.cost_share
+                if share is None and match.cost_ns_per_step is not None and step_ns:
+                    share = match.cost_ns_per_step / step_ns
+                yield replace(match, variant=variant.name, cost_share=share)
+
+    return find
+
+
+def _step_ns(variant: VariantResult) -> float | None:
+    """Mean step of the profiled window, else the median of the unprofiled step, ns; None if neither was measured."""
+    traced_ms = 0.0 if variant.breakdown_ms is None else length_ms(variant.breakdown_ms)
+    if traced_ms:
+        return traced_ms * NS_PER_MS
+    return None if variant.median_ms is None else variant.median_ms * NS_PER_MS

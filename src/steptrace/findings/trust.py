@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from steptrace.documents.comparison import Comparison, ProcessError, RunResult, VariantResult
-from steptrace.findings.model import Match, Rule, rule
-from steptrace.findings.variants import per_variant
+from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.format import whole_percent as percent
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 

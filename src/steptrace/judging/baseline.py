@@ -43,10 +43,9 @@ class Change:
         return None if not self.stored_ms or self.now_ms is None else self.now_ms / self.stored_ms
 
 
-def path_of(name: str, folder: Path | None = None) -> Path:
+def path_of(name: str) -> Path:
     """The file of a baseline: `baselines/NAME.json`, or the path itself if it is one."""
-    is_path = "/" in name or name.endswith(".json")
-    return (folder or Path()) / (name if is_path else f"{FOLDER}/{name}.json")
+    return Path(name if "/" in name or name.endswith(".json") else f"{FOLDER}/{name}.json")
 
 
 def kept_baselines() -> list[Path]:
@@ -116,14 +115,14 @@ def differences(document: Baseline, comparison: Comparison, keys: Sequence[str])
     return found
 
 
-def for_gates(gates: Gates, comparison: Comparison, folder: Path | None = None) -> Baselines:
+def for_gates(gates: Gates, comparison: Comparison) -> Baselines:
     """The baselines that gates name, as far as they can be held against this comparison."""
     documents: dict[str, Baseline] = {}
     problems: dict[str, str] = {}
     elsewhere: dict[str, str] = {}
     for name in baselines_of({comparison.study: gates.get(comparison.study, {})}):
         try:
-            document = load(path_of(name, folder))
+            document = load(path_of(name))
         except RecordError as error:
             problems[name] = f"baseline '{name}' cannot be used ({error.where}: {error.what})"
             continue

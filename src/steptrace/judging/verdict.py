@@ -11,13 +11,12 @@ from steptrace.judging.gates import Gates, not_run, outcomes
 from steptrace.terminal import printable
 
 
-def judge(comparisons: Iterable[Comparison], gates: Gates, *, baselines: Path | None = None) -> Verdict:
+def judge(comparisons: Iterable[Comparison], gates: Gates) -> Verdict:
     """Return the verdict on a workflow.
 
     Args:
         comparisons: one for each study.
         gates: the key `gates` of workflow.yaml.
-        baselines: the folder that the baselines' names are relative to; the current one if None.
     """
     studies = {comparison.study: comparison for comparison in comparisons}
     failed = tuple(failure for comparison in studies.values() for failure in _failures(comparison))
@@ -27,7 +26,7 @@ def judge(comparisons: Iterable[Comparison], gates: Gates, *, baselines: Path | 
         if study not in studies:
             judged += not_run(study, gates)
         else:
-            judged += outcomes(studies[study], gates, baseline.for_gates(gates, studies[study], baselines))
+            judged += outcomes(studies[study], gates, baseline.for_gates(gates, studies[study]))
     broken = any(gate.outcome == "broken" for gate in judged)
     return Verdict(
         status="fail" if failed or broken else "pass",

@@ -7,11 +7,12 @@ from typing import Final
 
 from steptrace.documents.summary import HostGap, HostGaps, Launches
 from steptrace.findings.model import Match, Rule, Thresholds, rule
-from steptrace.findings.step_time import BUSY_PCT, gpu_idle
-from steptrace.findings.sync_cost import (
+from steptrace.findings.step_time import (
     BOUND,
+    BUSY_PCT,
     TOGETHER,
     by_blocked_time,
+    gpu_idle,
     place,
     sync_sites,
     syncs_together,

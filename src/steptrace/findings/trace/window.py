@@ -19,8 +19,7 @@ from msgspec import structs
 from steptrace.documents.comparison import Breakdown, Place, SyncSiteOfVariant
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import SyncSite, TraceSummary
-from steptrace.findings.model import A_STEP, WORDS, Rule, to_finding
-from steptrace.findings.variants import ProfiledStep, length_ms
+from steptrace.findings.model import A_STEP, WORDS, ProfiledStep, Rule, length_ms, to_finding
 from steptrace.format import NS_PER_MS, duration
 
 WHOLE: Final = "in the whole trace"

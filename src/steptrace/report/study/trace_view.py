@@ -21,15 +21,14 @@ _POINTED_IN_ALL, _POINTED_AT_LEAST = 800, 60
 class StepView:
     """One variant's step: the entry `timeline` of a run's summary.json, and the run's excerpt if it has one.
 
-    `excerpt` is `trace_excerpt` of summary.json, `path` its file from the folder that holds results/, and `link` the
-    same from reports/; None without one.
+    `excerpt` is `trace_excerpt` of summary.json, and `path` its file from the folder that holds results/ and reports/;
+    None without one.
     """
 
     variant: VariantResult
     timeline: Timeline
     excerpt: TraceExcerpt | None
     path: str | None
-    link: str | None
 
 
 def trace_view(study: Comparison, comparison: Path | str) -> Html | None:
@@ -66,7 +65,7 @@ def step_view(comparison: Path, variant: VariantResult) -> StepView | None:
         if timeline is not None and timeline.lanes:
             excerpt = summary.trace_excerpt
             path = _path(comparison, folder / excerpt.file) if excerpt else None
-            return StepView(variant, timeline, excerpt, path, f"../{path}" if path else None)
+            return StepView(variant, timeline, excerpt, path)
     return None
 
 

@@ -12,7 +12,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.documents.rows import Copy
 from steptrace.documents.summary import CopySeries, DeviceMemory, QueueSeries, Ranks, SyncSite, TraceSummary
-from steptrace.findings.sync_cost import SYNC_SHARE
+from steptrace.findings.step_time import SYNC_SHARE
 from steptrace.findings.trace.window import window_of
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
