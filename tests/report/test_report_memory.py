@@ -112,6 +112,13 @@ def test_peaks_that_are_not_linear_give_no_prediction(study_builder):
     assert "peak memory is not linear in batch size, so there is no prediction" in text
 
 
+def test_a_capacity_that_is_too_small_for_one_sample_holds_no_batch(study_builder):
+    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
+    text = text_of(section(study_builder, [{**FIT, "largest_batch": 0}]))
+    assert "1000 MiB hold no batch at all" in text
+    assert "a batch of 0" not in text
+
+
 def test_figures_of_nothing_are_none():
     assert memory_curve(fill(MemoryOfVariant, {**ENTRY, "curve": []}), "x") is None
     assert category_bars([("x", {})], "") is None

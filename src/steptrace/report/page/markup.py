@@ -7,17 +7,26 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import VariantResult
-from steptrace.documents.finding import Finding
+from steptrace.documents.comparison import (
+    Place,
+    PredictedSite,
+    SyncAgreement,
+    SyncChange,
+    SyncSiteOfVariant,
+    VariantResult,
+)
+from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
+from steptrace.documents.finding import Finding, Source
+from steptrace.documents.summary import SyncSite
 from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.places import place, unplaced
 
 #: Templates lie beside the modules that fill them.
 TEMPLATES = Path(__file__).parents[1]
@@ -30,6 +39,9 @@ _BACKTICKS = re.compile(r"`([^`]+)`")
 _FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
 _BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
+
+
+_Measured = TypeVar("_Measured", SyncSite, SyncSiteOfVariant)
 
 
 class Html(Markup):
@@ -71,6 +83,35 @@ def gain(finding: Finding) -> str:
     if cost is None:
         return "" if share is None else f"saves at most {fmt.share(share)} of the trace"
     return f"saves at most {fmt.duration_ns(cost)} per step" + ("" if share is None else f" ({fmt.share(share)})")
+
+
+def place(at: Place | Source | SyncAgreement | SyncSite) -> str | None:
+    """`file:line` with the last two folders of a long path."""
+    if at.file is None:
+        return None
+    parts = Path(at.file).parts
+    short = at.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
+    return short if at.line is None else f"{short}:{at.line}"
+
+
+def unplaced(site: PredictedSite | SyncAgreement | SyncChange | SyncSite) -> str:
+    """What stands in for a sync's place that has no line of the program."""
+    if isinstance(site, SyncAgreement):  # it does not say under which label
+        return "line unknown"
+    return BATCH_COPY if is_batch_copy(site) else "line unknown"
+
+
+def rank_sites(sites: Sequence[_Measured]) -> list[_Measured]:
+    """The costliest first: by exposed idle, then blocked time, then count."""
+    return sorted(
+        sites,
+        key=lambda s: (-(s.exposed_idle_ns_per_step or 0), -(s.blocked_ns_per_step or 0), -(s.count_per_step or 0)),
+    )
+
+
+def rank_predicted(sites: Sequence[PredictedSite]) -> list[PredictedSite]:
+    """The most frequent first."""
+    return sorted(sites, key=lambda site: -(site.count_per_step or 0))
 
 
 class Anchors:

@@ -30,7 +30,6 @@ def memory(study: Comparison) -> Html | None:
     on_cpu = any(found.device_type == "cpu" for _, found in variants)
     return render(
         "study/memory",
-        study=study,
         variants=variants,
         on_cpu=on_cpu,
         incomplete=[name for name, found in measured if not found.complete],
@@ -49,7 +48,6 @@ def _ran_out(study: Comparison, name: str, found: MemoryOfVariant, oom: OutOfMem
     return {
         "name": name,
         "sentence": _sentence(found, oom),
-        "message": oom.message,
         "rows": [row for row in oom.live if row.bytes >= _WORTH_A_ROW * sum(oom.by_category.values())],
         "bars": category_bars([(f"{name}, when memory ran out", oom.by_category)], "Bytes alive by category."),
         "advice": _advice(study, name, found.batch_size, fit),
@@ -108,7 +106,10 @@ def _fit(fit: MemoryFit) -> dict[str, Any]:
         if bent:
             outcome = "peak memory is not linear in batch size, so there is no prediction"
     else:
-        outcome = f"{fmt.size_bytes(fit.capacity_bytes)} should hold a batch of {fmt.count(fit.largest_batch)}"
+        holds = (
+            f"should hold a batch of {fmt.count(fit.largest_batch)}" if fit.largest_batch else "hold no batch at all"
+        )
+        outcome = f"{fmt.size_bytes(fit.capacity_bytes)} {holds}"
         if fit.failed_batch is not None:
             outcome += f"; {fmt.count(fit.failed_batch)} ran out of memory"
     return {"chart": fit_chart(fit), "sentence": f"{line} ({trust}): {outcome}."}

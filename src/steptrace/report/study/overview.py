@@ -85,7 +85,7 @@ def loss_sections(study: Comparison) -> Html:
     """The labelled sections inside the loss, variant by variant: host time, and GPU time where there is a GPU."""
     host = _section_table("Host time", {v.name: sections_of_loss(v.sections_ms) for v in study.variants})
     device = _section_table("GPU time", {v.name: sections_of_loss(v.sections_device_ms) for v in study.variants})
-    return render("study/loss_sections", study=study, tables=[table for table in (host, device) if table is not None])
+    return render("study/loss_sections", tables=[table for table in (host, device) if table is not None])
 
 
 def _section_table(title: str, parts: Mapping[str, Sequence[Part]]) -> dict[str, object] | None:

@@ -4,8 +4,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, SyncChange, SyncDiff, VariantResult, WhatIfOfVariant
-from steptrace.report.page.markup import Html, render
-from steptrace.report.page.places import rank_predicted, rank_sites
+from steptrace.report.page.markup import Html, rank_predicted, rank_sites, render
 from steptrace.report.study.model import MANY, variants_shown
 
 #: More blocks than this are not shown: a page stays readable, and below 1.5 MB with 200 variants.

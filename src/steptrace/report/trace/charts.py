@@ -22,8 +22,8 @@ from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.page.findings import recommended
+from steptrace.report.page.markup import place, rank_sites, unplaced
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
-from steptrace.report.page.places import place, rank_sites, unplaced
 from steptrace.report.trace.model import Charts, TraceView, trace_parts
 
 #: Tooltips in a picture of one of several traces: what keeps the page small.
