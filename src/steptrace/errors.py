@@ -1,17 +1,5 @@
 """The errors a person can meet, each saying what went wrong, where, what was expected and what to do next.
 
-    SteptraceError
-    |-- ConfigError        a YAML file, an override or a name in it
-    |-- TraceError         a trace file that cannot be read
-    |   `-- TruncatedTraceError  ... because its end is missing
-    |-- RecordError        a run's files (run.json, steps.parquet, status.json)
-    |-- SchemaError        a table that does not fit its declaration in `schema`
-    |-- TrainError         a training that cannot start or go on
-    |-- ReportError        a notebook of the report that cannot be executed
-    |-- PredictError       a prediction of syncs that cannot be made
-    |-- CaptureError       a capture from a running process that cannot be made
-    `-- LaunchError        a program that cannot be measured or followed
-
 The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
 """
 

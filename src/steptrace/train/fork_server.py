@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         if not any(path.startswith("/dev/nvidia") for path in files.values()):  # a GPU cannot be used in a fork, then
             _opened = frozenset(files) - server.files
             server.serve()
-    _leave(0)
+    leave(0)
 
 
 def _live_no_longer_than(owner: int) -> None:
@@ -103,7 +103,7 @@ def _live_no_longer_than(owner: int) -> None:
     server = os.fork()
     if server:
         select.select([owner_end, os.pidfd_open(server)], [], [])
-        _leave(0)
+        leave(0)
     os.close(owner_end)
     die_with(watcher, signal.SIGKILL)
 
@@ -186,7 +186,7 @@ def _supervise(arguments: list[str], server: int, files: list[int]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        _leave(code)
+        leave(code)
 
 
 def _main_of(name: str, arguments: list[str]) -> int:
@@ -206,13 +206,6 @@ def _use_files(standard: Sequence[int], keep: Collection[int]) -> None:
         if int(entry) not in {0, 1, 2, *keep, *_opened}:
             with contextlib.suppress(OSError):
                 os.close(int(entry))
-
-
-def _leave(code: int) -> NoReturn:
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":
