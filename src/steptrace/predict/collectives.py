@@ -15,13 +15,7 @@ import torch
 from torch import distributed as dist
 
 from steptrace.predict.recorder import Syncs
-from steptrace.predict.rule import Rule, never
 
-#: Operators of FSDP's own; its collectives are c10d's.
-FSDP: Final = tuple(
-    Rule(f"fsdp::{op}", "h2d_copy", never, "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "kernels only")
-    for op in ("all_gather_copy_in", "split_with_sizes_copy", "chunk_cat", "copy_")
-)
 #: Operators that collectives are made of.
 NAMESPACES: Final = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 _AVAILABLE: Final = dist.is_available()

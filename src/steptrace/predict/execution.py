@@ -150,7 +150,7 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
         recorder.operator()
     rules = table.of(func)
     if rules is not None:
-        call = Call(_bind(func, args, kwargs), is_virtual, is_pinned)
+        call = Call(_bind(func, args, kwargs))
         for rule in rules:
             count = rule.count(call)
             if count is None:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from steptrace.errors import PredictError
+from steptrace.predict.tensor import is_virtual
 
 #: A wait for a copy from or to the device, for a stream, an event or the whole device.
 KINDS = ("d2h_copy", "h2d_copy", "stream", "event", "device")
@@ -21,15 +22,13 @@ class Call:
     """One operator call as the rules see it: arguments by name, tensors still virtual."""
 
     arguments: Mapping[str, Any]
-    is_virtual: Callable[[object], bool]
-    is_pinned: Callable[[Tensor], bool]
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments.get(name)
 
     def on_device(self, name: str) -> bool:
         """Whether the named argument is a tensor on the virtual device."""
-        return self.is_virtual(self[name])
+        return is_virtual(self[name])
 
     def on_host(self, name: str) -> bool:
         """Whether the named argument is a CPU tensor."""

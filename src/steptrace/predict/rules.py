@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from steptrace.predict.collectives import FSDP
 from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
-from steptrace.predict.rules_libraries import LINALG, SPARSE, TORCHVISION
+from steptrace.predict.rules_libraries import FSDP, LINALG, SPARSE, TORCHVISION
+from steptrace.predict.tensor import is_pinned, is_virtual
 
 
 def _is_mask(index: object) -> bool:
@@ -29,19 +29,19 @@ def _given(indices: Sequence[Tensor | None]) -> list[Tensor]:
 
 def _device_masks(call: Call) -> int:
     """Boolean indices on the device: each becomes a nonzero."""
-    return sum(_is_mask(index) and call.is_virtual(index) for index in _given(call["indices"]))
+    return sum(_is_mask(index) and is_virtual(index) for index in _given(call["indices"]))
 
 
 def _host_indices(call: Call) -> int:
     """Integer indices on the CPU: each is copied to the device. (A CPU mask is copied from pinned memory: no wait.)"""
-    return sum(not _is_mask(index) and not call.is_virtual(index) for index in _given(call["indices"]))
+    return sum(not _is_mask(index) and not is_virtual(index) for index in _given(call["indices"]))
 
 
 def _becomes_masked_fill(call: Call) -> bool:
     """Whether `x[mask] = value` turns into masked_fill_: one device mask, and a single value held by the CPU."""
     indices = _given(call["indices"])
     single = not call["accumulate"] and call.on_host("values") and call["values"].numel() == 1
-    return bool(single and len(indices) == 1 and _is_mask(indices[0]) and call.is_virtual(indices[0]))
+    return bool(single and len(indices) == 1 and _is_mask(indices[0]) and is_virtual(indices[0]))
 
 
 def _assignment_masks(call: Call) -> int:
@@ -76,7 +76,7 @@ def _to_device(call: Call) -> int:
 
 def _copy_to_host(call: Call) -> int:
     """`copy_` into a CPU tensor: into pageable memory the driver waits even if asked not to block."""
-    waits = not call["non_blocking"] or (call.on_host("self") and not call.is_pinned(call["self"]))
+    waits = not call["non_blocking"] or (call.on_host("self") and not is_pinned(call["self"]))
     return int(call.on_host("self") and call.on_device("src") and waits and call["src"].numel() > 0)
 
 
@@ -89,7 +89,7 @@ def _foreach_crossing(call: Call, *, to_host: bool) -> int:
     if call["non_blocking"]:
         return 0
     pairs = zip(call["self"], call["src"], strict=True)
-    return sum(call.is_virtual(src) is to_host and call.is_virtual(dst) is not to_host for dst, src in pairs)
+    return sum(is_virtual(src) is to_host and is_virtual(dst) is not to_host for dst, src in pairs)
 
 
 def _value_on_device(call: Call) -> int:

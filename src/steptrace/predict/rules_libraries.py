@@ -1,4 +1,4 @@
-"""Rules of linear algebra, sparse tensors and torchvision.
+"""Rules of linear algebra, sparse tensors, torchvision and FSDP.
 
 What cuSOLVER and MAGMA do inside is in no source to be read: it stays "may be more". Of sparse tensors those with
 coordinates (COO) are judged as far as `SPARSE_JUDGED` says, no compressed ones. Torchvision's paths are below its
@@ -114,4 +114,11 @@ TORCHVISION: tuple[Rule, ...] = (
         for name in ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d")
         for op in (name, f"_{name}_backward")
     ),
+)
+
+
+#: Operators of FSDP's own; its collectives are c10d's.
+FSDP: tuple[Rule, ...] = tuple(
+    Rule(f"fsdp::{op}", "h2d_copy", never, "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "kernels only")
+    for op in ("all_gather_copy_in", "split_with_sizes_copy", "chunk_cat", "copy_")
 )
