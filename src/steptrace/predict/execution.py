@@ -1,6 +1,5 @@
 """One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,27 +48,6 @@ _READS_ZEROS = {
 }
 
 
-class RuleTable:
-    """The rules by operator, looked up by overload first."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._by_op: dict[str, list[Rule]] = defaultdict(list)
-        for rule in rules:
-            self._by_op[rule.op].append(rule)
-
-    def extended(self, extra: Sequence[Rule]) -> "RuleTable":
-        """The table with more rows, of which one replaces those of the same name."""
-        replaced = {rule.op for rule in extra}
-        kept = (rule for op, rules in self._by_op.items() if op not in replaced for rule in rules)
-        return RuleTable([*kept, *extra])
-
-    def of(self, func: Any) -> list[Rule] | None:
-        """The rows of an operator, or None if the table has none."""
-        namespace, _, packet = func._schema.name.partition("::")
-        prefix = "" if namespace == "aten" else f"{namespace}::"
-        return self._by_op.get(f"{prefix}{packet}.{func._overloadname}") or self._by_op.get(f"{prefix}{packet}")
-
-
 class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Catches what has no virtual tensor among its arguments: factories, copies to the device, pinning."""
 
@@ -81,20 +59,32 @@ class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run(func, args, kwargs or {})
 
 
-#: Replaced for the time of a prediction by one with the user's own rules.
-table = RuleTable(RULES)
+def _by_op(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
+    return {op: [rule for rule in rules if rule.op == op] for op in dict.fromkeys(rule.op for rule in rules)}
+
+
+_TABLE = _by_op(RULES)
+#: The rows by operator, replaced for the time of a prediction by those with the user's own.
+_table = _TABLE
 
 
 def use_rules(extra: Sequence[Rule]) -> None:
     """Judge by the table and by `extra`, of which a row replaces the table's rows of the same name."""
-    global table
-    table = RuleTable(RULES).extended(extra)
+    global _table
+    _table = _TABLE | _by_op(extra)
 
 
 def extend_rules(extra: Sequence[Rule]) -> None:
     """Judge by `extra` too from now on, until the prediction ends."""
-    global table
-    table = table.extended(extra)
+    global _table
+    _table = _table | _by_op(extra)
+
+
+def _rules_of(func: Any) -> list[Rule] | None:
+    """The rows of an operator, by its overload or else its name; None if the table has none."""
+    namespace, _, packet = func._schema.name.partition("::")
+    name = packet if namespace == "aten" else f"{namespace}::{packet}"
+    return _table.get(f"{name}.{func._overloadname}") or _table.get(name)
 
 
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -148,7 +138,7 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
     name = func._schema.name
     if not func.is_view:
         recorder.operator()
-    rules = table.of(func)
+    rules = _rules_of(func)
     if rules is not None:
         call = Call(_bind(func, args, kwargs))
         for rule in rules:
