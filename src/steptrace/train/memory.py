@@ -74,16 +74,20 @@ class MemoryWatch:
     def measure(self) -> RunMemory:
         """Train for one more step, and count what it holds: at the end of its passes, and after it."""
         assert self.training is not None
-        marks = _Marks(self)
-        train_step(self.training, marks)
-        free, largest = marks.free or (None, None)
-        return replace(
-            self.empty(),
-            held=self.live_tensors().sizes(),
-            gradient_bytes=marks.gradient_bytes,
-            free_bytes=free,
-            largest_free_bytes=largest,
-        )
+        known = self.empty()
+
+        @contextmanager
+        def look(label: str) -> Generator[None]:
+            nonlocal known
+            if label == "backward" and self.device.type == "cuda":
+                free, largest = free_blocks(self.device)
+                known = replace(known, free_bytes=free, largest_free_bytes=largest)
+            yield
+            if label == "backward":
+                known = replace(known, gradient_bytes=self.live_tensors().sizes()["gradients"])
+
+        train_step(self.training, look)
+        return replace(known, held=self.live_tensors().sizes())
 
     def with_workspaces(self, memory: RunMemory) -> RunMemory:
         """The record with what cuBLAS holds of PyTorch's allocator: it is given back here, so after the last step."""
@@ -108,23 +112,6 @@ class MemoryWatch:
         free, largest = free_blocks(self.device) if self.device.type == "cuda" else (None, None)
         known = replace(self.empty(), held=live_tensors.sizes(), free_bytes=free, largest_free_bytes=largest)
         return replace(known, oom=out_of_memory(error, live_tensors))
-
-
-class _Marks:
-    """Looks at the memory at certain parts of one step; given to `train_step` in place of `record_function`."""
-
-    def __init__(self, watch: MemoryWatch) -> None:
-        self.gradient_bytes: int | None = None
-        self.free: tuple[int, int] | None = None
-        self._watch = watch
-
-    @contextmanager
-    def __call__(self, label: str) -> Generator[None]:
-        if label == "backward" and self._watch.device.type == "cuda":
-            self.free = free_blocks(self._watch.device)
-        yield
-        if label == "backward":
-            self.gradient_bytes = self._watch.live_tensors().sizes()["gradients"]
 
 
 @contextmanager
