@@ -10,7 +10,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.execution import extend_rules
 from steptrace.predict.recorder import LOOK_PAST, Prediction
-from steptrace.predict.reroute import predict_syncs
+from steptrace.predict.reroute import predict_syncs, replaced
 from steptrace.predict.rule import declared_rules
 from steptrace.train.arrangement import Precision
 from steptrace.train.loop import Training, train_step
@@ -104,7 +104,7 @@ def predict_callable(target: str) -> Prediction:
         return step
 
     # The module is imported as a program without arguments: those of this process are not meant for it.
-    with _arguments([module_name]), _importable(["."]):
+    with replaced(sys, "argv", [module_name]), _importable(["."]):
         return _predict_second(load, where=target)
 
 
@@ -151,26 +151,9 @@ def _raised_at(error: BaseException) -> str:
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-@contextmanager
-def _importable(folders: list[str]) -> Iterator[None]:
+def _importable(folders: list[str]) -> AbstractContextManager[None]:
     """Search some folders for modules first, for a while."""
-    before = list(sys.path)
-    sys.path[:0] = [str(Path(folder).resolve()) for folder in folders]
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-
-
-@contextmanager
-def _arguments(given: list[str]) -> Iterator[None]:
-    """Let the command line be another one for a while."""
-    before = sys.argv
-    sys.argv = given
-    try:
-        yield
-    finally:
-        sys.argv = before
+    return replaced(sys, "path", [*(str(Path(folder).resolve()) for folder in folders), *sys.path])
 
 
 def _training_step(config: DictConfig) -> Step:

@@ -78,7 +78,7 @@ class _Scatter:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute of a module or class for a while, creating it if it is inherited or missing."""
     before = vars(owner).get(name, _MISSING)
     setattr(owner, name, value)
@@ -257,6 +257,6 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_autocast(),
         }
         for (owner, name), value in replacements.items():
-            stack.enter_context(_replaced(owner, name, value))
+            stack.enter_context(replaced(owner, name, value))
         stack.enter_context(Reroute())
         yield

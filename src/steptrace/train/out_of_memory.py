@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from traceback import walk_tb
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 import torch
@@ -122,12 +123,9 @@ def phase_of(traceback: TracebackType | None) -> str | None:
     Read from the loop's own source, so that the loop need not keep a note of where it is.
     """
     found = None
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == loop.__file__:
-            line = traceback.tb_lineno
-            inner = [(end - start, label) for start, end, label in _sections() if start <= line <= end]
-            found = min(inner)[1] if inner else found
-        traceback = traceback.tb_next
+    for _, line in _in_loop(traceback):
+        inner = [(end - start, label) for start, end, label in _sections() if start <= line <= end]
+        found = min(inner)[1] if inner else found
     return "data" if found == "copy data" else found
 
 
@@ -171,12 +169,14 @@ def _sections() -> tuple[tuple[int, int, str], ...]:
 
 def _batch(traceback: TracebackType | None) -> Iterator[Tensor]:
     """The tensors of the batch that the loop was working on."""
-    while traceback is not None:
-        frame = traceback.tb_frame
-        if frame.f_code.co_filename == loop.__file__:
-            for name in ("inputs", "targets"):
-                yield from loop.tensors_of(frame.f_locals.get(name))
-        traceback = traceback.tb_next
+    for frame, _ in _in_loop(traceback):
+        for name in ("inputs", "targets"):
+            yield from loop.tensors_of(frame.f_locals.get(name))
+
+
+def _in_loop(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """The frames of the training loop with their lines, from the outermost inwards."""
+    return ((frame, line) for frame, line in walk_tb(traceback) if frame.f_code.co_filename == loop.__file__)
 
 
 def _is_tensor(thing: Any) -> bool:
