@@ -92,25 +92,6 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _flag(get: Callable[[], bool], put: Callable[[bool], None], *, value: bool) -> Iterator[None]:
-    before = get()
-    put(value)
-    try:
-        yield
-    finally:
-        put(before)
-
-
-@contextmanager
-def _listed(types: list[type[Tensor]]) -> Iterator[None]:
-    types.append(VirtualTensor)
-    try:
-        yield
-    finally:
-        types.remove(VirtualTensor)
-
-
-@contextmanager
 def _stacks_with_nodes() -> Iterator[Replacements]:
     """Anomaly mode stays on, to keep the forward stack with every node; the program decides on its check for NaN."""
     put, before = torch.set_anomaly_enabled, (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
@@ -226,17 +207,18 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
         stack.callback(backend.set_active, False)
         backend.set_active(True)
         # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
-        swap = future.get_swap_module_params_on_conversion, future.set_swap_module_params_on_conversion
-        stack.enter_context(_flag(*swap, value=True))
+        stack.callback(future.set_swap_module_params_on_conversion, future.get_swap_module_params_on_conversion())
+        future.set_swap_module_params_on_conversion(True)
         # torch.tensor(..., device=) then shows its copy to the device as an operator.
-        lift = torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors
-        stack.enter_context(_flag(*lift, value=True))
-        # Optimizers choose their foreach forms by type.
-        stack.enter_context(_listed(_foreach_utils._foreach_supported_types))
+        stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
+        torch._C._set_only_lift_cpu_tensors(True)
+        # Optimizers choose their foreach forms by type, from what may be two lists or one.
         # torch.optim deletes its attribute of this name, so it can be had by import only.
         optimizers = importlib.import_module("torch.optim.optimizer")
-        if optimizers._foreach_supported_types is not _foreach_utils._foreach_supported_types:
-            stack.enter_context(_listed(optimizers._foreach_supported_types))
+        lists: tuple[list[Any], ...] = (_foreach_utils._foreach_supported_types, optimizers._foreach_supported_types)
+        for types in {id(types): types for types in lists}.values():
+            types.append(VirtualTensor)
+            stack.callback(types.remove, VirtualTensor)
         stack.callback(tensor.forget_pinned)
         replacements: Replacements = {
             **{(cuda, name): value for name, value in cuda_api.CUDA.items() if hasattr(cuda, name)},

@@ -10,6 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -59,7 +60,9 @@ def timed_loader(loader: "DataLoader[Any]") -> "DataLoader[Any]":
     wrapper = TimedIterable if isinstance(loader.dataset, IterableDataset) else TimedDataset
     twin = copy.copy(loader)
     # Past DataLoader.__setattr__, which refuses another data set; without the persistent workers of the first.
-    vars(twin).update(dataset=wrapper(dataset, timed_clock), collate_fn=TimedCollate(loader.collate_fn), _iterator=None)
+    vars(twin).update(
+        dataset=wrapper(dataset, timed_clock), collate_fn=partial(_collated, loader.collate_fn), _iterator=None
+    )
     return twin
 
 
@@ -160,30 +163,24 @@ class TimedIterable(_Wrapper):
             started_ns = time.perf_counter_ns()
 
 
-class TimedCollate:
-    """A collate function that takes the samples out of their wrappings and adds its own time."""
-
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self._collate = collate
-
-    def __call__(self, fetched: Any) -> TimedBatch:
-        """Make a batch of what the data set gave."""
-        # An iterable data set's samples come as a list, each with its own time.
-        each = fetched if isinstance(fetched, list) else [fetched]
-        samples = [one.data for one in each] if isinstance(fetched, list) else fetched.data
-        started_ns = time.perf_counter_ns()
-        batch = self._collate(samples)
-        collate_ns = time.perf_counter_ns() - started_ns
-        known = [one.transform_ns for one in each if one.transform_ns is not None]
-        info = get_worker_info()
-        times = BatchTimes(
-            fetch_ns=sum(one.fetch_ns for one in each),
-            transform_ns=sum(known) if known else None,
-            collate_ns=collate_ns,
-            pin_ns=None,
-            worker=None if info is None else info.id,
-        )
-        return TimedBatch(batch, times)
+def _collated(collate: Callable[[Any], Any], fetched: Any) -> TimedBatch:
+    """Make a batch of what a timed data set gave, with the time of the loader's own collate function added."""
+    # An iterable data set's samples come as a list, each with its own time.
+    each = fetched if isinstance(fetched, list) else [fetched]
+    samples = [one.data for one in each] if isinstance(fetched, list) else fetched.data
+    started_ns = time.perf_counter_ns()
+    batch = collate(samples)
+    collate_ns = time.perf_counter_ns() - started_ns
+    known = [one.transform_ns for one in each if one.transform_ns is not None]
+    info = get_worker_info()
+    times = BatchTimes(
+        fetch_ns=sum(one.fetch_ns for one in each),
+        transform_ns=sum(known) if known else None,
+        collate_ns=collate_ns,
+        pin_ns=None,
+        worker=None if info is None else info.id,
+    )
+    return TimedBatch(batch, times)
 
 
 def _with_timed_transforms(dataset: Any, clock: TransformClock) -> Any:
