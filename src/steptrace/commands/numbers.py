@@ -3,31 +3,7 @@
 import argparse
 import contextlib
 import math
-
-
-def positive(text: str) -> int:
-    """Read a whole number of at least 1."""
-    return _whole(text, 1)
-
-
-def not_negative(text: str) -> int:
-    """Read a whole number of at least 0."""
-    return _whole(text, 0)
-
-
-def seconds(text: str) -> float:
-    """Read a time to wait: more than 0, and one that ends."""
-    return _number(text, (0, 1e9), "timeout", "seconds > 0")
-
-
-def milliseconds(text: str) -> float:
-    """Read a time in a trace."""
-    return _number(text, (-math.inf, math.inf), "time", "milliseconds")
-
-
-def ratio(text: str) -> float:
-    """Read how many times something may be."""
-    return _number(text, (0, math.inf), "ratio", "a number > 0, such as 1.05")
+from functools import partial
 
 
 def _whole(text: str, least: int) -> int:
@@ -42,3 +18,13 @@ def _number(text: str, between: tuple[float, float], what: str, expected: str) -
         if between[0] < (value := float(text)) < between[1]:
             return value
     raise argparse.ArgumentTypeError(f"invalid {what} '{text}': expected {expected}")
+
+
+positive = partial(_whole, least=1)
+not_negative = partial(_whole, least=0)
+#: A time to wait ends.
+seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds > 0")
+#: A time in a trace.
+milliseconds = partial(_number, between=(-math.inf, math.inf), what="time", expected="milliseconds")
+#: How many times something may be.
+ratio = partial(_number, between=(0, math.inf), what="ratio", expected="a number > 0, such as 1.05")

@@ -47,14 +47,10 @@ _MODULE = SimpleNamespace(
     is_available=lambda: _active,
     current_device=lambda: 0,
     device_count=lambda: int(_active),
-    set_device=_nothing,
     _is_in_bad_fork=lambda: False,
-    manual_seed_all=_nothing,
     get_rng_state=rng_state,
-    set_rng_state=_nothing,
-    synchronize=_nothing,
-    current_stream=_nothing,
     get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
+    **dict.fromkeys(("set_device", "manual_seed_all", "set_rng_state", "synchronize", "current_stream"), _nothing),
 )
 
 
