@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,6 +133,20 @@ def test_what_the_program_reads_is_part_of_the_digest(planned: Callable[..., Pla
     assert digests(planned(text)) == ignored
     (repository / "train.py").write_text(TRAIN + "# edited\n")
     assert digests(planned(text))["main"] != ignored["main"]
+
+
+def test_without_a_repository_what_the_workflow_writes_is_nothing_that_the_program_reads(planned, folder: Path) -> None:
+    shutil.rmtree(folder / "repository" / ".git")
+    text = (
+        STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]").replace("cwd: repository", "cwd: .")
+    )
+    before = digests(planned(text))
+    for name in ("results/speed/comparison.json", "reports/speed.html"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    assert digests(planned(text)) == before
+    (folder / "repository" / "train.py").write_text(TRAIN + "edited = 1\n")
+    assert digests(planned(text))["main"] != before["main"]
 
 
 def test_a_program_may_lie_beside_another_repository_and_a_link_to_nowhere(planned, folder: Path) -> None:

@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,13 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def code_digest(modules: Iterable[str] = (), *, scripts: Iterable[Path] = (), folders: Iterable[Path] = ()) -> str:
+def code_digest(
+    modules: Iterable[str] = (),
+    *,
+    scripts: Iterable[Path] = (),
+    folders: Iterable[Path] = (),
+    without: Collection[str] = (),
+) -> str:
     """Return the SHA-256 of code.
 
     Args:
@@ -46,6 +52,7 @@ def code_digest(modules: Iterable[str] = (), *, scripts: Iterable[Path] = (), fo
             module of the package `a.b`.
         scripts: Python files outside the package, followed in the same way.
         folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
+        without: names right in these folders that do not count.
 
     Raises:
         ConfigError: a folder is missing or far too large.
@@ -77,7 +84,7 @@ def code_digest(modules: Iterable[str] = (), *, scripts: Iterable[Path] = (), fo
         if not folder.is_dir():
             raise ConfigError("there is no such folder", where=folder, next_step="correct python_path")
         parts.update(
-            {f"{folder.name}/{file.relative_to(folder).as_posix()}": _scan(file)[0] for file in _files(folder)}
+            {f"{folder.name}/{file.relative_to(folder).as_posix()}": _scan(file)[0] for file in _files(folder, without)}
         )
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -195,11 +202,12 @@ def _module_files(package: Path, name: str) -> dict[str, Path]:
     return {file.relative_to(package).as_posix(): file for file in files}
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path, without: Collection[str] = ()) -> list[Path]:
     """Return the files below a folder that can be code, in a fixed order."""
     found: list[Path] = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith(".")]
+        skipped = {*_SKIPPED, *(without if Path(parent) == folder else ())}
+        folders[:] = [name for name in folders if name not in skipped and not name.startswith(".")]
         found += [Path(parent, name) for name in names if name not in _SKIPPED and not name.startswith(".")]
         if len(found) > _MOST_FILES:
             raise ConfigError(

@@ -25,6 +25,8 @@ from steptrace.machine import git
 _git: Final = partial(git, timeout_s=60)
 #: How many steps of a program are looked at unless its study says otherwise.
 _COUNTS: Final = {"warmup": 10, "steps": 30, "profile": 3, "predicted_steps": 4, "compared_steps": 3}
+#: What the workflow writes and reads itself, in a folder where programs of a study may lie, too.
+_OURS: Final = ("results", "reports", ".snakemake", "config")
 #: Steps under the profiler before those that are recorded (`steptrace.recording.Settings`).
 _UNDER_PROFILER: Final = 2
 
@@ -137,8 +139,8 @@ def _state(cwd: Path) -> str:
     """
     tree = _git(cwd, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if tree is None:
-        return code_digest(folders=[cwd])
-    ours = [f":(exclude){name}" for name in ("results", "reports", ".snakemake", "config")]
+        return code_digest(folders=[cwd], without=_OURS)
+    ours = [f":(exclude){name}" for name in _OURS]
     total = hashlib.sha256(_git(cwd, "ls-tree", "-r", "HEAD", ".") or b"")
     total.update(_git(cwd, "diff", "HEAD", "--binary", "--", ".", *ours) or b"")
     others = (_git(cwd, "ls-files", "--others", "--exclude-standard", "-z", "--", ".", *ours) or b"").split(b"\0")
