@@ -33,6 +33,7 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
     if share >= TENSOR_CORE_SHARE or window.share(cost_ns) < MODERATE_SHARE:
         return
     wide = found.eligible_16_ns < (without + using) / 2
+    case, advice = _of_gpu(major) if wide else ("narrow", None)
     yield Match(
         severity="warning",
         claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
@@ -42,7 +43,8 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
             *_without_tensor_cores(found, window),
         ),
         cost_ns_per_step=cost_ns,
-        advice=_wide_advice(major) if wide else _NARROW_ADVICE,
+        case=case,
+        advice=advice,
     )
 
 
@@ -59,6 +61,7 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     if not found.tensor_core_eligible_ns or window.share(cost_ns) < MODERATE_SHARE:
         return
     tf32_ns, matrix_ns = found.tf32_ns, found.tensor_core_eligible_ns
+    case, advice = _of_gpu(window.entry.compute_major)
     yield Match(
         severity="info",
         claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.each(wide))} "
@@ -69,7 +72,8 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
             "the ceiling takes it that half the bytes, at twice the rate, save half",
         ),
         cost_ns_per_step=cost_ns,
-        advice=_format_advice(window.entry.compute_major),
+        case=case,
+        advice=advice,
     )
 
 
@@ -88,33 +92,16 @@ def _without_tensor_cores(found: Precision, window: Window) -> list[str]:
     return [f"{row.short_name}: {duration(window.each(row.ns))} {window.per}" for row in rows[:3]]
 
 
-def _format_advice(major: int | None) -> str | None:
-    """Which 16-bit format a GPU can do; None, for the rule's own advice, where it is not known."""
+def _of_gpu(major: int | None) -> tuple[str | None, str | None]:
+    """The case, or else the advice, on 16 bits for a GPU of this compute capability; None where it is not known."""
     if major is None:
-        return None
-    return _BF16_ADVICE if major >= AMPERE else _FP16_ADVICE.format(major=major)
+        return None, None
+    return ("ampere", None) if major >= AMPERE else (None, _FP16_ADVICE.format(major=major))
 
 
-def _wide_advice(major: int | None) -> str | None:
-    return f"{_BF16_ADVICE} {_TF32_ADVICE}" if major is not None and major >= AMPERE else _format_advice(major)
-
-
-_BF16_ADVICE: Final = "Train under bf16 autocast: weights and optimizer state stay in 32 bits."
 _FP16_ADVICE: Final = (
     "Train under fp16 autocast with a gradient scaler (`torch.amp.GradScaler`): weights and optimizer state stay in 32 "
     "bits. This GPU (compute capability {major}) has neither bf16 arithmetic nor TF32."
-)
-_TF32_ADVICE: Final = (
-    'Where the formulas need 32 bits, allow TF32: `torch.set_float32_matmul_precision("high")` and '
-    '`torch.backends.cudnn.conv.fp32_precision = "tf32"`.'
-)
-_OLDER_ADVICE: Final = (
-    "NVIDIA's GPUs before Ampere (compute capability below 8) have neither bf16 nor TF32: there fp16 autocast with a "
-    "gradient scaler (`torch.amp.GradScaler`)."
-)
-_NARROW_ADVICE: Final = (
-    "Make the sizes that go into products multiples of 8 (channels, features, vocabulary, batch), and for "
-    "convolutions use channels_last."
 )
 
 ARITHMETIC_RULES: Final[tuple[Rule[Window], ...]] = (
@@ -155,20 +142,13 @@ def _single_tensor(window: Window) -> Iterator[Match]:
             f"of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,
-            advice=_advice(row.optimizer),
+            case=case_of(row.optimizer),
         )
 
 
-def _advice(optimizer: str) -> str | None:
-    """What an optimizer of this class takes; None, for the rule's own advice, where it takes either."""
-    if optimizer in FUSED:
-        return None
-    if optimizer in FOREACH:
-        return "Pass `foreach=True` to the optimizer: a few launches update all parameters."
-    return (
-        "Update all parameters together, with the operators torch._foreach_*, or take an optimizer of torch.optim that "
-        "does (`foreach=True`, or `fused=True`): a few launches update all of them."
-    )
+def case_of(optimizer: str) -> str | None:
+    """The case whose advice names what an optimizer of this class takes; None if it takes all that the rule names."""
+    return None if optimizer in FUSED else "foreach" if optimizer in FOREACH else "own_class"
 
 
 def _zeroed_gradients(window: Window) -> Iterator[Match]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.findings.model import Match, Rule, rule
+from steptrace.findings.model import WORDS, Match, Rule, rule
 from steptrace.findings.trace.window import Window
 from steptrace.format import duration
 
@@ -29,19 +29,14 @@ def _too_few_steps(window: Window) -> Iterator[Match]:
 def _poor_trace(window: Window) -> Iterator[Match]:
     """One match for each kind of defect, since each has a remedy of its own."""
     failed = {row.check: row.says for row in window.entry.quality.checks if row.warns}
-    for names, claim, advice in _DEFECTS:
-        said = [failed[name] for name in names if name in failed]
+    for case, checks in _DEFECTS.items():
+        said = tuple(failed[name] for name in checks if name in failed)
         if said:
-            yield Match(severity="warning", claim=claim, evidence=tuple(said), advice=advice)
+            claim = WORDS["poor_trace"]["cases"][case]["claim"]
+            yield Match(severity="warning", claim=claim, evidence=said, case=case)
     if _EMPTY in failed:
-        yield Match(
-            severity="warning",
-            claim=f"{failed[_EMPTY]}: figures a step are means with {_empty_steps(window)}",
-            evidence=(failed[_EMPTY],),
-            advice="Stop the profiler with the last step: its step() ends one step and begins the next, "
-            "which stays empty if nothing follows (a schedule with active=N stops by itself).",
-            counter_check="Multiply figures a step by all steps and divide by those with work.",
-        )
+        claim = f"{failed[_EMPTY]}: figures a step are means with {_empty_steps(window)}"
+        yield Match(severity="warning", claim=claim, evidence=(failed[_EMPTY],), case="empty_steps")
 
 
 def _empty_steps(window: Window) -> str:
@@ -51,36 +46,13 @@ def _empty_steps(window: Window) -> str:
 
 
 _EMPTY: Final = "steps with GPU work"
-#: The checks of a kind of defect, what it means, and what to do about it. Other rules speak of other checks.
-_DEFECTS: Final = (
-    (
-        ("GPU work linked to its launch",),
-        "part of the GPU work has no launch in the trace: its operators, lines and causes of idle time are unknown",
-        (
-            "Work that was queued before the profiler started comes without its launch: wait for the GPU "
-            "(`torch.cuda.synchronize()`) before the profiler starts, or let its schedule begin with warm-up steps. If "
-            "work in the middle is concerned, record fewer steps at once."
-        ),
-    ),
-    (
-        ("launches with their GPU work",),
-        "part of the GPU work is not in the trace: busy and compute time are too low",
-        (
-            "Let the profiler wait for the GPU (`torch.cuda.synchronize()`) before it stops, and record fewer steps "
-            "at once."
-        ),
-    ),
-    (
-        ("GPU work after its launch", "one activity of a stream at a time"),
-        "the trace contradicts itself: what rests on the order of host and GPU work is doubtful",
-        "Record again; if it stays, with a newer PyTorch and driver.",
-    ),
-    (
-        ("steps one after the other",),
-        "steps are missing between those of the trace: it is no stretch of the training in one piece",
-        "Record consecutive steps: a schedule's `active` steps, in one window.",
-    ),
-)
+#: The checks of each kind of defect. Other rules speak of other checks.
+_DEFECTS: Final = {
+    "launches_lost": ("GPU work linked to its launch",),
+    "work_lost": ("launches with their GPU work",),
+    "contradiction": ("GPU work after its launch", "one activity of a stream at a time"),
+    "steps_lost": ("steps one after the other",),
+}
 
 QUALITY_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("too_few_steps", _too_few_steps, {"few": FEW_STEPS}),

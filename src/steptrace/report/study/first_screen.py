@@ -1,7 +1,6 @@
 """The top of a study's page: what it asks, what came out variant by variant, and what to do, on one screen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -27,18 +26,6 @@ from steptrace.report.study.model import (
     verdict_words,
 )
 from steptrace.report.study.on_gpu import measured_elsewhere
-
-
-@dataclass(frozen=True)
-class Row:
-    """One variant on the first screen: its step time on the scale of all, and where its profiled step goes."""
-
-    variant: VariantResult
-    time: str
-    interval: InlineSvg | None
-    parts: InlineSvg | None
-    profiled: str
-    slower: str | None
 
 
 def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Html:
@@ -153,7 +140,8 @@ def _row(
     longest: float,
     scale: Scale | None,
     medians: Mapping[str, float],
-) -> Row:
+) -> dict[str, object]:
+    """One variant: its step time on the scale of all, and where its profiled step goes."""
     times, drawn, total = variant.step_ms, None, sum(part.ms for part in parts)
     if times is not None and scale is not None:
         look = "base" if variant.is_baseline else variant.verdict or "none"
@@ -162,14 +150,15 @@ def _row(
         ends = against_baseline(variant, medians)
         drawn = interval_cell(scale, times.median, ends, medians.get(variant.baseline), look, alt)
     bar = parts_cell(parts, max(longest, total)) if total else None
-    return Row(
-        variant,
-        fmt.duration_ms(variant.median_ms),
-        drawn,
-        bar,
-        fmt.duration_ms(total if parts else None),
-        None if (slower := _slower(variant)) is None else fmt.significant(slower, 2),
-    )
+    slower = _slower(variant)
+    return {
+        "variant": variant,
+        "time": fmt.duration_ms(variant.median_ms),
+        "interval": drawn,
+        "parts": bar,
+        "profiled": fmt.duration_ms(total if parts else None),
+        "slower": None if slower is None else fmt.significant(slower, 2),
+    }
 
 
 def _slower(variant: VariantResult) -> float | None:

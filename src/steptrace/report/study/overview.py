@@ -1,7 +1,6 @@
 """The sections "Overview", "Inside the loss" and on what a step launches: where a step goes, and what it is made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
@@ -11,15 +10,6 @@ from steptrace.report.draw.bars import Part
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown
 from steptrace.report.study.model import MANY, STEP_SECTIONS, parts_kind, step_parts
-
-
-@dataclass(frozen=True)
-class TopOperators:
-    """The operators of one variant that take the most time, on the GPU or (`on_device` false) on the host."""
-
-    variant: str
-    on_device: bool
-    rows: tuple[TopOperator, ...]
 
 
 def overview(study: Comparison) -> Html:
@@ -43,12 +33,15 @@ def overview(study: Comparison) -> Html:
     )
 
 
-def top_operators(study: Comparison) -> list[TopOperators]:
-    """Those of the baseline, and of the variant with the least step time where that is another one."""
+def top_operators(study: Comparison) -> list[tuple[str, bool, tuple[TopOperator, ...]]]:
+    """Those with the most time of the baseline, and of the variant with the least step time where that is another one.
+
+    Of each variant its name, whether the time is the GPU's (else the host's), and the operators.
+    """
     baseline = next((v for v in study.variants if v.name == study.baseline), None)
     best = min(study.measured, key=lambda variant: study.medians_ms[variant.name], default=None)
     found = {v.name: v.overview.operators for v in (baseline, best) if v is not None and v.overview is not None}
-    return [TopOperators(name, any(row.device_self_ns for row in rows), rows) for name, rows in found.items() if rows]
+    return [(name, any(row.device_self_ns for row in rows), rows) for name, rows in found.items() if rows]
 
 
 def launches(study: Comparison) -> Html:
