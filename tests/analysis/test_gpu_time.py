@@ -10,7 +10,7 @@ from steptrace.analysis.common.busy import gpu_time
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.steps import step_times
 from steptrace.analysis.kernels.measure import kernel_table
-from steptrace.analysis.overview.step_figures import busy_pct, in_each_step, over_all_steps, sm_weighted_pct
+from steptrace.analysis.overview import busy_pct, in_each_step, over_all_steps, sm_weighted_pct
 from steptrace.analysis.quality import quality_checks
 from steptrace.trace.names import kernel_kind
 

@@ -10,7 +10,7 @@ from builders import AUTOGRAD, D2D, PINNED_D2H, TraceBuilder, training_step
 from steptrace.analysis import analyze_trace, summarize
 from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
 from steptrace.analysis.kernels.measure import placement
-from steptrace.analysis.overview.measure import PART_NAMES, overview, top_operators
+from steptrace.analysis.overview import PART_NAMES, overview, top_operators
 from steptrace.trace.model import Trace
 
 

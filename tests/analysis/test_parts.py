@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from builders import PINNED_D2H, TraceBuilder
 from recorded import needs_traces, recorded
 from steptrace.analysis.common.steps import HOST_PARTS
-from steptrace.analysis.overview.measure import GPU_PARTS, step_parts
-from steptrace.analysis.overview.step_figures import over_all_steps
+from steptrace.analysis.idle import CAUSES
+from steptrace.analysis.overview import over_all_steps, step_parts
 from steptrace.trace.link import read_trace
 
 
@@ -119,7 +119,7 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
     trace = builder.trace()
     found = step_parts(trace, 0)
     assert found is not None
-    assert tuple(found.parts_ns) == GPU_PARTS
+    assert tuple(found.parts_ns) == ("compute", "exposed_memory", "exposed_comm", *(f"idle_{name}" for name in CAUSES))
     assert all(ns >= 0 for ns in found.parts_ns.values())
     assert sum(found.parts_ns.values()) == found.window_ns
     # "GPU busy" is a share of the same window, which holds the pause between two steps.

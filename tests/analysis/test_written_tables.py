@@ -9,7 +9,7 @@ from builders import TraceBuilder, training_step
 from steptrace import cli
 from steptrace.analysis import summarize
 from steptrace.analysis.communication import ranks as record
-from steptrace.analysis.parquet import write_all
+from steptrace.analysis.tables import write_all
 from steptrace.errors import TraceError
 from steptrace.trace.model import TABLES
 

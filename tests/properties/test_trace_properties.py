@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders import D2D, TraceBuilder, training_step
 from steptrace.analysis import analyze_trace, idle, records
 from steptrace.analysis.common import busy, steps
-from steptrace.analysis.overview.step_figures import in_each_step
+from steptrace.analysis.overview import in_each_step
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}

@@ -10,7 +10,7 @@ from builders import TraceBuilder
 from documents import fill, plain
 from steptrace import format as fmt
 from steptrace.analysis import analyze_trace, summarize_trace
-from steptrace.analysis.overview.step_figures import COUNTS, SHARES, in_each_step
+from steptrace.analysis.overview import COUNTS, SHARES, in_each_step
 from steptrace.diff import diff, in_words, sides
 from steptrace.document_schemas import figure_table, schema_of, with_table
 from steptrace.documents.comparison import Comparison

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from steptrace.analysis import overview
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.launches import launches
 from steptrace.analysis.common.steps import is_training
@@ -22,14 +23,11 @@ from steptrace.analysis.kernels.formats import precision_of
 from steptrace.analysis.kernels.measure import most_frequent, placement
 from steptrace.analysis.launches import series
 from steptrace.analysis.memory.record import memory, memory_tables
-from steptrace.analysis.overview import measure as overview
-from steptrace.analysis.overview.measure import step_parts
-from steptrace.analysis.overview.step_figures import step_figures
-from steptrace.analysis.parquet import write_all
+from steptrace.analysis.overview import step_figures, step_parts
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
 from steptrace.analysis.syncs import syncs
-from steptrace.analysis.tables import tables_of
+from steptrace.analysis.tables import tables_of, write_all
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
 from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow, TopOperator

@@ -2,7 +2,7 @@
 
 And what the host did while the GPU had nothing to do for want of a launch, and which calls it was in: in the gaps of
 `idle_gaps` with the cause `host`, and in the time before the GPU's first work and after its last. With steps, that time
-counts from the first step's start to the last one's end, as in `steptrace.analysis.overview.measure`; without, from the
+counts from the first step's start to the last one's end, as in `steptrace.analysis.overview`; without, from the
 trace's first event to its last, and counts for nothing but to be named.
 """
 

@@ -1,8 +1,16 @@
-"""Every table of one trace, group by group, so that a group need not stay in memory for those after it."""
+"""Every table of one trace, group by group, so that a group need not stay in memory for those after it.
 
-from collections.abc import Iterator
+As Parquet files they are written a slice of rows at a time: nowhere do all columns of a long table stand a second time.
+"""
 
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from steptrace.analysis import program as flame
 from steptrace.analysis.common import annotations, launches, steps
@@ -15,10 +23,11 @@ from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
 from steptrace.analysis.launches import copies, copy_rates, queue_lengths, queues
 from steptrace.analysis.optimizer import optimizer_calls
-from steptrace.analysis.overview.measure import top_operators
+from steptrace.analysis.overview import top_operators
 from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.syncs import sync_costs, sync_prices, sync_sites
 from steptrace.analysis.timeline.measure import timeline
+from steptrace.schema import with_version
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 
@@ -75,3 +84,46 @@ def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Iterato
     origins = kernel_origins(trace, tree, lines)
     by_operator = None if device is None else device_time_by(trace, origins, ["op"])
     yield {"call_names": names, "kernel_origins": origins, "top_operators": top_operators(names, by_operator)}
+
+
+#: Rows of a row group.
+_ROWS: Final = 1 << 16
+
+
+def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Write tables to `folder/<name>.parquet`, whole numbers as int64, however narrow they are in memory.
+
+    Only texts, which repeat, go through dictionaries: for times these cost as much as all the rest.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        texts = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
+        first = _wide(table if len(table) <= _ROWS else _telling(table, texts))
+        whole = pa.Table.from_pandas(first, preserve_index=False)
+        schema = whole.schema.with_metadata(with_version(whole.schema.metadata))
+        with pq.ParquetWriter(folder / f"{name}.parquet", schema, use_dictionary=texts) as file:
+            slices = (table.iloc[begin : begin + _ROWS] for begin in range(0, len(table), _ROWS))
+            for part in [whole] if len(table) <= _ROWS else (_arrow(rows, schema) for rows in slices):
+                file.write_table(part)
+
+
+def _telling(table: pd.DataFrame, texts: list[str]) -> pd.DataFrame:
+    """A few rows that tell the types: the first, and those in which each text is given first."""
+    return table.iloc[sorted({0, *(int(table[name].notna().to_numpy().argmax()) for name in texts)})]
+
+
+def _arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """Rows of a table with the types of a schema."""
+    columns = zip(rows.items(), schema, strict=True)
+    return pa.Table.from_arrays(
+        [pa.array(column, type=field.type, from_pandas=True) for (_, column), field in columns], schema=schema
+    )
+
+
+def _wide(rows: pd.DataFrame) -> pd.DataFrame:
+    narrow: list[tuple[str, Any]] = [
+        (str(name), np.int64 if isinstance(dtype, np.dtype) else "Int64")
+        for name, dtype in rows.dtypes.items()
+        if dtype.kind == "i" and dtype.itemsize < 8
+    ]
+    return rows.assign(**{name: rows[name].astype(dtype) for name, dtype in narrow}) if narrow else rows

@@ -10,7 +10,7 @@ import pandas as pd
 
 from steptrace.analysis import syncs
 from steptrace.analysis.common import busy
-from steptrace.analysis.overview.step_figures import Values, in_each_step, over_all_steps
+from steptrace.analysis.overview import Values, in_each_step, over_all_steps
 from steptrace.documents.diff import SyncTotal
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.trace.columns import Ints, pick, row_numbers, start_end, take, texts

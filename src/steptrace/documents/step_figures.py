@@ -2,7 +2,7 @@
 
 Each is a key of a trace in summary.json and of a variant in comparison.json (there the median over the runs), a fact on
 a trace's page, a column of a study's table, a row of `steptrace diff`, a figure for gates, and a row of
-docs/metrics.md. How it is computed stands in `analysis/overview/step_figures.py`. A key that ends in `_per_step` is a
+docs/metrics.md. How it is computed stands in `analysis/overview.py`. A key that ends in `_per_step` is a
 median over the steps, and null for a trace without steps.
 """
 
