@@ -3,22 +3,9 @@
 import numpy as np
 
 from steptrace import intervals
-from steptrace.analysis.critical_path.content import content_of, overlap_ns
-from steptrace.analysis.critical_path.graph import (
-    COLUMNS,
-    HOST,
-    LAUNCH,
-    LOADER,
-    QUEUE,
-    SYNC,
-    Edges,
-    Graph,
-    Model,
-    Window,
-    edge_order,
-    model_of,
-    window_of,
-)
+from steptrace.analysis.critical_path.content import Window, content_of, overlap_ns, window_of
+from steptrace.analysis.critical_path.dependencies import Dependencies, dependencies
+from steptrace.analysis.critical_path.graph import COLUMNS, HOST, LAUNCH, LOADER, QUEUE, SYNC, Edges, Graph, edge_order
 from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, start_end, take
@@ -33,7 +20,7 @@ _ENDS, _HOST_NODE, _STARTS, _STEPS, _LAST = range(5)
 @once
 def graph_of(trace: Trace) -> Graph | None:
     """The graph of all steps of a trace, or of the whole trace if it has no steps; None without host events."""
-    model = model_of(trace)
+    model = dependencies(trace)
     window = window_of(model)
     return None if window is None else _Builder(model, window).build()
 
@@ -41,7 +28,7 @@ def graph_of(trace: Trace) -> Graph | None:
 class _Builder:
     """Builds a graph: first the nodes, then the edges between them."""
 
-    def __init__(self, model: Model, window: Window) -> None:
+    def __init__(self, model: Dependencies, window: Window) -> None:
         self.model, self.window = model, window
         self.edges = Edges()
         self.of = content_of(model, window)
@@ -54,7 +41,7 @@ class _Builder:
         self._wait_for_work()
         self._run_work()
         self._end()
-        edges, of = self.edges.columns(), self.model.of
+        edges, of = self.edges.columns(), self.model
         del self.edges
         rank = np.empty(len(self.time), dtype=np.int32)
         rank[self.order] = np.arange(len(rank))
@@ -101,13 +88,13 @@ class _Builder:
         begin = np.maximum(begin, window.start)
         self.sync_end = np.minimum(back, self.window.limit(thread))
         self.returns = back <= self.window.limit(thread)
-        launched = rows[model.of.launched_ns[rows] >= window.start]
+        launched = rows[model.launched_ns[rows] >= window.start]
         self.placed_at = np.minimum(model.start[self.of.placed], self.window.limit(self.of.placed_thread))
         own = intervals.clip(model.loader, window.start, window.host_end).reshape(-1)
         own = np.concatenate([[window.start, window.host_end], own, self.of.bursts[:, 1]])
         points = [
             (np.full(len(own), window.thread), own),
-            (model.thread[launched], model.of.launched_ns[launched]),
+            (model.thread[launched], model.launched_ns[launched]),
             (self.of.placed_thread, self.placed_at),
             (thread, begin),
             (thread, self.sync_end),
@@ -200,7 +187,7 @@ class _Builder:
 
     def _wait_for_work(self) -> None:
         """A synchronisation returns after the work it waits for, or with it where its end is later by the clocks."""
-        sync, kernel = self.model.of.waits.T
+        sync, kernel = self.model.waits.T
         known = np.isin(sync, self.of.syncs[self.returns]) & np.isin(kernel, self.of.work)
         sync, kernel = sync[known], kernel[known]
         thread = self.model.trace.syncs["thread"].to_numpy()[sync]
@@ -214,33 +201,26 @@ class _Builder:
 
     def _run_work(self) -> None:
         """GPU work starts after its launch and the work before it, and runs as long as it ran."""
-        model, rows, of = self.model, self.of.starting, self.model.of
-        self.edges.add(
-            self._start_node(rows),
-            self._end_node(rows),
-            model.start[rows],
-            priority=0,
-            kind=model.kind[rows],
-            kernel=rows,
-        )
+        model, rows = self.model, self.of.starting
+        run: dict[str, Ints | int] = {"priority": 0, "kind": model.kind[rows], "kernel": rows}
+        self.edges.add(self._start_node(rows), self._end_node(rows), model.start[rows], **run)
         begun = np.setdiff1d(self.of.work, rows)
         source = self._host_node(self.window.thread, np.full(len(begun), self.window.start))
-        self.edges.add(
-            source, self._end_node(begun), model.start[begun], priority=0, kind=model.kind[begun], kernel=begun
-        )
-        launched = rows[of.launch[rows] >= 0]
+        run = {"priority": 0, "kind": model.kind[begun], "kernel": begun}
+        self.edges.add(source, self._end_node(begun), model.start[begun], **run)
+        launched = rows[model.launch[rows] >= 0]
         for kernel, thread, at, least in (
-            (launched, model.thread[launched], of.launched_ns[launched], of.launch_ns),
+            (launched, model.thread[launched], model.launched_ns[launched], model.launch_ns),
             (self.of.placed, self.of.placed_thread, self.placed_at, 0),
         ):
             about: dict[str, Ints | int] = {"kind": LAUNCH, "kernel": kernel, "thread": thread, "priority": _LAUNCHED}
             self.edges.add(self._host_node(thread, at), self._start_node(kernel), at, least=least, **about)
-        for priority, before in ((_STREAM, of.stream), (_GRAPH, of.graph), (_EVENT, of.event)):
+        for priority, before in ((_STREAM, model.stream), (_GRAPH, model.graph), (_EVENT, model.event)):
             source_row = before[rows]
             usable = source_row >= 0
             usable &= np.isin(source_row, self.of.work) | (take(model.end, source_row) <= self.window.start)
             target, source_row = rows[usable], source_row[usable]
-            about = {"kind": QUEUE, "kernel": target, "priority": priority, "least": of.queue_ns}
+            about = {"kind": QUEUE, "kernel": target, "priority": priority, "least": model.queue_ns}
             self.edges.add(self._end_node(source_row), self._start_node(target), model.end[source_row], **about)
 
     def _end(self) -> None:
@@ -250,7 +230,7 @@ class _Builder:
         done = np.minimum(window.host_finish, window.limit(window.threads))
         self.edges.add(self._host_node(window.threads, done), node, done, priority=_CHAIN, thread=window.threads)
         of = row_numbers(model.trace.kernels["step"])[work] if window.steps else np.zeros(len(work), np.int64)
-        linked = model.of.launch[work] >= 0
+        linked = model.launch[work] >= 0
         # Work without a known launch counts for the step that it lies in.
         around = np.searchsorted(window.begin, model.start[work], side="right") - 1
         of = np.where(linked, of, around)

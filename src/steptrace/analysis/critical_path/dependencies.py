@@ -29,9 +29,10 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.launches import wait_for_event
-from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS
-from steptrace.intervals import Ints
-from steptrace.trace.columns import row_numbers, spans_of, start_end, take
+from steptrace.analysis.critical_path.graph import COMM, COMPUTE, MEMORY
+from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS, loader_spans
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import Mask, judge_names, row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace
 
 #: Host and GPU clocks agree to about this: work that ends so much after a call returned may still be what it awaited.
@@ -47,12 +48,19 @@ class Dependencies:
     `launch` is given only where it began by the activity's start, and `launched_ns` is when, -1 without. `waits` holds
     a row `(sync, kernel)` for each activity that a synchronisation waits for. `launch_ns` and `queue_ns` are what a
     launch and a change from one activity of a stream to the next typically take: the medians over all that nothing
-    else delayed, 0 where there are none.
+    else delayed, 0 where there are none. Of each activity there are besides its start, end, place in `CLASSES` and
+    launching thread, and of the trace when its loader was waited for and which threads train.
     """
 
+    trace: Trace
+    start: Ints
+    end: Ints
+    kind: Ints
+    thread: Ints
+    loader: Spans
+    training: Mask
     launch: Ints
     launched_ns: Ints
-    late_launch: Ints
     stream: Ints
     graph: Ints
     event: Ints
@@ -75,10 +83,17 @@ def dependencies(trace: Trace) -> Dependencies:
     stream_end = take(end, stream)
     launch_bound = known & (called > stream_end) & (event < 0) & (start - called < KERNEL_WAIT_BELOW_NS)
     queued = (stream >= 0) & ~launch_bound & (start - stream_end < KERNEL_WAIT_BELOW_NS)
+    classes = {"compute": COMPUTE, "comm": COMM, "memory": MEMORY}
     return Dependencies(
+        trace=trace,
+        start=start,
+        end=end,
+        kind=judge_names(kernels["kind"], classes.__getitem__, np.int64),
+        thread=take(trace.launches["thread"].to_numpy(), launch),
+        loader=loader_spans(trace),
+        training=trace.threads["training"].to_numpy(dtype=bool),
         launch=np.where(known, launch, _NONE),
         launched_ns=np.where(known, called, _NONE),
-        late_launch=np.where(known, _NONE, launch),
         stream=stream,
         graph=np.where(launch >= 0, _latest_before(launch, end, start), _NONE),
         event=event,

@@ -20,20 +20,15 @@ hands over, and the steps' thread goes on after the burst. Any other thread runs
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
-from steptrace.analysis.critical_path.dependencies import Dependencies, dependencies
-from steptrace.analysis.idle import loader_spans
 from steptrace.compiled import compiled
-from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import Mask, Rows, judge_names, start_end, take
+from steptrace.intervals import Ints
+from steptrace.trace.columns import Mask, Rows
 from steptrace.trace.kinds import GrowingColumn
-from steptrace.trace.model import Trace
 
 #: What an edge, and so a part of a path, is: see `steptrace.analysis.critical_path.measure`.
 CLASSES = ("host", "loader", "sync", "launch", "queue", "compute", "comm", "memory")
@@ -86,107 +81,11 @@ class Graph:
             edges = [self.source, self.target, weight]
             compiled.longest_paths(*(edges if lasting.all() else [column[lasting] for column in edges]), latest)
             return int(latest[-1])
-        weights = weight[lasting].tolist()
-        sources, targets = self._nodes if lasting.all() else (e[lasting].tolist() for e in (self.source, self.target))
+        edges = (column[lasting].tolist() for column in (self.source, self.target, weight))
         reached = [0] * len(self.time)
-        for source, target, ns in zip(sources, targets, weights, strict=True):
-            at = reached[source] + ns
-            if at > reached[target]:
-                reached[target] = at
+        for source, target, ns in zip(*edges, strict=True):
+            reached[target] = max(reached[target], reached[source] + ns)
         return reached[-1]
-
-    @cached_property
-    def _nodes(self) -> tuple[list[int], list[int]]:
-        return self.source.tolist(), self.target.tolist()
-
-
-@dataclass(frozen=True)
-class Window:
-    """The time looked at, `[start, end)`, the thread of its steps, and each step's start, end, end on the host, thread.
-
-    `steps` is the number of steps, 0 for a trace without, which is taken as one.
-    """
-
-    steps: int
-    thread: int
-    begin: Ints
-    finish: Ints
-    host_finish: Ints
-    threads: Ints
-
-    @property
-    def start(self) -> int:
-        """Start of the first step."""
-        return int(self.begin.min())
-
-    @property
-    def end(self) -> int:
-        """End of the last step."""
-        return int(self.finish.max())
-
-    @property
-    def host_end(self) -> int:
-        """When the host was done with the last step."""
-        return int(self.host_finish.max())
-
-    def limit(self, thread: Ints) -> Ints:
-        """Until when each thread takes part."""
-        return np.where(thread == self.thread, self.host_end, self.end)
-
-
-@dataclass(frozen=True)
-class Model:
-    """What a graph is made from. Of each GPU activity start, end, place in `CLASSES` and launching thread."""
-
-    trace: Trace
-    of: Dependencies
-    start: Ints
-    end: Ints
-    kind: Ints
-    thread: Ints
-    loader: Spans
-    training: Mask
-
-
-def model_of(trace: Trace) -> Model:
-    """What the graph of a trace is made from."""
-    kernels, of = trace.kernels, dependencies(trace)
-    classes = {"compute": COMPUTE, "comm": COMM, "memory": MEMORY}
-    start, end = start_end(kernels)
-    return Model(
-        trace=trace,
-        of=of,
-        start=start,
-        end=end,
-        kind=judge_names(kernels["kind"], classes.__getitem__, np.int64),
-        thread=take(trace.launches["thread"].to_numpy(), np.maximum(of.launch, of.late_launch)),
-        loader=loader_spans(trace),
-        training=trace.threads["training"].to_numpy(dtype=bool),
-    )
-
-
-def host_tables(trace: Trace) -> list[pd.DataFrame]:
-    """The tables of what happened on host threads."""
-    return [trace.ops, trace.launches, trace.annotations, trace.frames]
-
-
-def window_of(model: Model) -> Window | None:
-    """The steps of a trace; without any, the whole trace, seen from its busiest thread; None without host events."""
-    steps = model.trace.steps
-    if len(steps):
-        begin, dur, host_dur, thread = steps[["ts", "dur", "host_dur", "thread"]].to_numpy().T
-        return Window(len(steps), int(np.bincount(thread).argmax()), begin, begin + dur, begin + host_dur, thread)
-    tables = host_tables(model.trace)
-    thread = np.concatenate([table["thread"].to_numpy() for table in tables])
-    if not len(thread):
-        return None
-    events = np.bincount(thread)
-    launches = np.bincount(model.thread[model.thread >= 0], minlength=len(events))
-    busiest = max(np.flatnonzero(events).tolist(), key=lambda thread: (launches[thread], events[thread]))
-    ends = np.concatenate([start_end(table)[1] for table in tables])
-    host_end = int(ends[thread == busiest].max())
-    end = max(host_end, int(model.end.max(initial=0)))
-    return Window(0, busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))
 
 
 #: The columns of edges. `at` is when the source really happened, be it before the first step.
