@@ -1,6 +1,6 @@
 """One side of a diff: its traces' operators, kernels, syncs and lines, counted per step."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from steptrace.analysis.common import busy
 from steptrace.analysis.overview import Values, in_each_step, over_all_steps
 from steptrace.documents.diff import SyncTotal
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.trace.columns import Ints, pick, row_numbers, start_end, take, texts
+from steptrace.trace.columns import Ints, pick, row_numbers, start_end, take, texts, unmeasured
 from steptrace.trace.find import find_traces
 from steptrace.trace.frames import parse_frame, site_frames
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, launching_op
 from steptrace.trace.parallel import read_each
 from steptrace.trace.source import load_source_lines
 
@@ -107,6 +107,7 @@ def sides(a: Sequence[tuple[Path, Trace]], b: Sequence[tuple[Path, Trace]]) -> t
 def _side(traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Side:
     parts: dict[str, list[pd.DataFrame]] = {topic: [] for topic in KEYS}
     totals, first = [], 0
+    names = (trace.meta.device_name(trace.devices[0]) for _, trace in traces if trace.devices)
     for path, trace in traces:
         count = 1 if whole else len(trace.steps)
         tables, total = _of_trace(path, trace, whole=whole)
@@ -126,7 +127,7 @@ def _side(traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Side:
         runtime=all(len(trace.launches) > 0 for _, trace in traces),
         stacks=all(len(trace.frames) > 0 for _, trace in traces),
         overlapping=not whole and any((start_end(trace.steps)[1] > _spans(trace)[1]).any() for _, trace in traces),
-        devices=_device_names(trace for _, trace in traces),
+        devices=tuple(dict.fromkeys(name for name in names if name is not None)),
     )
 
 
@@ -147,11 +148,6 @@ def _device(trace: Trace) -> int | None:
     return trace.devices[0] if trace.devices else None
 
 
-def _device_names(traces: Iterable[Trace]) -> tuple[str, ...]:
-    names = (trace.meta.device_name(trace.devices[0]) for trace in traces if trace.devices)
-    return tuple(dict.fromkeys(name for name in names if name is not None))
-
-
 def _spans(trace: Trace) -> tuple[Ints, Ints]:
     """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
     start, end = start_end(trace.steps)
@@ -160,39 +156,30 @@ def _spans(trace: Trace) -> tuple[Ints, Ints]:
 
 def _of_trace(path: Path, trace: Trace, *, whole: bool) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
     device = _device(trace)
-    owner = take(row_numbers(trace.launches["op"]), row_numbers(trace.kernels["launch"]))  # operator of each activity
+    owner = launching_op(trace)
     costs = syncs.sync_costs(trace, device, load_source_lines(path))
     costs = costs[costs["counted"].to_numpy()]
-    kernels = _kernel_rows(trace, owner, whole=whole)
+    kernels = _kernel_rows(trace, owner)
     rows = {
         "kernels": kernels,
         "attribution": kernels.rename(columns={"name": "kernel"}),
         "lines": kernels[kernels["file"].notna()],
-        "operators": _operator_rows(trace, owner, whole=whole),
-        "syncs": costs.assign(unit=_units(costs["step"], whole=whole), count=1),
+        "operators": _operator_rows(trace, owner),
+        "syncs": costs.assign(count=1),
     }
-    tables = {topic: _per_unit(found, topic) for topic, found in rows.items()}
+    tables = {topic: _per_unit(found, topic, whole=whole) for topic, found in rows.items()}
     return tables, _totals(trace, device, tables, whole=whole)
 
 
-def _per_unit(rows: pd.DataFrame, topic: str) -> pd.DataFrame:
-    """The rows of events that lie in a unit, added up by key and unit."""
-    inside = rows[rows["unit"] >= 0]
+def _per_unit(rows: pd.DataFrame, topic: str, *, whole: bool) -> pd.DataFrame:
+    """The rows of events that lie in a unit, in a step or anywhere in a `whole` trace, added up by key and unit."""
+    inside = rows.assign(unit=0 if whole else row_numbers(rows["step"]))
+    inside = inside[inside["unit"] >= 0].astype(dict.fromkeys(KEYS[topic], object))
     keys = [*KEYS[topic], "unit"]
-    values = (
-        inside[keys]
-        .astype(dict.fromkeys(KEYS[topic], object))
-        .assign(**{name: inside[name] for name in MEASURES[topic]})
-    )
-    return values.groupby(keys, dropna=False, sort=True, as_index=False)[list(MEASURES[topic])].sum()
+    return inside.groupby(keys, dropna=False, sort=True, as_index=False)[list(MEASURES[topic])].sum()
 
 
-def _units(step: "pd.Series[Any]", *, whole: bool) -> Ints:
-    rows = row_numbers(step)
-    return np.zeros(len(rows), dtype=np.int64) if whole else rows
-
-
-def _kernel_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
+def _kernel_rows(trace: Trace, owner: Ints) -> pd.DataFrame:
     kernels = trace.kernels
     file, function = _lines_of(trace, owner)
     return pd.DataFrame(
@@ -202,7 +189,7 @@ def _kernel_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
             "operator": texts(trace.ops["name"], owner),
             "file": file,
             "function": function,
-            "unit": _units(kernels["step"], whole=whole),
+            "step": kernels["step"].array,
             "count": 1,
             "device_ns": kernels["dur"].to_numpy(),
         }
@@ -220,7 +207,7 @@ def _lines_of(trace: Trace, owner: Ints) -> tuple[Any, Any]:
     return pick(files, code), pick(functions, code)
 
 
-def _operator_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
+def _operator_rows(trace: Trace, owner: Ints) -> pd.DataFrame:
     ops = trace.ops
     length = ops["dur"].to_numpy()
     parent = row_numbers(ops["parent"])
@@ -231,7 +218,7 @@ def _operator_rows(trace: Trace, owner: Ints, *, whole: bool) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "name": ops["name"].to_numpy(dtype=object),
-            "unit": _units(ops["step"], whole=whole),
+            "step": ops["step"].array,
             "count": 1,
             "host_ns": length,
             # Kineto rounds starts and lengths apart: children can be longer than their parent by a microsecond.
@@ -261,6 +248,4 @@ def _totals(trace: Trace, device: int | None, tables: dict[str, pd.DataFrame], *
         by_unit = tables[topic].groupby("unit")[measure].sum()
         table[name] = [int(by_unit.get(unit, 0)) for unit in range(len(table))]
     unknown = ["kernels"] * (device is None) + ["syncs", "blocked_ns"] * (len(trace.launches) == 0)
-    for name in unknown:
-        table[name] = pd.array([pd.NA] * len(table), dtype="Int64")
-    return table.reindex(columns=list(TOTALS)).astype("Int64")
+    return table.assign(**dict.fromkeys(unknown, unmeasured(len(table)))).reindex(columns=list(TOTALS)).astype("Int64")

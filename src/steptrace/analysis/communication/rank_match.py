@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.analysis.communication.collectives import COLLECTIVE_TIMES, collective_times, host_collectives
-from steptrace.trace.columns import Ints, row_numbers
+from steptrace.trace.columns import Ints, row_numbers, unmeasured
 from steptrace.trace.model import Trace
 
 #: Collectives that end at about the same time on every rank; a broadcast's root, say, may leave early.
@@ -102,10 +102,11 @@ def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
     """
     if trace.devices:
         times = collective_times(trace, trace.devices[0])
-        none = pd.array([pd.NA] * len(times), dtype="Int64")
-        return times.assign(annotation=none), trace.collectives.set_index("kernel").loc[times["kernel"]]
+        return times.assign(annotation=unmeasured(len(times))), trace.collectives.set_index("kernel").loc[
+            times["kernel"]
+        ]
     times = host_collectives(trace)
-    none = pd.array([pd.NA] * len(times), dtype="Int64")
+    none = unmeasured(len(times))
     unknown = pd.Series([None] * len(times), dtype=object)
     described = pd.DataFrame({"group": unknown, "group_ranks": unknown, "sequence": none})
     return times.assign(kernel=none, group=unknown, stream=0), described

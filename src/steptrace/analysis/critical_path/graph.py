@@ -81,9 +81,8 @@ class Graph:
             edges = [self.source, self.target, weight]
             compiled.longest_paths(*(edges if lasting.all() else [column[lasting] for column in edges]), latest)
             return int(latest[-1])
-        edges = (column[lasting].tolist() for column in (self.source, self.target, weight))
-        reached = [0] * len(self.time)
-        for source, target, ns in zip(*edges, strict=True):
+        reached, columns = [0] * len(self.time), (self.source, self.target, weight)
+        for source, target, ns in zip(*(column[lasting].tolist() for column in columns), strict=True):
             reached[target] = max(reached[target], reached[source] + ns)
         return reached[-1]
 
