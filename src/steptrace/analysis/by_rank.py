@@ -54,7 +54,9 @@ def summarize_ranks(folders: Sequence[Path], tables: Path) -> tuple[Summary, lis
         analysis, summary = _read(folder)
         done.append((analysis, summary))
         places[analysis.path] = tables / f".{number}"
-        shutil.copytree(folder, places[analysis.path], copy_function=_link, ignore=shutil.ignore_patterns(RANK_FILE))
+        places[analysis.path].mkdir(parents=True)
+        for table in folder.glob("*.parquet"):
+            _link(table, places[analysis.path] / table.name)
     return merge(done, tables, places)
 
 
@@ -69,7 +71,7 @@ def _read(folder: Path) -> tuple[Analysis, TraceSummary]:
     return Analysis(Path(rank.path), replace(trace, rank=rank.summary.rank, meta=meta), device, {}), rank.summary
 
 
-def _link(source: str, target: str) -> None:
+def _link(source: Path, target: Path) -> None:
     """A second name for a file; a copy where the file system knows no such thing."""
     try:
         os.link(source, target)
