@@ -13,7 +13,7 @@ import numpy as np
 from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.documents.run import is_simulated
-from steptrace.format import NS_PER_MS
+from steptrace.format import NS_PER_MS, plural
 from steptrace.run_times import iqr_over_median
 from steptrace.stats import (
     CONFIDENCE,
@@ -69,7 +69,9 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         confidence=CONFIDENCE,
         noise_floor=floor,
         noise_floor_source="default" if measured_floor is None else "A/A pair",
-        correction=_correction(len(p_values)),
+        correction=f"Holm over {plural(len(p_values), 'candidate')}"
+        if p_values
+        else "none: no variant has an interval, for which it takes two runs",
     )
     spread = spreads(study)
     by_name = {variant.name: variant for variant in study.variants}
@@ -82,12 +84,6 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         ratio = _ratio(variant, judged, floor, refused, warnings)
         timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
     return method, timings
-
-
-def _correction(candidates: int) -> str:
-    if not candidates:
-        return "none: no variant has an interval, for which it takes two runs"
-    return f"Holm over {candidates} candidate{'' if candidates == 1 else 's'}"
 
 
 @dataclass(frozen=True)

@@ -114,10 +114,10 @@ def input_figures(variant: Variant) -> InputOfVariant | None:
     runs = variant.measured
     if not runs:
         return None
-    share = median_of(runs, _share)
+    share = median_of(runs, lambda run: _counted(run, run.wait_share))
     return InputOfVariant(
         wait_ms=median_ms(runs, lambda run: run.wait_ns),
-        counted_ms=median_ms(runs, _counted_ns),
+        counted_ms=median_ms(runs, lambda run: _counted(run, run.wait_ns)),
         step_ms=median_ms(runs, lambda run: float(run.times.counted.mean())),
         idle_part=median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
         share=share,
@@ -127,14 +127,10 @@ def input_figures(variant: Variant) -> InputOfVariant | None:
     )
 
 
-def _share(run: Measured) -> float | None:
+def _counted(run: Measured, wait: float | None) -> float | None:
+    """What of a wait counts."""
     part = _idle_part(run)
-    return None if part is None or run.wait_share is None else part * run.wait_share
-
-
-def _counted_ns(run: Measured) -> float | None:
-    part = _idle_part(run)
-    return None if part is None or run.wait_ns is None else part * run.wait_ns
+    return None if part is None or wait is None else part * wait
 
 
 def _idle_part(run: Measured) -> float | None:
@@ -189,7 +185,7 @@ def communication(variant: Variant) -> CommunicationOfVariant | None:
         return None
     runs, said = [run for run, _ in found], [told for _, told in found]
     first, config = said[0], runs[0].record.config
-    traced = [ranks.all_reduce for ranks in _ranks(runs) if ranks is not None and ranks.all_reduce is not None]
+    traced = [ranks.all_reduce for ranks in _ranks(runs) if ranks.all_reduce is not None]
     accumulate = int(config.get("step", {}).get("accumulate", 1))
     per_step = median_of(traced, lambda t: t.count_per_step)
     expected = median_ms(said, lambda one: one.expected_ns)
@@ -226,9 +222,9 @@ def _recorded_communication(run_dir: Any) -> Communication | None:
         return None  # the run's own figures stand without it
 
 
-def _ranks(runs: Sequence[Measured]) -> list[Ranks | None]:
-    """What all ranks' traces of each run say together; None without."""
-    return [None if run.summary is None else run.summary.ranks for run in runs]
+def _ranks(runs: Sequence[Measured]) -> list[Ranks]:
+    """What all ranks' traces of each run say together, of those that have it."""
+    return [run.summary.ranks for run in runs if run.summary is not None and run.summary.ranks is not None]
 
 
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +254,7 @@ def _straggler(runs: Sequence[Measured]) -> StragglerOfVariant | None:
 
     Of two ranks one always causes the larger part: only that it is the same one time and again says something.
     """
-    named = [ranks.straggler for ranks in _ranks(runs) if ranks is not None and ranks.straggler is not None]
+    named = [ranks.straggler for ranks in _ranks(runs) if ranks.straggler is not None]
     if len(named) < len(runs) or len({found.rank for found in named}) != 1:
         return None
     share = float(np.median([found.share for found in named]))

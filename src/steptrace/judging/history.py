@@ -69,13 +69,11 @@ def kept_results(file: Path) -> list[KeptResult]:
     """
     document = baseline.load(file)
     saved_at = _moment(document.saved_at, file, "saved_at")
-    times = {
-        name: {v: stored.step_ms for v, stored in study.variants.items()} for name, study in document.studies.items()
-    }
-    return [
-        KeptResult(name, file.stem, saved_at, study.scale, study.environment, times[name])
-        for name, study in document.studies.items()
-    ]
+    found = []
+    for name, study in document.studies.items():
+        times = {variant: stored.step_ms for variant, stored in study.variants.items()}
+        found.append(KeptResult(name, file.stem, saved_at, study.scale, study.environment, times))
+    return found
 
 
 def kept_comparison(file: Path) -> KeptResult:
@@ -233,25 +231,20 @@ def _pairs(before: KeptResult, now: KeptResult) -> dict[str, VariantPair]:
 
 
 def _variant(name: str, step: StepTimes, before: KeptResult | None, compared: VariantPair | None) -> KeptVariant:
-    kept = KeptVariant(name, step.median, step.low, step.high, None, None)
-    if before is None or is_simulated(before.environment.get("gpu")):  # compared with one on the same machine
-        return kept
-    if compared is not None and compared.ratio is not None:
-        return msgspec.structs.replace(kept, ratio=compared.ratio[0], verdict=compared.verdict)
-    earlier = before.step_ms.get(name)
-    return (
-        kept
-        if earlier is None or not step.median
-        else msgspec.structs.replace(kept, ratio=earlier.median / step.median)
-    )
+    ratio = verdict = None
+    if before is not None and not is_simulated(before.environment.get("gpu")):  # one on the same machine
+        earlier = before.step_ms.get(name)
+        if compared is not None and compared.ratio is not None:
+            ratio, verdict = compared.ratio[0], compared.verdict
+        elif earlier is not None and step.median:
+            ratio = earlier.median / step.median
+    return KeptVariant(name, step.median, step.low, step.high, ratio, verdict)
 
 
 def _changes(before: KeptResult, now: KeptResult) -> tuple[EnvironmentChange, ...]:
-    sides = [{"scale": side.scale, **side.environment} for side in (before, now)]
-    keys = [key for key in dict.fromkeys([*sides[0], *sides[1]]) if key not in _NO_CHANGE]
-    values = [(key, sides[0].get(key), sides[1].get(key)) for key in keys]
-    return tuple(EnvironmentChange(key, _said(a), _said(b)) for key, a, b in values if a != b)
-
-
-def _said(value: object) -> str | None:
-    return None if value is None else str(value)
+    a, b = ({"scale": side.scale, **side.environment} for side in (before, now))
+    return tuple(
+        EnvironmentChange(key, *(None if side.get(key) is None else str(side[key]) for side in (a, b)))
+        for key in dict.fromkeys([*a, *b])
+        if key not in _NO_CHANGE and a.get(key) != b.get(key)
+    )

@@ -9,13 +9,14 @@ of time, is listed where it moves by a tenth or more: no claim, but where to loo
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import ne
 from typing import Any, Final
 
 import msgspec
 
 from steptrace import format as fmt
 from steptrace import stats
-from steptrace.documents.comparison import Comparison, StepTimes, VariantResult
+from steptrace.documents.comparison import Comparison, StepTimes, VariantResult, Verdict
 from steptrace.documents.finding import Finding
 from steptrace.errors import RecordError
 
@@ -51,7 +52,7 @@ class VariantPair:
     a_ms: tuple[float, float | None, float | None] | None
     b_ms: tuple[float, float | None, float | None] | None
     ratio: tuple[float, float | None, float | None] | None
-    verdict: str | None
+    verdict: Verdict | None
     differing: tuple[Figure, ...]
     same_configuration: bool
 
@@ -152,7 +153,7 @@ def _is_uneven(variant: VariantResult) -> bool:
     return (variant.noise.iqr_over_median or 0) > stats.IQR_REFUSED
 
 
-def _variant(a: VariantResult, b: VariantResult, ratio: stats.Ratio | None, verdict: str | None) -> VariantPair:
+def _variant(a: VariantResult, b: VariantResult, ratio: stats.Ratio | None, verdict: Verdict | None) -> VariantPair:
     return VariantPair(
         name=a.name,
         a_ms=_step(a.step_ms),
@@ -168,10 +169,6 @@ def _step(step: StepTimes | None) -> tuple[float, float | None, float | None] | 
     return None if step is None else (step.median, step.low, step.high)
 
 
-def _exact(a: Any, b: Any) -> bool:
-    return bool(a != b)
-
-
 def _by_a_tenth(a: Any, b: Any) -> bool:
     """Whether it moves by a tenth of A's or more, or was measured on one side only."""
     if a is None or b is None:
@@ -181,13 +178,13 @@ def _by_a_tenth(a: Any, b: Any) -> bool:
 
 #: Name, value, its words, and when the two sides differ.
 _FIGURES: Final[Sequence[tuple[str, _Value, Callable[[Any], str], Callable[[Any, Any], bool]]]] = (
-    ("status", lambda v: v.status, str, _exact),
-    ("answer", lambda v: v.equivalence.status, str, _exact),
-    ("against its baseline", lambda v: v.ratio and v.ratio.verdict, str, _exact),
-    ("syncs a step, measured", lambda v: v.syncs.measured_per_step, fmt.count, _exact),
-    ("syncs a step, predicted", lambda v: v.syncs.predicted_per_step, fmt.count, _exact),
-    ("operators a step", lambda v: v.operators_per_step, fmt.count, _exact),
-    ("kernels a step", lambda v: v.kernels_per_step, fmt.count, _exact),
+    ("status", lambda v: v.status, str, ne),
+    ("answer", lambda v: v.equivalence.status, str, ne),
+    ("against its baseline", lambda v: v.ratio and v.ratio.verdict, str, ne),
+    ("syncs a step, measured", lambda v: v.syncs.measured_per_step, fmt.count, ne),
+    ("syncs a step, predicted", lambda v: v.syncs.predicted_per_step, fmt.count, ne),
+    ("operators a step", lambda v: v.operators_per_step, fmt.count, ne),
+    ("kernels a step", lambda v: v.kernels_per_step, fmt.count, ne),
     ("peak memory", lambda v: v.peak_allocated_bytes, fmt.size_bytes, _by_a_tenth),
     ("GPU busy", lambda v: v.gpu_busy_pct, fmt.percent, _by_a_tenth),
     ("waiting for data", lambda v: v.loader_wait_pct, fmt.percent, _by_a_tenth),
