@@ -27,7 +27,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -178,7 +178,8 @@ def verdict_on(cases: list[Case]) -> dict[str, Any]:
     return {
         "status": "same" if all(case.excess(held) <= 1 for held, case in worst.items()) else "differs",
         **{f"{held}_rel_err": _finite(error) for held, error in errors.items()},
-        "max_rel_err": _finite(_largest([errors["loss"], errors["gradient"]])),
+        # NaN counts as larger than any number.
+        "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
         "tolerance": {held: case.tolerance[held] for held, case in worst.items()},
         "cases": [
             {
@@ -211,11 +212,6 @@ def _turn(device: str) -> Generator[None]:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         lease.close()
-
-
-def _largest(errors: Iterable[float]) -> float:
-    """The largest error, where NaN counts as larger than any number."""
-    return max(errors, key=lambda error: math.inf if math.isnan(error) else error)
 
 
 def _finite(value: float) -> float | None:

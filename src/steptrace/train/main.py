@@ -16,8 +16,8 @@ message and exit code 2.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -104,11 +104,12 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
     traces = tuple(trace_name(rank) for rank in range(ranks.world_size)) if explained else ()
     with (
-        _folder(out, ranks) as own,
+        nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as folder,  # the others would say the same
         watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
         training(config, seed, ranks) as parts,
     ):
         memory.training = parts
+        own = Path(folder)
         environment = collect_environment(parts.device)
         measured = measure(parts, config, out / traces[ranks.rank] if explained else None, memory)
         warnings = measured.warnings
@@ -145,16 +146,6 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
                 write_rows(out, table, rows)
         write_run(out, record)  # last: a folder with run.json is complete
     return record
-
-
-@contextmanager
-def _folder(out: Path, ranks: Ranks) -> Generator[Path]:
-    """Where a rank's files go: rank 0's into the run's folder, the others' nowhere, as they would say the same."""
-    if ranks.rank == 0:
-        yield out
-    else:
-        with TemporaryDirectory() as scratch:
-            yield Path(scratch)
 
 
 def slowest(by_rank: list[pd.DataFrame]) -> pd.DataFrame:
