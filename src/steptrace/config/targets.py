@@ -47,9 +47,9 @@ class Placed:
     where: str = field(compare=False)
 
 
-def targets(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def targets(config: Any) -> Iterator[tuple[str, Any]]:
     """Yield every `_target_` of `config` as (dotted key, value)."""
-    for key, node in _nodes(config, prefix):
+    for key, node in _nodes(config):
         yield f"{key}._target_" if key else "_target_", node["_target_"]
 
 
