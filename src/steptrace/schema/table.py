@@ -84,7 +84,7 @@ def frame_of(
     dtypes = {
         column.name: "Int64" if column.nullable and column.dtype == "int64" else column.dtype
         for column in table.columns
-        if column.dtype != "string" and kinds.get(column.name) in ("O", "f" if column.dtype == "int64" else "O")
+        if column.dtype != "string" and kinds.get(column.name) in (("O", "f") if column.dtype == "int64" else ("O",))
     }
     return validate(data.astype(dtypes) if dtypes else data, table)
 

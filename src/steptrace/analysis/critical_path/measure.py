@@ -2,7 +2,7 @@
 
 From a step's end backwards: of what the end had to wait for, that which happened last; of what that had to wait for,
 again the last; and so on to the step's start. The parts between follow each other without a gap, so their lengths add
-up to the step's exactly. What waits for what, `steptrace.analysis.critical_path.dependencies` and `step_graph` say.
+up to the step's exactly. What waits for what, `steptrace.analysis.critical_path.dependencies` and `graph` say.
 
 The classes of the parts:
 

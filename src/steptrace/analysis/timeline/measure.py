@@ -69,8 +69,8 @@ def timeline(
     Args:
         trace: the trace.
         device: the GPU whose streams and gaps are shown, None for a trace without GPU work.
-        costs: the table of `metrics.syncs.sync_costs`.
-        gaps: the table of `metrics.idle.idle_gaps`, None without a GPU.
+        costs: the table of `syncs.sync_costs`.
+        gaps: the table of `idle.idle_gaps`, None without a GPU.
     """
     lanes = lanes_of(trace, device, costs, gaps)
     rows = [

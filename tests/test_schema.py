@@ -1,0 +1,71 @@
+"""Frames of declared tables: types come from the declaration, and what does not fit it is refused by name."""
+
+import pandas as pd
+import pytest
+
+from steptrace.errors import SchemaError
+from steptrace.schema import Column, Table, frame_of, validate
+
+_TABLE = Table(
+    "calls",
+    "One call.",
+    Column("name", "string", "Name.", nullable=True),
+    Column("ns", "int64", "Length.", "ns", nullable=True),
+    Column("count", "int64", "How many."),
+    Column("share", "float64", "Of all.", nullable=True),
+    Column("whole", "bool", "Whether all are there."),
+    key=("count",),
+)
+#: No float64 holds it.
+_LARGE = (1 << 60) + 1
+_ROW = {"name": "a", "ns": _LARGE, "count": 1, "share": 0.5, "whole": True}
+
+
+def test_rows_get_the_declared_types_and_keep_every_digit() -> None:
+    frame = frame_of(_TABLE, [_ROW, {**_ROW, "name": None, "ns": None, "count": _LARGE, "share": None}])
+    assert [str(dtype) for dtype in frame.dtypes[1:]] == ["Int64", "int64", "float64", "bool"]
+    assert frame["ns"].tolist() == [_LARGE, pd.NA]
+    assert frame["count"].tolist() == [1, _LARGE]
+    assert frame["share"].isna().tolist() == [False, True]
+
+
+def test_without_rows_there_are_the_declared_columns() -> None:
+    frame = frame_of(_TABLE)
+    assert frame.columns.tolist() == _TABLE.names
+    assert [str(dtype) for dtype in frame.dtypes[1:]] == ["Int64", "int64", "float64", "bool"]
+
+
+def test_one_value_stands_for_a_column_and_none_for_nulls() -> None:
+    columns = {"count": [1, 2], "whole": False, "ns": None, "share": None, "name": "b"}
+    frame = frame_of(_TABLE, columns)
+    assert frame["ns"].isna().all()
+    assert str(frame["ns"].dtype) == "Int64"
+    assert frame["name"].tolist() == ["b", "b"]
+
+
+def test_whole_numbers_that_became_floats_are_whole_again() -> None:
+    joined = pd.DataFrame({**_ROW, "ns": [3.0, float("nan")], "count": [1.0, 2.0]})
+    frame = frame_of(_TABLE, joined)
+    assert frame["ns"].tolist() == [3, pd.NA]
+    assert frame["count"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"share": ["a"]}, "could not convert"),
+        ({"name": 1}, r"calls.name: column has dtype int64"),
+        ({"more": 1}, r"unknown columns \['more'\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: dict[str, object], says: str) -> None:
+    given = {name: [value] for name, value in _ROW.items()} | change
+    with pytest.raises((SchemaError, ValueError), match=says):
+        frame_of(_TABLE, given)
+
+
+def test_nulls_and_rows_with_one_key_are_refused() -> None:
+    with pytest.raises(SchemaError, match="column holds nulls"):
+        validate(frame_of(_TABLE, [_ROW]).astype({"whole": "boolean"}).assign(whole=pd.NA), _TABLE)
+    with pytest.raises(SchemaError, match="two rows have the key"):
+        frame_of(_TABLE, [_ROW, _ROW])
