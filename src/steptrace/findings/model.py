@@ -95,7 +95,7 @@ def rule(
 def to_finding(rule: Rule[Any], match: Match) -> Finding:
     """The finding that a match of a rule is."""
     of_match = vars(match) | {"cost_ns_per_step": None if (cost := match.cost_ns_per_step) is None else round(cost)}
-    case = rule.cases.get(of_match.pop("case"), {})
+    case = {} if (name := of_match.pop("case")) is None else rule.cases[name]
     of_match |= {key: of_match[key] or case.get(key, getattr(rule, key)) for key in ("advice", "counter_check")}
     return Finding(rule=rule.name, **of_match, basis=rule.basis, study=rule.study, condition=rule.condition)
 
