@@ -137,10 +137,11 @@ def test_the_parts_of_real_traces_add_up(name: str) -> None:
     assert sum(found.parts_ns.values()) == found.window_ns
 
 
-def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels() -> None:
+@pytest.mark.parametrize("loader", ["DataLoader)#_SingleProcessDataLoaderIter.__next__", "DataPipe)#Mapper"])
+def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels(loader: str) -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
-    builder.label("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 10, 90)
+    builder.label(f"enumerate({loader}", 10, 90)
     builder.op("aten::addmm", 150, 100)
     builder.op("autograd::engine::evaluate_function: AddmmBackward0", 400, 200, sequence=1)
     builder.label("Optimizer.step#AdamW.step", 700, 100)

@@ -6,7 +6,6 @@ counts from the first step's start to the last one's end, as in `steptrace.analy
 trace's first event to its last, and counts for nothing but to be named.
 """
 
-import re
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -35,6 +34,7 @@ from steptrace.trace.columns import (
 )
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once
+from steptrace.trace.names import LOADER_LABEL
 
 #: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
 #: code compares microseconds.
@@ -45,9 +45,6 @@ CAUSES = ("sync", "loader", "host", "dependency", "unknown")
 
 #: How many gaps, and what ended gaps, summary.json lists; the table `idle_gaps` has all.
 MOST = 20
-
-#: Labels of PyTorch around a wait for the data loader.
-LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
 
 IDLE_GAPS = table_of("idle_gaps", IdleGap, "ts")
 IDLE_ENDINGS = table_of("idle_endings", IdleEnding, "cause", "op", "label")

@@ -15,12 +15,12 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.idle import LOADER_LABEL
 from steptrace.documents.rows import InputWaitOfStep, table_of
 from steptrace.documents.summary import Input
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import counted, ended_before, judge_names, references, spans_of
 from steptrace.trace.model import Trace, on_training, once
+from steptrace.trace.names import LOADER_LABEL
 
 #: From these shares of the step time on, waiting for data is moderate or high.
 MODERATE_SHARE: Final = 0.05

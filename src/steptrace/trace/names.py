@@ -46,6 +46,9 @@ _COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem
 #: Labels around the work of collectives that the host does itself, on threads of their own.
 _HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):")
 
+#: Labels of PyTorch around a wait for the data loader.
+LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
+
 #: The autograd engine's operator around each node of a backward pass.
 ENGINE = "autograd::engine::evaluate_function"
 

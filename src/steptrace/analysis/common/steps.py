@@ -1,5 +1,6 @@
 """The training steps of a trace: where the GPU's time went in each, and the parts that nobody labelled."""
 
+import re
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from steptrace.documents.rows import TemporalRow, table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, has_ancestor, row_numbers, start_end, unmeasured
 from steptrace.trace.model import Trace, on_training
+from steptrace.trace.names import LOADER_LABEL
 
 TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
 
@@ -69,8 +71,8 @@ def is_own_operator(name: str) -> bool:
 
 #: The labels of the training loop, one after the other in a step.
 HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
-#: How PyTorch's own labels begin, and the part of a step that they are.
-_BEGINS: Final = {"enumerate(DataLoader)": "data", "Optimizer.": "optimizer"}
+#: PyTorch's own labels, and the part of a step that they are.
+_LABELS: Final = {"data": LOADER_LABEL, "optimizer": re.compile(r"^Optimizer\.")}
 
 
 def is_training(trace: Trace) -> bool | None:
@@ -108,8 +110,8 @@ def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
     spans = [
         (int(ts), int(ts + dur), phase)
         for ts, dur, name in zip(labels["ts"], labels["dur"], labels["name"], strict=True)
-        for start, phase in _BEGINS.items()
-        if str(name).startswith(start)
+        for phase, label in _LABELS.items()
+        if label.match(str(name))
     ]
     backward = ops[ops["backward"].to_numpy(dtype=bool)]
     cuts = np.array(sorted({*(start for start, *_ in spans), *trace.steps["ts"]}), dtype=np.int64)

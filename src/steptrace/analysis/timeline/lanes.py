@@ -12,7 +12,6 @@ import pandas as pd
 
 from steptrace.analysis.common.call_tree import depths
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.analysis.idle import LOADER_LABEL
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, judge_names, marks_steps, nearest, row_numbers, start_end, take
@@ -120,7 +119,7 @@ def _rest(kind: str, what: str, events: pd.DataFrame, of: Ints, numbers: Sequenc
 
 
 def _kind(name: str, usual: str) -> str:
-    if LOADER_LABEL.match(name):
+    if naming.LOADER_LABEL.match(name):
         return "loader"
     return "comm" if naming.is_collective_op(name) or name.startswith("gloo:") else usual
 
