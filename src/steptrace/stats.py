@@ -98,11 +98,14 @@ def typical(medians: Sequence[float]) -> Estimate:
     return Estimate(float(np.exp(centre)), low, high)
 
 
-def difference(baseline: Sequence[float], variant: Sequence[float]) -> Estimate:
+def difference(baseline: Sequence[float], variant: Sequence[float], *, paired: bool = False) -> Estimate:
     """Mean of the variant's runs less that of the baseline's (at least one each, any unit), with its Welch t interval.
 
-    For figures that may be 0, which have no ratio; no verdict rests on it.
+    For figures that may be 0, which have no ratio; no verdict rests on it. `paired`: the n-th runs of both sides belong
+    to one round, and the rounds are taken out.
     """
+    if paired:
+        baseline, variant = [0.0] * len(variant), np.subtract(variant, baseline).tolist()
     sides = [np.asarray(values, dtype=np.float64) for values in (baseline, variant)]
     centre = float(sides[1].mean() - sides[0].mean())
     if min(len(values) for values in sides) < 2:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from documents import fill
 from steptrace.compare.against_baseline import RESIDUAL, waterfall
 from steptrace.compare.load import Measured, Run, Variant
+from steptrace.compare.timing import run_medians
 from steptrace.documents.summary import Summary
 from steptrace.run_times import run_times
-from steptrace.stats import difference, typical
+from steptrace.stats import difference, ratios, typical
 
 NAMES = ("compute", "idle_sync", "idle_host")
 RUN = st.tuples(
@@ -38,6 +39,11 @@ def variant_of(name: str, runs: list[Any], kind: str = "gpu") -> Variant:
     return Variant(name, None, (), "base", None, Path(name), tuple(made))
 
 
+def against(baseline: Variant, variant: Variant) -> dict[str, Any]:
+    medians = {side.name: run_medians(side.runs) for side in (baseline, variant) if side.measured}
+    return waterfall(baseline, variant, ratios(medians, baseline.name).get(variant.name) if len(medians) > 1 else None)
+
+
 def median_ns(variant: Variant) -> int:
     return round(typical([run.times.median_ns for run in variant.measured]).value)
 
@@ -46,7 +52,7 @@ def median_ns(variant: Variant) -> int:
 @given(before=st.lists(RUN, min_size=1, max_size=4), after=st.lists(RUN, min_size=1, max_size=4))
 def test_all_entries_add_up_to_the_measured_difference(before: list[Any], after: list[Any]) -> None:
     baseline, variant = variant_of("base", before), variant_of("v", after)
-    found = waterfall(baseline, variant)
+    found = against(baseline, variant)
     delta = median_ns(variant) - median_ns(baseline)
     assert sum(entry.delta_ns for entry in found["waterfall"]) == delta
     assert found["step_difference"].delta_ns == delta
@@ -59,24 +65,46 @@ def test_all_entries_add_up_to_the_measured_difference(before: list[Any], after:
 def test_runs_without_a_trace_count_for_the_difference_alone() -> None:
     baseline = variant_of("base", [(1_000, [600, 0, 300], 1), (1_200, None, 1)])
     variant = variant_of("v", [(800, [600, 0, 100], 1)])
-    found = waterfall(baseline, variant)
+    found = against(baseline, variant)
     by_name = {entry.category: entry.delta_ns for entry in found["waterfall"]}
     assert by_name == {"compute": 0, "idle_sync": 0, "idle_host": -200, RESIDUAL: median_ns(variant) - 1_095 + 200}
 
 
 def test_traces_of_different_kinds_are_not_compared() -> None:
     runs = [(1_000, [1, 2, 3], 1)]
-    found = waterfall(variant_of("base", runs), variant_of("v", runs, kind="host"))
+    found = against(variant_of("base", runs), variant_of("v", runs, kind="host"))
     assert found["waterfall"] == []
     assert found["step_difference"].delta_ns == 0
+
+
+def test_where_rounds_differ_they_are_taken_out_of_the_parts_and_the_whole_has_the_interval_of_the_verdict() -> None:
+    # The machine is twice and four times as slow in the second and third round, for both sides alike.
+    rounds = (1_000_000, 2_000_000, 4_000_000)
+    baseline = variant_of("base", [(10 * ns, [8 * ns, 0, 2 * ns], 1) for ns in rounds])
+    runs = [(8 * ns + at, [8 * ns + at, 0, at], 1) for at, ns in enumerate(rounds)]
+    variant = variant_of("v", runs)
+    found = against(baseline, variant)
+    by_name = {entry.category: entry for entry in found["waterfall"]}
+    assert by_name["compute"].high < 1e-5  # ms: unpaired it would be about 15
+    assert by_name["compute"].low > -1e-5
+    ratio = ratios({side.name: run_medians(side.runs) for side in (baseline, variant)}, "base")["v"]
+    total = found["step_difference"]
+    assert ratio.paired
+    assert ratio.excludes_one
+    assert total.high < 0
+    before = total.baseline_ns / 1e6
+    assert (total.low, total.high) == (
+        pytest.approx(before / ratio.high - before),
+        pytest.approx(before / ratio.low - before),
+    )
 
 
 def test_the_baseline_and_what_was_not_measured_have_no_waterfall() -> None:
     baseline = variant_of("base", [(1_000, [1, 2, 3], 1)])
     nothing = {"waterfall": [], "step_difference": None}
-    assert waterfall(baseline, baseline) == nothing
-    assert waterfall(baseline, variant_of("v", [])) == nothing
-    assert waterfall(baseline, variant_of("v", [(1_000, None, 1)]))["waterfall"] == []
+    assert against(baseline, baseline) == nothing
+    assert against(baseline, variant_of("v", [])) == nothing
+    assert against(baseline, variant_of("v", [(1_000, None, 1)]))["waterfall"] == []
 
 
 def test_a_difference_has_welchs_interval() -> None:

@@ -40,7 +40,7 @@ from steptrace.documents.comparison import (
 from steptrace.documents.summary import StepParts, WhatIf
 from steptrace.format import NS_PER_MS
 from steptrace.schema import read_table
-from steptrace.stats import Estimate, difference, typical
+from steptrace.stats import Estimate, Ratio, difference, typical
 from steptrace.trace.model import read_tables
 
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
@@ -112,39 +112,49 @@ def _order(row: SyncChange) -> tuple[Any, ...]:
 
 RESIDUAL: Final = "residual"
 
-#: Entries of `Parts` that stand for no part of a step.
+#: The entry of `Parts` that stands for no part of a step.
 _ALL = ""
 
-#: ns a step, by part, of each run that has a trace; under `_ALL` the run's unprofiled median.
-Parts = Sequence[Mapping[str, float]]
+#: ns a step, by part, of each run that has a trace, by its repeat; under `_ALL` the run's unprofiled median.
+Parts = Mapping[int, Mapping[str, float]]
 
 
-def waterfall(baseline: Variant, variant: Variant) -> dict[str, Any]:
+def waterfall(baseline: Variant, variant: Variant, ratio: Ratio | None) -> dict[str, Any]:
     """The keys `waterfall` and `step_difference` of comparison.json.
 
     `waterfall` is empty for the baseline itself, and where either side has no trace with steps or their traces are of
-    different kinds (one with GPU work, the other without). Intervals carry the variance between runs.
+    different kinds (one with GPU work, the other without). The whole difference has the interval of `ratio`, from which
+    the verdict comes; a part's carries the variance between runs, without that of the rounds where `ratio` is paired.
     """
     nothing: dict[str, Any] = {"waterfall": [], "step_difference": None}
-    if baseline.name == variant.name or not baseline.measured or not variant.measured:
+    if ratio is None or not baseline.measured or not variant.measured:
         return nothing
     before, after = _median_ns(baseline), _median_ns(variant)
-    total = difference(
-        [run.times.median_ns for run in baseline.measured], [run.times.median_ns for run in variant.measured]
-    )
-    found = {**nothing, "step_difference": Difference(**_entry(before, after, total))}
+    low, high = (None if end is None else before / end for end in (ratio.high, ratio.low))
+    whole = Estimate(before / ratio.value, low, high)
+    found = {**nothing, "step_difference": Difference(**_entry(before, after, whole))}
     kinds, parts = zip(*(_parts(side) for side in (baseline, variant)), strict=True)
     if kinds[0] is None or kinds[0] != kinds[1]:
         return found
+    rounds = sorted(set(parts[0]) & set(parts[1])) if ratio.paired else []
+
+    def spread(sides: Sequence[Mapping[int, float]]) -> Estimate:
+        if rounds:
+            return difference(*([side[k] for k in rounds] for side in sides), paired=True)
+        return difference(*([*side.values()] for side in sides))
+
     entries = []
-    for name in dict.fromkeys(name for runs in parts for run in runs for name in run if name != _ALL):
-        sides = [[run.get(name, 0.0) for run in runs] for runs in parts]
-        means = [round(sum(values) / len(values)) for values in sides]
-        entries.append(WaterfallPart(category=name, **_entry(means[0], means[1], difference(sides[0], sides[1]))))
-    left = [[run[_ALL] - sum(ns for name, ns in run.items() if name != _ALL) for run in runs] for runs in parts]
+    for name in dict.fromkeys(name for runs in parts for run in runs.values() for name in run if name != _ALL):
+        sides = [{k: run.get(name, 0.0) for k, run in runs.items()} for runs in parts]
+        means = [round(sum(values.values()) / len(values)) for values in sides]
+        entries.append(WaterfallPart(category=name, **_entry(means[0], means[1], spread(sides))))
+    left = [
+        {k: run[_ALL] - sum(ns for name, ns in run.items() if name != _ALL) for k, run in runs.items()}
+        for runs in parts
+    ]
     before -= sum(entry.baseline_ns for entry in entries)
     after -= sum(entry.variant_ns for entry in entries)
-    entries.append(WaterfallPart(category=RESIDUAL, **_entry(before, after, difference(left[0], left[1]))))
+    entries.append(WaterfallPart(category=RESIDUAL, **_entry(before, after, spread(left))))
     return {**found, "waterfall": entries}
 
 
@@ -171,15 +181,19 @@ def _entry(before: int, after: int, estimate: Estimate) -> dict[str, Any]:
 
 def _parts(variant: Variant) -> tuple[str | None, Parts]:
     """The kind of the variant's parts, and those of every run that has any of that kind."""
-    recorded = [(run, found) for run in variant.measured if (found := _recorded(run)) is not None]
-    if not recorded:
-        return None, ()
-    kind = recorded[0][1].kind
-    return kind, [
-        {_ALL: run.times.median_ns} | {name: ns / found.steps for name, ns in found.parts_ns.items()}
-        for run, found in recorded
-        if found.kind == kind
+    recorded = [
+        (run.repeat, run.measured, found)
+        for run in variant.runs
+        if run.measured is not None and (found := _recorded(run.measured)) is not None
     ]
+    if not recorded:
+        return None, {}
+    kind = recorded[0][2].kind
+    return kind, {
+        repeat: {_ALL: run.times.median_ns} | {name: ns / found.steps for name, ns in found.parts_ns.items()}
+        for repeat, run, found in recorded
+        if found.kind == kind
+    }
 
 
 def _recorded(run: Measured) -> StepParts | None:

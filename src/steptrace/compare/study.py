@@ -83,13 +83,15 @@ def _variants(study: Study, timings: Mapping[str, Timing]) -> list[VariantResult
     entries = {name: _variant(variant, timings[name]) for name, variant in by_name.items()}
     if on_simulated_gpu(study):
         entries = {name: replace(entry, equivalence=_NOTHING_COMPUTED) for name, entry in entries.items()}
-    return [_against_baseline(by_name, entries, name) for name in entries]
+    return [_against_baseline(by_name, entries, name, timings[name].measured) for name in entries]
 
 
 _NOTHING_COMPUTED: Final = Equivalence(status="not comparable", reason="the GPU is simulated and computes nothing")
 
 
-def _against_baseline(by_name: Mapping[str, Variant], entries: Mapping[str, VariantResult], name: str) -> VariantResult:
+def _against_baseline(
+    by_name: Mapping[str, Variant], entries: Mapping[str, VariantResult], name: str, ratio: Ratio | None
+) -> VariantResult:
     """The entry of a variant with what it changes against its baseline."""
     entry, baseline = entries[name], by_name.get(by_name[name].baseline)
     if baseline is None:
@@ -103,7 +105,7 @@ def _against_baseline(by_name: Mapping[str, Variant], entries: Mapping[str, Vari
         diff = sync_diff(basis, before.predicted_sites, entry.predicted_sites)
     return replace(
         entry,
-        **waterfall(baseline, by_name[name]),
+        **waterfall(baseline, by_name[name], ratio),
         sync_diff=diff,
         whatif=predicted_step(baseline, before.step_ms, entry.step_ms, diff),
     )

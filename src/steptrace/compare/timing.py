@@ -37,9 +37,13 @@ _OUTLIERS_WARNING = 0.05
 
 @dataclass(frozen=True)
 class Timing:
-    """What comparison.json says of a variant's step time: its `step_ms`, `ratio` and `noise`."""
+    """What comparison.json says of a variant's step time: its `step_ms`, `ratio` and `noise`.
+
+    `measured` is the ratio as it was measured, before a verdict: None for the baseline, and if either was not measured.
+    """
 
     step_ms: StepTimes | None
+    measured: Ratio | None
     ratio: RatioToBaseline | None
     noise: Noise
 
@@ -82,7 +86,8 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         warnings += _not_interleaved_warning(variant, by_name.get(variant.baseline))
         refused = refusal(study, (variant.name, variant.baseline), spread)
         ratio = _ratio(variant, judged, floor, refused, warnings)
-        timings[variant.name] = Timing(_step_ms(variant), ratio, _noise(variant, spread[variant.name], warnings))
+        noise = _noise(variant, spread[variant.name], warnings)
+        timings[variant.name] = Timing(_step_ms(variant), judged.ratio, ratio, noise)
     return method, timings
 
 
