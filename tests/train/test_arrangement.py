@@ -60,6 +60,7 @@ def test_a_run_in_channels_last_trains_as_one_without(write_config, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 def test_a_compiled_run_is_compiled_before_it_is_timed(write_config, tmp_path):
     before = compilations()
     config = write_config({**PLAIN, "step.compile": "default"})

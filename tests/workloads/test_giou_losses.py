@@ -163,6 +163,7 @@ def test_half_precision_predictions_are_computed_with_in_float32(variant):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 def test_the_compiled_loss_is_the_padded_one():
     prediction, boxes = random_case()
     loss, gradient = answer(CompiledLoss(), prediction, in_form(boxes, "padded"))
