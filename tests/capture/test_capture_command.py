@@ -232,7 +232,7 @@ def test_all_ranks_of_one_job_and_no_other(control, enter_process, sleeper, caps
 
 def test_ranks_that_have_not_begun_begin_together(monkeypatch):
     monkeypatch.setattr(ask, "_AHEAD_S", 0.1)  # that long it waits to learn how fast they go
-    assert ask.agreed_step([_process(rank, rank=rank, job="a") for rank in range(2)]) == 2
+    assert ask.agreed_step([_process(rank, rank=rank, job="a") for rank in range(2)])[1] == 2
 
 
 def test_the_step_agreed_on_lies_ahead_of_the_furthest(enter_process):
@@ -241,10 +241,12 @@ def test_the_step_agreed_on_lies_ahead_of_the_furthest(enter_process):
     for rank in ranks:
         rank.step_ns = 20_000_000
         rank.publish()  # how fast they go is not known before
-    assert ask.agreed_step(seen) == 101 + 150 + 2
-    assert ask.agreed_step(ranks) == 101 + 150 + 2  # three seconds of 50 steps a second
+    by_now, step = ask.agreed_step(seen)
+    assert step == 101 + 150 + 2
+    assert [rank.step_ns for rank in by_now] == [20_000_000] * 2
+    assert ask.agreed_step(ranks)[1] == 101 + 150 + 2  # three seconds of 50 steps a second
     ranks[0].host = "elsewhere"
-    assert ask.agreed_step(ranks) == 101 + 500 + 2
+    assert ask.agreed_step(ranks)[1] == 101 + 500 + 2
 
 
 def test_rank_world_size_and_job_are_read_from_the_environment(monkeypatch):

@@ -135,6 +135,16 @@ def test_what_the_program_reads_is_part_of_the_digest(planned: Callable[..., Pla
     assert digests(planned(text))["main"] != ignored["main"]
 
 
+def test_links_to_folders_are_read_as_links(planned: Callable[..., Plan], folder: Path) -> None:
+    text = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
+    for name in ("a", "b"):
+        (folder / "repository" / name).symlink_to(".")  # followed, they would have 2**40 paths
+    before = digests(planned(text))
+    (folder / "repository" / "b").unlink()
+    (folder / "repository" / "b").symlink_to("..")
+    assert digests(planned(text)) != before
+
+
 def test_without_a_repository_what_the_workflow_writes_is_nothing_that_the_program_reads(planned, folder: Path) -> None:
     shutil.rmtree(folder / "repository" / ".git")
     text = (
@@ -154,10 +164,11 @@ def test_a_program_may_lie_beside_another_repository_and_a_link_to_nowhere(plann
     nested = folder / "repository" / "nested"
     nested.mkdir()
     git(nested, "init", "-q")
-    (nested / "library.py").write_text("")
+    (nested / "config").mkdir()  # such a folder is the workflow's at the top alone
+    (nested / "config" / "library.py").write_text("")
     (folder / "repository" / "latest").symlink_to("nowhere")
     before = digests(planned(text))
-    (nested / "library.py").write_text("changed = 1")
+    (nested / "config" / "library.py").write_text("changed = 1")
     assert digests(planned(text))["main"] != before["main"]
 
 

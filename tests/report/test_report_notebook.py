@@ -177,17 +177,25 @@ def test_a_notebook_of_ones_own_may_hold_prose_pictures_and_any_output(
     code = (
         "class Picture:\n    def _repr_png_(self):\n        return b'png'\n"
         "class Drawing:\n    def _repr_svg_(self):\n        return '<svg></svg>'\n"
-        "display(Picture(), Drawing(), '<b>', {'a': 1})"
+        "class Words:\n    def _repr_markdown_(self):\n        return '*told*'\n"
+        "class Block:\n    def _repr_html_(self):\n        return '<pre>\\n  <i>x</i>\\n</pre>'\n"
+        "display(Picture(), Drawing(), Words(), Block(), '<b>', {'a': 1})"
     )
     path = own_notebook("index", code)
     made = nbformat.read(path, as_version=4)
-    made.cells.insert(1, nbformat.v4.new_markdown_cell("## A & B\n\nSome **prose** <i>here</i>."))
+    prose = "## A & B\n\nSome **prose** <i>here</i>.\n\n```python\ndef f():\n    return 1\n```"
+    made.cells.insert(1, nbformat.v4.new_markdown_cell(prose))
+    made.cells.insert(2, nbformat.v4.new_raw_cell("raw <b>"))
     nbformat.write(made, path)
     render_index([], tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert '<section><h2 id="a-b">A &amp; B</h2>\n<p>Some <strong>prose</strong> <i>here</i>.</p>' in page
     assert '<img alt="" src="data:image/png;base64,cG5n">' in page
     assert "<svg></svg>" in page
+    assert "<em>told</em>" in page
+    assert "<pre>\n  <i>x</i>\n</pre>" in page  # preformatted text keeps its spaces
+    assert re.search(r"\n(<span[^>]*></span>)?\s{4}<span", page) or "\n    return 1" in page
+    assert "<pre>raw &lt;b&gt;</pre>" in page
     assert "<pre>&#39;&lt;b&gt;&#39;</pre>" in page
     assert page.count("<section") == page.count("</section>") == 1
 

@@ -53,6 +53,7 @@ def test_shapes_memory_and_stacks_are_recorded_when_asked_for(make_config, tmp_p
     assert any(event.get("cat") == "python_function" for event in events)
     assert any(event["name"] == "[memory]" for event in events)
     assert any("Input Dims" in event.get("args", {}) for event in events)
+    assert not any("omegaconf" in event["name"] for event in events)  # a recorded step reads no configuration
 
 
 def test_a_trace_that_cannot_be_written_leaves_nothing_behind(make_config, tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ class Process:
     `path` is its folder below ROOT; all else is what it writes there.
     """
 
-    path = Path()
+    path = Path()  # without a type: no field, so it is neither written nor compared
     pid: int
     place: Place
     script: str

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = ("steps", "warmup", "stacks", "shapes", "memory")
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     settings = replace(asked[0].settings, **given)
-    start = agreed_step(asked) if len(asked) > 1 else None
+    asked, start = agreed_step(asked) if len(asked) > 1 else (asked, None)
     request = post(asked, folder, settings, start)
     if not arguments.json:
         print(f"{_asked(asked, settings, start)}\ninto {folder}", flush=True)  # noqa: T201
@@ -145,14 +145,15 @@ def _not_found(pid: int, below: Sequence[str]) -> CaptureError:
     return CaptureError(what, where=f"process {pid}", expected=expected, next_step=next_step)
 
 
-def agreed_step(ranks: Sequence[Process]) -> int:
-    """A step that all ranks have yet to come to when they have all seen the request."""
+def agreed_step(ranks: list[Process]) -> tuple[list[Process], int]:
+    """All ranks as they are by now, and a step that they have yet to come to when they have all seen the request."""
     ahead_s = _AHEAD_S if len({rank.host for rank in ranks}) == 1 else _AHEAD_OF_HOSTS_S
     until = time.monotonic() + _AHEAD_S
     while not all(rank.step_ns for rank in ranks) and time.monotonic() < until:
         time.sleep(_POLL_S)  # how fast it goes is said a second after its first step
         ranks = [published(rank.path) or rank for rank in ranks]
-    return max(rank.steps + 2 + (round(ahead_s * 1e9 / rank.step_ns) if rank.step_ns else 0) for rank in ranks)
+    step = max(rank.steps + 2 + (round(ahead_s * 1e9 / rank.step_ns) if rank.step_ns else 0) for rank in ranks)
+    return ranks, step
 
 
 def post(asked: Sequence[Process], folder: Path, settings: Settings, start: int | None) -> Request:

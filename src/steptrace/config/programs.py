@@ -132,25 +132,27 @@ def _of_patch(patch: Path, where: str) -> str:
 
 
 @cache
-def _state(cwd: Path) -> str:
+def _state(cwd: Path, ours: tuple[str, ...] = _OURS) -> str:
     """The digest of the files that a program may read of its work tree: in a repository all but those that git ignores.
 
-    The workflow's own folders, which may lie within, are left out.
+    `ours`: the workflow's own folders, which may lie within and are left out.
     """
     tree = _git(cwd, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if tree is None:
-        return code_digest(folders=[cwd], without=_OURS)
-    ours = [f":(exclude){name}" for name in _OURS]
+        return code_digest(folders=[cwd], without=ours)
+    below = ["--", ".", *(f":(exclude){name}" for name in ours)]
     total = hashlib.sha256(_git(cwd, "ls-tree", "-r", "HEAD", ".") or b"")
-    total.update(_git(cwd, "diff", "HEAD", "--binary", "--", ".", *ours) or b"")
-    others = (_git(cwd, "ls-files", "--others", "--exclude-standard", "-z", "--", ".", *ours) or b"").split(b"\0")
-    for name in filter(None, others):
+    total.update(_git(cwd, "diff", "HEAD", "--binary", *below) or b"")
+    untracked = _git(cwd, "ls-files", "--others", "--exclude-standard", "-z", *below) or b""
+    for name in filter(None, untracked.split(b"\0")):
         path = cwd / os.fsdecode(name)
         total.update(name + b"\0")
         if path.is_file():
             total.update(path.read_bytes())
+        elif path.is_symlink():  # to a folder, which may hold this one, or to nothing
+            total.update(os.fsencode(path.readlink()))
         elif path.is_dir():  # a repository within this one
-            total.update(_state(path).encode())
+            total.update(_state(path, ours=()).encode())
     return total.hexdigest()
 
 

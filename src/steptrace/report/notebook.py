@@ -22,7 +22,7 @@ from steptrace.errors import RecordError, ReportError
 from steptrace.files import write_text
 from steptrace.judging.history import kept_results
 from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
-from steptrace.report.page.markup import page, render
+from steptrace.report.page.markup import page, render_as_written
 from steptrace.report.study.model import load_study
 from steptrace.root import ROOT
 from steptrace.standing import reference_results
@@ -144,7 +144,7 @@ class PageExporter(Exporter):
         left_out = {"notebook-only", IN_JUPYTER}
         notebook.cells = [cell for cell in notebook.cells if left_out.isdisjoint(cell.metadata.get("tags", ()))]
         toc = _mark_sections(notebook)
-        body = render("notebook", cells=notebook.cells, toc=toc, ansi2html=ansi2html, markdown=_markdown)
+        body = render_as_written("notebook", cells=notebook.cells, toc=toc, ansi2html=ansi2html, markdown=_markdown)
         return page(given["title"], body, toc, given["home"]), given
 
 

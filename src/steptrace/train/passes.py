@@ -157,10 +157,11 @@ def profile_steps(training: Training, window: DictConfig, trace: Path) -> list[S
     losses: list[Tensor] = []
     waits_ns: list[int] = []
     clock, marks = step_clock(training.device), []
+    before = window.wait + window.warmup  # read here: OmegaConf's frames have no place in a recorded step
     synchronize(training.device)
     with _profiler(training.device, window, trace) as profiler:
-        for index in range(window.wait + window.warmup + window.active):
-            active = index >= window.wait + window.warmup
+        for index in range(before + window.active):
+            active = index >= before
             if active:
                 marks.append(clock.now())
             loss, wait_ns = train_step(training)

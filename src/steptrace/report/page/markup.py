@@ -186,7 +186,12 @@ def _lean(file: Path) -> str:
 
 def render(template: str, **data: object) -> Html:
     """A template, such as "study/variants", with its data; without its indentation, which is a tenth of a page."""
-    return Html(_INDENT.sub(">\n<", _environment().get_template(f"{template}.html.j2").render(**data)))
+    return Html(_INDENT.sub(">\n<", render_as_written(template, **data)))
+
+
+def render_as_written(template: str, **data: object) -> Html:
+    """The same with every space: for a template whose data holds preformatted text of others."""
+    return Html(_environment().get_template(f"{template}.html.j2").render(**data))
 
 
 def render_with_terms(template: str, **data: object) -> tuple[Html, Sequence[str]]:
