@@ -273,6 +273,21 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_another_pipe_that_breaks_is_told() -> None:
+    script = (
+        "import errno, sys\n"
+        "from steptrace import cli\n"
+        "from steptrace.commands import completion\n"
+        "def run(arguments):\n"
+        "    raise BrokenPipeError(errno.EPIPE, 'Broken pipe')\n"
+        "completion.run = run\n"
+        "sys.exit(cli.main(['completion', 'bash']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "BrokenPipeError" in done.stderr
+
+
 def test_everything_but_training_imports_without_torch() -> None:
     script = (
         "import sys, pkgutil, importlib\n"

@@ -11,6 +11,7 @@ import errno
 import importlib
 import io
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -79,8 +80,12 @@ def _failed(text: str) -> int:
 
 
 def _concerns_stdout(error: OSError) -> bool:
-    """Whether printing failed."""
-    return error.errno in (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
+    """Whether printing failed: of a pipe, whether nobody reads what is printed any more."""
+    if error.errno != errno.EPIPE:
+        return error.errno in (errno.ENOSPC, errno.EBADF, errno.EIO)
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))
 
 
 def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """A study's file becomes variants: the matrix, the names, the references, and what a person can get wrong."""
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -42,6 +43,13 @@ def test_study_json_and_snapshots(plan_of, copy):
     assert snapshot["precision"]["tolerance"]["loss"] == 1e-5  # YAML reads a bare 1e-05 as text
     reference = yaml.safe_load((copy / "results/tiny/reference.yaml").read_text())
     assert reference["loss"]["_target_"].endswith("ReferenceLoss")
+
+
+def test_what_was_read_of_the_code_need_not_be_kept(plan_of):
+    plan = plan_of(STUDY)
+    shutil.rmtree(plan.project.workdir / "results", ignore_errors=True)
+    (plan.project.workdir / "results").write_text("no folder: as little to write to as a full disk is")
+    plan.keep_files_read()
 
 
 def test_each_variant_also_as_a_gpu_would_train_it(plan_of, copy):

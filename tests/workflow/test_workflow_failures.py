@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,6 +101,16 @@ def test_the_last_words_are_about_the_working_directory_wherever_snakemake_was_c
     assert "were not finished" not in result.stdout
     told = f"see {project.folder}/results/verdict.json and {project.folder}/reports/tiny.html"
     assert result.stdout.rstrip().splitlines()[-1] == f"steptrace: 1 gate broken: {told}"
+
+
+def test_results_that_cannot_be_written_are_named_with_what_to_do(new_project):
+    project = new_project
+    shutil.rmtree(project.folder / "results" / ".cache", ignore_errors=True)
+    project.write("results/.cache", "a file, in the way as another user's folder is")
+    result = project.run("--dry-run")
+    assert result.returncode == 2
+    assert "results" in result.stdout
+    assert "expected: a folder whose results/ and .snakemake/ this user may write to" in result.stdout
 
 
 def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, request):

@@ -74,8 +74,13 @@ try:
     if workflow.is_main_process:
         write_snapshots()
         atexit.register(PLAN.keep_files_read)
-except (SteptraceError, OSError) as error:
+except SteptraceError as error:
     stop(error)
+except OSError as error:
+    stop(
+        f"{error.filename}: {error.strerror}\n  expected: a folder whose results/ and .snakemake/ this user may write to\n"
+        "  next: work in a copy of the folder, or let a group share it: umask 002, chmod -R g+rwX"
+    )
 
 STUDIES = list(PLAN.studies)
 TRACES = list(PLAN.settings.traces)

@@ -5,6 +5,7 @@ The Snakefile asks this module and nothing else, so what re-runs when can be tes
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -133,7 +134,8 @@ class Plan:
 
     def keep_files_read(self) -> None:
         """Let the next call know what this one has read of the code."""
-        write_if_changed(_code_cache(self.project.workdir), files_read())
+        with suppress(OSError):  # it saves time, no more: at the exit of a run whose disk is full, nobody needs it
+            write_if_changed(_code_cache(self.project.workdir), files_read())
 
     def changes_snapshots(self) -> bool:
         """Whether writing the snapshots would change any file."""
