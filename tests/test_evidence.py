@@ -12,7 +12,7 @@ from steptrace.documents.comparison import Comparison, Partial
 from steptrace.documents.run import Environment
 from steptrace.documents.summary import Summary
 from steptrace.errors import ConfigError, RecordError
-from steptrace.evidence import collect as chosen_studies
+from steptrace.evidence import collect as collecting
 from steptrace.evidence.collect import MAX_BYTES, README_BYTES, collect, gpus_needed, machine_name, runnable
 
 ROOT = Path(__file__).parents[1]
@@ -190,8 +190,8 @@ def test_machine_name(gpu: str | None, name: str) -> None:
 @pytest.fixture
 def two_gpus_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with one GPU, where the study `giou` needs two."""
-    monkeypatch.setattr(chosen_studies, "count_gpus", lambda: 1)
-    monkeypatch.setattr(chosen_studies, "gpus_needed", lambda *asked: 2 if asked[-1] == "giou" else 1)
+    monkeypatch.setattr(collecting, "count_gpus", lambda: 1)
+    monkeypatch.setattr(collecting, "gpus_needed", lambda *asked: 2 if asked[-1] == "giou" else 1)
 
 
 @pytest.mark.usefixtures("two_gpus_needed")

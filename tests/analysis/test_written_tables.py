@@ -8,7 +8,7 @@ import pytest
 from builders import TraceBuilder, training_step
 from steptrace import cli
 from steptrace.analysis import summarize, summarize_ranks, write_rank
-from steptrace.analysis.communication import ranks as record
+from steptrace.analysis.communication import ranks
 from steptrace.analysis.tables import write_all
 from steptrace.errors import TraceError
 from steptrace.trace.model import TABLES
@@ -32,7 +32,7 @@ def test_the_same_as_written_at_the_end(tmp_path: Path) -> None:
     for number, analysis in enumerate(analyses):
         own = {name: getattr(analysis.trace, name) for name in TABLES}
         write_all({**own, **analysis.tables}, tmp_path / "end" / f"trace{number}")
-    write_all(record.tables(analyses), tmp_path / "end" / "ranks")
+    write_all(ranks.tables(analyses), tmp_path / "end" / "ranks")
     found, light = summarize(paths, tables=tmp_path / "once")
     assert found == whole
     assert found.ranks is not None

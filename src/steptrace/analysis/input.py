@@ -123,7 +123,8 @@ def _labelled(trace: Trace, wanted: Any) -> Spans:
 
 def _bounds(trace: Trace) -> tuple[Ints, Ints]:
     """Start and end of each step on the host; of the trace if it has no steps."""
-    steps = trace.steps
-    start = steps["ts"].to_numpy()
-    whole = (np.array([edge]) for edge in trace.window)
-    return (start, start + steps["host_dur"].to_numpy()) if len(steps) else (next(whole), next(whole))
+    if len(trace.steps) == 0:
+        first, last = trace.window
+        return np.array([first]), np.array([last])
+    start = trace.steps["ts"].to_numpy()
+    return start, start + trace.steps["host_dur"].to_numpy()

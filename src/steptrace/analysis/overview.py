@@ -140,7 +140,10 @@ def _gpu_parts(trace: Trace, device: int) -> StepParts:
 
 
 def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
-    """Start and end of the window that a GPU's shares are of: all steps, or without any the GPU's span."""
+    """Start and end of the window that a GPU's shares are of: all steps, or without any the GPU's span.
+
+    Work left over from earlier steps, which nothing is known of but that it ran, is no part of it.
+    """
     if len(trace.steps) == 0:
         return activity(trace, device).span
     first, end = trace.steps_span

@@ -52,8 +52,9 @@ class StepFigures(Document, frozen=True):
         float | None,
         figure(
             "GPU busy",
-            "Share of the profiled time in which at least one kernel, copy or memset ran on the GPU: from the first "
-            "step's start to the end of the last one's work, without steps of the GPU's span.",
+            "Share of the profiled time in which at least one kernel, copy or memset ran on the GPU. That time lasts "
+            "from the first step's start, or when work left over from earlier steps is done, to the end of the last "
+            "step's work; in a trace without steps it is the GPU's span.",
             "%",
             better="higher",
             needs_gpu=True,

@@ -1,7 +1,8 @@
 """A GPU node's small results in one folder that can be committed, `reports/reference/<gpu>/`.
 
 comparison.json of every study (of one that was cut off, what there is), every variant's first summary.json and a trace
-excerpt, the pages, what the tests printed, what the benchmarks wrote, environment.json and a README.
+excerpt, the pages, what the tests printed, what the benchmarks wrote, environment.json and a README. Which studies a
+node can run is decided here, too.
 """
 
 import re

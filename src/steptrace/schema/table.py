@@ -74,11 +74,14 @@ def frame_of(
     """The frame of a table from a frame, its columns, or its rows; without any it is empty. See `validate`.
 
     Lists, objects, and whole numbers held as floats get the declared dtype. None is null, for a whole column too.
+
+    Raises:
+        SchemaError: as `validate`; a row has other columns; a value is not of the declared type.
     """
     import pandas as pd
 
     if not isinstance(data, pd.DataFrame):
-        columns = data if isinstance(data, Mapping) else {name: [row[name] for row in data] for name in table.names}
+        columns = data if isinstance(data, Mapping) else _columns_of(data, table)
         data = pd.DataFrame({n: pd.Series(v, dtype=object) if _is_loose(v) else v for n, v in columns.items()})
     kinds = {str(name): dtype.kind for name, dtype in data.dtypes.items()}
     dtypes = {
@@ -86,7 +89,39 @@ def frame_of(
         for column in table.columns
         if column.dtype != "string" and kinds.get(column.name) in (("O", "f") if column.dtype == "int64" else ("O",))
     }
+    for column in table.columns:
+        if column.name in dtypes:
+            _validate_values(data[column.name], column, table)
     return validate(data.astype(dtypes) if dtypes else data, table)
+
+
+def _columns_of(rows: "Sequence[Mapping[str, Any]]", table: Table) -> dict[str, list[Any]]:
+    names = set(table.names)
+    if odd := next((row for row in rows if row.keys() != names), None):
+        raise SchemaError(f"a row has the columns {', '.join(odd)}", where=table.name, expected=", ".join(table.names))
+    return {name: [row[name] for row in rows] for name in table.names}
+
+
+#: Column dtype -> what pandas takes the values of a column that is cast to it for.
+_TYPES: Final = {
+    "int64": ("integer", "floating"),
+    "float64": ("floating", "integer", "mixed-integer-float"),
+    "bool": ("boolean",),
+}
+
+
+def _validate_values(values: "pd.Series[Any]", column: Column, table: Table) -> None:
+    """Refuse what a cast would turn into something else: None into False, 1.5 into 1, "no" into True."""
+    from pandas.api.types import infer_dtype
+
+    where, known = f"{table.name}.{column.name}", values.dropna()
+    if len(known) < len(values) and not column.nullable:
+        raise SchemaError("column holds nulls", where=where, expected="a value in every row")
+    found = infer_dtype(known)
+    if found not in (*_TYPES[column.dtype], "empty"):
+        raise SchemaError(f"column holds {found} values", where=where, expected=column.dtype)
+    if column.dtype == "int64" and found == "floating" and bool((known % 1 != 0).any()):
+        raise SchemaError("column holds fractions", where=where, expected=column.dtype)
 
 
 def _is_loose(values: Any) -> bool:

@@ -125,7 +125,7 @@ def _each(window: Window, total: float | None) -> float | None:
 #: Below this share of a step nothing can be distinguished from noise (the default noise floor).
 NOTHING_SHARE: Final = 0.01
 
-#: The class of the critical path that a rule's remedy makes less of (`path_class` of rules.toml).
+#: The classes of the critical path, as said of one that is taken away; a rule's is its `path_class` in rules.toml.
 _IN_WORDS: Final[Mapping[str, str]] = {
     "loader": "any wait for the data loader",
     "sync": "any wait for the GPU",

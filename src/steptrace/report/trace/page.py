@@ -97,7 +97,8 @@ def headline(view: TraceView) -> str:
     over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
     parts = dict(trace_parts(trace.overview))
     idle = {cause: parts.get("input" if cause == "loader" else cause, 0.0) for cause in draw.IDLE_CAUSES}
-    clauses = [f"GPU busy {fmt.percent(trace.gpu_busy_pct)} of {over}"]
+    busy = trace.gpu_busy_pct
+    clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
         clauses.append(f"{fmt.share(idle[cause] / sum(parts.values()))} of {over}: {draw.PART_NAMES[cause]}")
