@@ -207,6 +207,17 @@ def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: An
     assert "syncs could not be predicted: no such operator" in base["noise"]["warnings"]
 
 
+def test_a_program_that_ignores_the_gpu_has_no_predicted_count(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    nothing = {"total": 0, "sites": [], "unknown": [], "operators": 0}
+    write_json(study.path / "base" / "prediction.json", nothing)
+    base = only_variant(study)
+    assert base["syncs"]["predicted_per_step"] is None
+    assert any("ran nothing on the virtual CUDA device" in warning for warning in base["noise"]["warnings"])
+    write_json(study.path / "base" / "prediction.json", nothing | {"operators": 7})
+    assert only_variant(study)["syncs"]["predicted_per_step"] == 0
+
+
 def test_a_damaged_prediction_is_a_warning(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     (study.path / "base" / "prediction.json").write_text("{")

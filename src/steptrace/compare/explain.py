@@ -256,4 +256,7 @@ def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
         prediction = read_versioned(path)
     except RecordError as error:
         return {}, [f"prediction not used: {error.what}"]
+    if prediction.get("operators") == 0 and not prediction.get("total") and not prediction.get("unknown"):
+        # What never asks for a GPU makes no host wait for one: that is no count of 0 to be praised for.
+        return {}, ["no syncs are predicted: the program ran nothing on the virtual CUDA device that it was given"]
     return prediction, []
