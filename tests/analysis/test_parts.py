@@ -10,7 +10,7 @@ from builders import PINNED_D2H, TraceBuilder
 from recorded import needs_traces, recorded
 from steptrace.analysis.common.steps import HOST_PARTS
 from steptrace.analysis.idle import CAUSES
-from steptrace.analysis.overview import over_all_steps, step_parts
+from steptrace.analysis.overview import in_each_step, over_all_steps, step_parts
 from steptrace.trace.link import read_trace
 
 
@@ -33,6 +33,16 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
         "idle_host": 50,
         "idle_dependency": 30,
     }
+
+
+def test_a_share_of_each_step_counts_no_time_twice() -> None:
+    builder = TraceBuilder()
+    for index in range(2):  # the first step's work runs on into the second one's time
+        builder.step(index, index * 100, 100)
+        builder.op("aten::mm", index * 100, 90)
+    builder.kernel(5, 10, 240)
+    builder.kernel(110, 290, 10)
+    assert in_each_step("gpu_busy_pct", builder.trace(), 0).tolist() == [90.0, 80.0]
 
 
 def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None:

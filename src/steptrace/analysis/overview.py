@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, gpu_time, sm_weighted_ns
-from steptrace.analysis.common.steps import HOST_PARTS, is_own_operator, labelled_parts, unlabelled_parts
+from steptrace.analysis.common.steps import HOST_PARTS, apart, is_own_operator, labelled_parts, unlabelled_parts
 from steptrace.analysis.idle import CAUSES, idle_gaps, loader_spans
 from steptrace.documents.rows import TopOperator, table_of
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -232,8 +232,8 @@ def in_each_step(key: str, trace: Trace, device: int | None) -> Values:
         return np.empty(0)
     if key in COUNTS:
         return COUNTS[key](trace, device or 0)
-    # Without steps the GPU's span is one.
-    start, end = start_end(trace.steps) if len(trace.steps) else np.array([gpu_window(trace, device or 0)]).T
+    # No time counts for two steps. Without steps the GPU's span is one.
+    start, end = apart(trace) if len(trace.steps) else np.array([gpu_window(trace, device or 0)]).T
     return SHARES[key](trace, device or 0, start, end)
 
 

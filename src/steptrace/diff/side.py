@@ -10,6 +10,7 @@ import pandas as pd
 
 from steptrace.analysis import syncs
 from steptrace.analysis.common import busy
+from steptrace.analysis.common.steps import apart
 from steptrace.analysis.overview import Values, in_each_step, over_all_steps
 from steptrace.documents.diff import SyncTotal
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -126,7 +127,7 @@ def _side(traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> Side:
         gpu=all(trace.devices for _, trace in traces),
         runtime=all(len(trace.launches) > 0 for _, trace in traces),
         stacks=all(len(trace.frames) > 0 for _, trace in traces),
-        overlapping=not whole and any((start_end(trace.steps)[1] > _spans(trace)[1]).any() for _, trace in traces),
+        overlapping=not whole and any((start_end(trace.steps)[1] > apart(trace)[1]).any() for _, trace in traces),
         devices=tuple(dict.fromkeys(name for name in names if name is not None)),
     )
 
@@ -146,12 +147,6 @@ def _figure(key: str, traces: Sequence[tuple[Path, Trace]], *, whole: bool) -> V
 
 def _device(trace: Trace) -> int | None:
     return trace.devices[0] if trace.devices else None
-
-
-def _spans(trace: Trace) -> tuple[Ints, Ints]:
-    """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
-    start, end = start_end(trace.steps)
-    return start, np.minimum(end, np.append(start[1:], end[-1:]))
 
 
 def _of_trace(path: Path, trace: Trace, *, whole: bool) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
@@ -234,7 +229,7 @@ def _totals(trace: Trace, device: int | None, tables: dict[str, pd.DataFrame], *
         span = (0, trace.window[1]) if device is None else busy.activity(trace, device).span
         start, end = np.array([span[0]]), np.array([span[1]])
     else:
-        start, end = _spans(trace)
+        start, end = apart(trace)
     table = pd.DataFrame({"dur": end - start})
     if device is not None:
         table = busy.time_within(busy.activity(trace, device), start, end)

@@ -17,6 +17,12 @@ from steptrace.trace.names import LOADER_LABEL
 TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
 
 
+def apart(trace: Trace) -> tuple[Ints, Ints]:
+    """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
+    start, end = start_end(trace.steps)
+    return start, np.minimum(end, np.append(start[1:], end[-1:]))
+
+
 def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
     """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
 
