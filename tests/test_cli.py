@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
+import steptrace
 from builders import TraceBuilder, training_step
 from steptrace.cli import main
 
@@ -249,6 +250,12 @@ def test_the_analysis_imports_without_torch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "summary.json").is_file()
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    command = [sys.executable, "-m", "steptrace", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"steptrace {steptrace.__version__}\n")
 
 
 def test_the_list_of_commands_needs_no_library() -> None:
