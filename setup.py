@@ -17,11 +17,12 @@ class BuildWithWorkflow(build_py):
 
     def run(self) -> None:
         """Build the package, then add what it carries."""
+        if not self.editable_mode:  # what an earlier build left there may be modules that are gone
+            shutil.rmtree(Path(self.build_lib, "steptrace"), ignore_errors=True)
         super().run()
         if self.editable_mode:
             return
         project = Path(self.build_lib, "steptrace", "project")
-        shutil.rmtree(project, ignore_errors=True)  # of an earlier build
         for name in CARRIED:
             if Path(name).is_dir():
                 shutil.copytree(name, project / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.so"))

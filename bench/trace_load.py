@@ -134,8 +134,7 @@ def _columns(path: Path) -> None:
 
 def _steptrace(path: Path) -> None:
     """Linked tables, then temporal breakdown, idle time, kernels, launches and queues."""
-    from steptrace.analysis import idle
-    from steptrace.analysis import launches as queues
+    from steptrace.analysis import idle, queues
     from steptrace.analysis.common import busy, launches, steps
     from steptrace.analysis.kernels import measure as kernels
     from steptrace.trace.link import read_trace

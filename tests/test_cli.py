@@ -271,13 +271,21 @@ def test_the_list_of_commands_needs_no_library() -> None:
     assert "find-batch" in done.stdout
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_reader_that_has_seen_enough_is_no_error(closed: str) -> None:
     reader, output = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "steptrace.cli", "completion", "bash"]
-    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
+    script = (
+        "import sys\n"
+        "from steptrace import cli\n"
+        "from steptrace.commands import completion\n"
+        f"completion.run = lambda arguments: print('text' * 9999, file=sys.{closed})\n"
+        "sys.exit(cli.main(['completion', 'bash']))\n"
+    )
+    others = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {closed: output}
+    done = subprocess.run([sys.executable, "-c", script], **others, check=False)  # type: ignore[call-overload]
     os.close(output)
-    assert (done.returncode, done.stderr) == (141, b"")
+    assert (done.returncode, done.stdout or b"", done.stderr or b"") == (141, b"", b"")
 
 
 def test_another_pipe_that_breaks_is_told() -> None:

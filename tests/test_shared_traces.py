@@ -22,8 +22,7 @@ import pytest
 
 from documents import plain
 from recorded import TRACES, needs_traces
-from steptrace.analysis import analyze, summarize_trace
-from steptrace.analysis import launches as queues
+from steptrace.analysis import analyze, queues, summarize_trace
 from steptrace.analysis.common import launches
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.trace.columns import row_numbers

@@ -65,10 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is not None:  # such as a name that is too long
             return _failed(f"{os.fsdecode(error.filename)}: {error.strerror}")
-        if not _concerns_stdout(error):
+        output = _output_of(error)
+        if output is None:
             raise
         # What is left in the buffer would be tried again, and fail again, at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         if error.errno == errno.EPIPE:  # its reader has seen enough, as `head` has
             return EXIT_NO_READER
         return _failed(f"standard output cannot be written ({error.strerror})")
@@ -79,13 +80,16 @@ def _failed(text: str) -> int:
     return EXIT_ERROR
 
 
-def _concerns_stdout(error: OSError) -> bool:
-    """Whether printing failed: of a pipe, whether nobody reads what is printed any more."""
+def _output_of(error: OSError) -> int | None:
+    """The descriptor of the output that could not be printed to; None where it was something else that failed."""
+    outputs = (sys.stdout.fileno(), sys.stderr.fileno())
     if error.errno != errno.EPIPE:
-        return error.errno in (errno.ENOSPC, errno.EBADF, errno.EIO)
+        return outputs[0] if error.errno in (errno.ENOSPC, errno.EBADF, errno.EIO) else None
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), select.POLLOUT)
-    return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))
+    for output in outputs:
+        poll.register(output, select.POLLOUT)
+    broken = [output for output, state in poll.poll(0) if state & (select.POLLERR | select.POLLHUP)]  # nobody reads it
+    return broken[0] if broken else None
 
 
 def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:

@@ -99,6 +99,15 @@ def test_where_rounds_differ_they_are_taken_out_of_the_parts_and_the_whole_has_t
     )
 
 
+def test_means_of_other_rounds_are_not_paired() -> None:
+    rounds = (10_000_000, 20_000_000, 40_000_000)
+    runs: list[Any] = [(ns, [ns, 0, 0], 1) for ns in rounds]
+    found = against(variant_of("base", runs), variant_of("v", [*runs[:2], (rounds[2], None, 1)]))
+    compute = found["waterfall"][0]
+    assert compute.delta_ms < -6  # the third round's, which one side alone has
+    assert compute.high > 0
+
+
 def test_the_baseline_and_what_was_not_measured_have_no_waterfall() -> None:
     baseline = variant_of("base", [(1_000, [1, 2, 3], 1)])
     nothing = {"waterfall": [], "step_difference": None}

@@ -13,6 +13,7 @@ import pytest
 import forked_python
 from snakemake_forks import SNAKEMAKE
 from steptrace.cli import main
+from steptrace.config import programs
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
 from steptrace.launch.main import main as launch_main
@@ -79,8 +80,6 @@ def planned(folder: Path) -> Callable[..., Plan]:
     """Plans the study under some text of its file."""
 
     def plan(text: str = STUDY, scale: str = "cpu", python: str = sys.executable) -> Plan:
-        from steptrace.config import programs
-
         programs._state.cache_clear()  # of one process's plan, which reads nothing twice
         file = folder / "config" / "study" / "speed.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -155,8 +154,26 @@ def test_without_a_repository_what_the_workflow_writes_is_nothing_that_the_progr
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
     assert digests(planned(text)) == before
+    (folder / "config" / "train.yaml").write_text("rate: 1")  # the program's own
+    assert digests(planned(text)) != before
+    before = digests(planned(text))
     (folder / "repository" / "train.py").write_text(TRAIN + "edited = 1\n")
     assert digests(planned(text))["main"] != before["main"]
+
+
+def test_a_workflow_may_lie_within_its_program_s_folder(tmp_path: Path) -> None:
+    (tmp_path / "lab" / "results").mkdir(parents=True)
+
+    def state() -> str:
+        programs._state.cache_clear()
+        return programs._state(tmp_path, tuple(programs._ours_below(tmp_path, tmp_path / "lab")))
+
+    before = state()
+    (tmp_path / "lab" / "results" / "comparison.json").write_text("[]")
+    assert state() == before
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "data.json").write_text("[]")  # the program's own
+    assert state() != before
 
 
 def test_a_program_may_lie_beside_another_repository_and_a_link_to_nowhere(planned, folder: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
 from steptrace import intervals
-from steptrace.analysis import launches as measured
+from steptrace.analysis import queues as measured
 from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.series import profile, steps_of
 from steptrace.analysis.idle import gap_endings, idle_gaps

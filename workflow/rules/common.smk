@@ -1,6 +1,7 @@
 """What the rules share: the plan made while this file is read, and the machine. What they ask is steptrace.workflow.rules."""
 
 import atexit
+import errno
 import os
 import subprocess
 import sys
@@ -77,6 +78,14 @@ try:
 except SteptraceError as error:
     stop(error)
 except OSError as error:
+    if error.errno not in (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EEXIST,
+    ):
+        stop(error)
     stop(
         f"{error.filename}: {error.strerror}\n  expected: a folder whose results/ and .snakemake/ this user may write to\n"
         "  next: work in a copy of the folder, or let a group share it: umask 002, chmod -R g+rwX"

@@ -21,11 +21,11 @@ from steptrace.analysis.idle import host_gaps, idle
 from steptrace.analysis.input import input_wait
 from steptrace.analysis.kernels.formats import precision_of
 from steptrace.analysis.kernels.measure import most_frequent, placement
-from steptrace.analysis.launches import series
 from steptrace.analysis.memory.record import memory, memory_tables
 from steptrace.analysis.overview import step_figures, step_parts
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
+from steptrace.analysis.queues import series
 from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import tables_of, write_all
 from steptrace.analysis.timeline.measure import shown_timeline

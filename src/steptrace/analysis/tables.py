@@ -21,10 +21,10 @@ from steptrace.analysis.idle import idle_by_stream, idle_gaps
 from steptrace.analysis.input import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
-from steptrace.analysis.launches import copies, copy_rates, queue_lengths, queues
 from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.quality import quality_checks
+from steptrace.analysis.queues import copies, copy_rates, queue_lengths, queues
 from steptrace.analysis.syncs import sync_costs, sync_prices, sync_sites
 from steptrace.analysis.timeline.measure import timeline
 from steptrace.schema import with_version

@@ -124,7 +124,8 @@ def waterfall(baseline: Variant, variant: Variant, ratio: Ratio | None) -> dict[
 
     `waterfall` is empty for the baseline itself, and where either side has no trace with steps or their traces are of
     different kinds (one with GPU work, the other without). The whole difference has the interval of `ratio`, from which
-    the verdict comes; a part's carries the variance between runs, without that of the rounds where `ratio` is paired.
+    the verdict comes; a part's carries the variance between runs, without that of the rounds where `ratio` is paired
+    and both sides have traces of the same ones.
     """
     nothing: dict[str, Any] = {"waterfall": [], "step_difference": None}
     if ratio is None or not baseline.measured or not variant.measured:
@@ -136,12 +137,10 @@ def waterfall(baseline: Variant, variant: Variant, ratio: Ratio | None) -> dict[
     kinds, parts = zip(*(_parts(side) for side in (baseline, variant)), strict=True)
     if kinds[0] is None or kinds[0] != kinds[1]:
         return found
-    rounds = sorted(set(parts[0]) & set(parts[1])) if ratio.paired else []
+    paired = ratio.paired and parts[0].keys() == parts[1].keys()  # else the means are not of the same rounds
 
     def spread(sides: Sequence[Mapping[int, float]]) -> Estimate:
-        if rounds:
-            return difference(*([side[k] for k in rounds] for side in sides), paired=True)
-        return difference(*([*side.values()] for side in sides))
+        return difference(*([*side.values()] for side in sides), paired=paired)
 
     entries = []
     for name in dict.fromkeys(name for runs in parts for run in runs.values() for name in run if name != _ALL):

@@ -52,7 +52,7 @@ def code_digest(
             module of the package `a.b`.
         scripts: Python files outside the package, followed in the same way.
         folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
-        without: names right in these folders that do not count.
+        without: files and folders below these folders, by their path there, that do not count.
 
     Raises:
         ConfigError: a folder is missing or far too large.
@@ -206,9 +206,9 @@ def _files(folder: Path, without: Collection[str] = ()) -> list[Path]:
     """Return the files below a folder that can be code, in a fixed order."""
     found: list[Path] = []
     for parent, folders, names in os.walk(folder):
-        skipped = {*_SKIPPED, *(without if Path(parent) == folder else ())}
+        skipped = {*_SKIPPED, *(Path(path).name for path in without if folder / Path(path).parent == Path(parent))}
         folders[:] = [name for name in folders if name not in skipped and not name.startswith(".")]
-        found += [Path(parent, name) for name in names if name not in _SKIPPED and not name.startswith(".")]
+        found += [Path(parent, name) for name in names if name not in skipped and not name.startswith(".")]
         if len(found) > _MOST_FILES:
             raise ConfigError(
                 f"holds more than {_MOST_FILES} files", where=folder, next_step="name a folder that holds only code"

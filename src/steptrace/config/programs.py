@@ -9,7 +9,7 @@ import hashlib
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +25,8 @@ from steptrace.machine import git
 _git: Final = partial(git, timeout_s=60)
 #: How many steps of a program are looked at unless its study says otherwise.
 _COUNTS: Final = {"warmup": 10, "steps": 30, "profile": 3, "predicted_steps": 4, "compared_steps": 3}
-#: What the workflow writes and reads itself, in a folder where programs of a study may lie, too.
-_OURS: Final = ("results", "reports", ".snakemake", "config")
+#: What the workflow writes and reads itself in its folder, where programs of a study may lie, too.
+_OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/workflow.yaml")
 #: Steps under the profiler before those that are recorded (`steptrace.recording.Settings`).
 _UNDER_PROFILER: Final = 2
 
@@ -64,7 +64,7 @@ def compose_program(
     if ref or patch:
         source["commit"] = _commit(cwd, ref or "HEAD", where)
     else:
-        source["files"] = _state(cwd)
+        source["files"] = _state(cwd, tuple(_ours_below(cwd, workdir)))
     if patch:
         source |= {"patch": patch, "patch_digest": _of_patch(workdir / patch, where)}
     counts = {key: int(program.get(key, default)) for key, default in _COUNTS.items()}
@@ -131,11 +131,19 @@ def _of_patch(patch: Path, where: str) -> str:
         raise ConfigError(f"the patch cannot be read ({error.strerror})", where=where, expected=str(patch)) from error
 
 
+def _ours_below(cwd: Path, workdir: Path) -> Iterator[str]:
+    """The workflow's own files and folders that lie below a program's folder, by their path there."""
+    for name in _OURS:
+        path = workdir.resolve() / name
+        if path.is_relative_to(cwd.resolve()):
+            yield path.relative_to(cwd.resolve()).as_posix()
+
+
 @cache
-def _state(cwd: Path, ours: tuple[str, ...] = _OURS) -> str:
+def _state(cwd: Path, ours: tuple[str, ...]) -> str:
     """The digest of the files that a program may read of its work tree: in a repository all but those that git ignores.
 
-    `ours`: the workflow's own folders, which may lie within and are left out.
+    `ours`: what is left out, by its path there.
     """
     tree = _git(cwd, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if tree is None:

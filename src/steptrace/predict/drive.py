@@ -9,8 +9,8 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,9 +151,15 @@ def _raised_at(error: BaseException) -> str:
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-def _importable(folders: list[str]) -> AbstractContextManager[None]:
+@contextmanager
+def _importable(folders: list[str]) -> Generator[None]:
     """Search some folders for modules first, for a while."""
-    return replaced(sys, "path", [*(str(Path(folder).resolve()) for folder in folders), *sys.path])
+    before = sys.path[:]
+    sys.path[:0] = [str(Path(folder).resolve()) for folder in folders]  # in place: others may hold the list
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _training_step(config: DictConfig) -> Step:

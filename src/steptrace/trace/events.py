@@ -129,7 +129,7 @@ class _Untimed(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str | None = None
     tid: int | str | None = None
-    id: Any = None
+    id: msgspec.Raw = _NULL  # undecoded: only excerpts ask for it, and tools write any number
     args: Args | None = None
 
 

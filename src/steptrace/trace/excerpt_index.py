@@ -109,7 +109,7 @@ def read_index(path: Path, *, chunk: int = CHUNK) -> EventIndex:
         ts, dur = (decoder.to_ns([getattr(event, key) for event in events]) for key in ("ts", "dur"))
         arrows = np.array([event.ph in ("s", "t", "f") for event in events], dtype=bool)
         flow = np.full(len(events), -1, dtype=np.int32)
-        flow[arrows] = flows.code((e.cat, str(e.id)) for e in events if e.ph in ("s", "t", "f"))
+        flow[arrows] = flows.code((e.cat, bytes(e.id).strip(b'"')) for e in events if e.ph in ("s", "t", "f"))
         parts.append(
             {
                 "ts": ts,

@@ -108,11 +108,12 @@ def labelled_parts(trace: Trace, *, in_steps: bool = False) -> pd.DataFrame:
 
 
 def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
-    """Start, end and name of every `data`, `backward` and `optimizer` part; what is left over is no part.
+    """Start, end and name of every `data`, `backward` and `optimizer` part of the training threads' time, no other.
 
     A backward pass is all operators of one between two of the others, or between two steps.
     """
     labels, ops = trace.annotations, trace.ops
+    labels = labels[on_training(trace, labels)]
     spans = [
         (int(ts), int(ts + dur), phase)
         for ts, dur, name in zip(labels["ts"], labels["dur"], labels["name"], strict=True)

@@ -48,21 +48,27 @@ def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
     graph = graph_of(trace)
     forget(trace, graph_of)  # nobody asks for it after this, and it is larger than the trace
     if graph is None:
-        return {name: frame_of(table) for name, table in schema.PATHS.items()}
-    paths = [_path(graph, step) for step in range(len(graph.begin))]
-    every = [np.concatenate(columns) for columns in zip(*paths, strict=True)]
-    parts = pd.DataFrame(dict(zip(("step", "ts", "dur", "class", "thread", "kernel"), every, strict=True)))
-    tables = {
-        "critical_path": parts.assign(**{name: references(parts[name].to_numpy()) for name in ("thread", "kernel")}),
-        "critical_steps": _shares(graph, parts),
-        "critical_classes": _whatif(graph),
-    }
+        tables = {name: frame_of(table) for name, table in schema.PATHS.items()}
+    else:
+        tables = _tables(graph)
     for table in tables.values():
         table["class"] = text(table["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
         if "step" in table:
             step = table["step"].to_numpy(dtype=np.int64)
             table["step"] = references(step if len(trace.steps) else np.full(len(step), -1))
     return {name: validate(table, schema.PATHS[name]) for name, table in tables.items()}
+
+
+def _tables(graph: Graph) -> dict[str, pd.DataFrame]:
+    """The three tables, each class as its place in `CLASSES`."""
+    paths = [_path(graph, step) for step in range(len(graph.begin))]
+    every = [np.concatenate(columns) for columns in zip(*paths, strict=True)]
+    parts = pd.DataFrame(dict(zip(("step", "ts", "dur", "class", "thread", "kernel"), every, strict=True)))
+    return {
+        "critical_path": parts.assign(**{name: references(parts[name].to_numpy()) for name in ("thread", "kernel")}),
+        "critical_steps": _shares(graph, parts),
+        "critical_classes": _whatif(graph),
+    }
 
 
 def left_without(graph: Graph, kind: int) -> int:
