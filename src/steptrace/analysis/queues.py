@@ -40,17 +40,19 @@ QUEUES = table_of("queues", Queue, "device", "stream")
 
 
 def queue_lengths(trace: Trace) -> pd.DataFrame:
-    """The queue of every stream of every GPU as a series (table `queue_lengths`).
+    """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
+    return schema.frame_of(QUEUE_LENGTHS, _series(trace))  # what the series is made of is freed before it is checked
 
-    A launch leaves the queue when the first of its activities on the stream begins.
-    """
+
+def _series(trace: Trace) -> dict[str, Ints] | tuple[()]:
+    """Columns of `queue_lengths`: a launch leaves the queue when the first of its activities on the stream begins."""
     launch = row_numbers(trace.kernels["launch"])
     linked = np.flatnonzero(launch >= 0)
     rows = trace.kernels[["device", "stream", "ts"]].iloc[linked].assign(launch=launch[linked])
     # Where clocks disagree and work starts before its launch, it was never in the queue.
     rows["enters"] = np.minimum(launched_at(trace)[linked], rows["ts"])
     if not len(rows):
-        return schema.frame_of(QUEUE_LENGTHS)
+        return ()
     by_stream = rows.groupby(["device", "stream"], sort=True)
     rows["group"] = by_stream.ngroup()
     group, instants, length = _lengths(rows)
@@ -60,16 +62,13 @@ def queue_lengths(trace: Trace) -> pd.DataFrame:
     before = np.searchsorted(_key(of, at, times), _key(group, instants, times), side="right") - 1
     known = (before >= 0) & (of[before] == group)
     streams = by_stream[["device", "stream"]].first()
-    return schema.frame_of(
-        QUEUE_LENGTHS,
-        {
-            "device": streams["device"].to_numpy()[group],
-            "stream": streams["stream"].to_numpy()[group],
-            "ts": instants,
-            "length": length,
-            "launches": np.where(known, launches[before], 0),
-        },
-    )
+    return {
+        "device": streams["device"].to_numpy()[group],
+        "stream": streams["stream"].to_numpy()[group],
+        "ts": instants,
+        "length": length,
+        "launches": np.where(known, launches[before], 0),
+    }
 
 
 def queues(trace: Trace, lengths: pd.DataFrame) -> pd.DataFrame:
