@@ -258,17 +258,24 @@ def test_the_package_can_be_run_as_a_module() -> None:
     assert (done.returncode, done.stdout) == (0, f"steptrace {steptrace.__version__}\n")
 
 
-def test_the_list_of_commands_needs_no_library() -> None:
+@pytest.mark.parametrize(
+    ("asked", "missing", "shown"),
+    [
+        (["--help"], ["numpy", "pandas", "scipy", "msgspec", "yaml", "torch"], "find-batch"),
+        (["predict", "--help"], ["numpy", "pandas", "scipy", "pyarrow", "torch"], "--budget"),
+    ],
+)
+def test_help_needs_no_heavy_library(asked: list[str], missing: list[str], shown: str) -> None:
     script = (
         "import sys\n"
-        "for name in ('numpy', 'pandas', 'scipy', 'msgspec', 'yaml', 'torch'):\n"
+        f"for name in {missing}:\n"
         "    sys.modules[name] = None\n"
         "from steptrace.cli import main\n"
-        "main(['--help'])\n"
+        f"main({asked})\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "find-batch" in done.stdout
+    assert shown in done.stdout
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])

@@ -1,5 +1,8 @@
 import os
+import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +97,36 @@ def test_of_a_study_that_was_cut_off_there_is_what_it_got_to(work: Path) -> None
     assert "study: partial, 1 of 6 runs" in (folder / "README.md").read_text()
 
 
+def test_a_variant_whose_files_cannot_be_read_takes_no_other_with_it(work: Path) -> None:
+    study = work / "results" / "study"
+    shutil.copytree(study / "good" / "run0", study / "bad" / "run0", dirs_exist_ok=True)
+    (study / "good" / "run0" / "summary.json").write_text("{")
+    folder = collect(work, scale="gpu", out=work / "reference", origin="make")
+    assert "- study/good: incomplete, " in (folder / "README.md").read_text()
+    assert [file.name for file in (folder / "traces").iterdir()] == ["study.bad.pt.trace.json.gz"]
+
+
+def test_an_archive_that_cannot_be_written_leaves_the_earlier_one(work: Path) -> None:
+    archive = work / "all.tar.gz"
+    archive.write_text("earlier")
+    for name in "abcd":  # each is below the limit of 50 KiB a file, their archive is not
+        (work / "results" / "evidence" / f"{name}.json").write_bytes(random.Random(name).randbytes(30_000))
+    script = ROOT / "workflow" / "scripts" / "evidence.py"
+    command = [sys.executable, script, "collect", work, "--scale", "gpu", "--origin", "make", "--archive", archive]
+    limited = [
+        "bash",
+        "-c",
+        'ulimit -f 50 && exec "$@"',
+        "bash",
+        *command,
+        "--out",
+        work / "reference",
+    ]
+    ended = subprocess.run(limited, capture_output=True, check=False)
+    assert (ended.returncode == 0, (work / "reference" / "h200").is_dir()) == (False, True), ended.stderr
+    assert archive.read_text() == "earlier"
+
+
 def test_excerpts_give_way_if_the_rest_needs_the_room(work: Path) -> None:
     folder = collect(work, scale="gpu", out=work / "reference", origin="make")
     sizes = {file.name: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
@@ -118,6 +151,10 @@ def test_a_call_that_was_cut_off_before_any_study_leaves_what_there_is(tmp_path:
     assert (folder / "bench" / "giou_large_float32.json").read_text() == '{"rows": []}'
     readme = (folder / "README.md").read_text()
     assert "- no study was compared at scale gpu\n- all_reduce: left out, it needs 2 GPUs, and there is one" in readme
+    assert "Simulated" not in readme
+    write(logs / "machine.json", replace(ENVIRONMENT, gpu="NVIDIA H100 (stand-in)"))
+    stand_in = collect(tmp_path, scale="gpu", out=tmp_path / "reference", origin="make")
+    assert "> **Simulated.** No GPU was there" in (stand_in / "README.md").read_text()
 
 
 def test_an_excerpt_is_made_once_until_its_trace_is_another(work: Path) -> None:

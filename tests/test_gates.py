@@ -73,6 +73,14 @@ def test_allowed_lines_do_not_count_and_are_not_named() -> None:
     assert "losses.py:7 " not in outcome.text
 
 
+def test_counts_of_some_steps_that_are_all_allowed_leave_nothing() -> None:
+    counts = (0.1, 0.7, 1.4)  # 1, 7 and 14 in 10 steps
+    sites = [site(line) | {"count_per_step": count} for line, count in enumerate(counts)]
+    found = comparison({"syncs": {"measured_per_step": 2.2}, "sync_sites": sites})
+    outcome = judged(found, "syncs.per_step", at_most=0, allow=["losses.py"])
+    assert (outcome.outcome, outcome.value) == ("held", 0)
+
+
 def test_measured_count_is_used_before_the_predicted_one() -> None:
     found = comparison(measured(site(7)) | {"syncs": {"measured_per_step": 1, "predicted_per_step": 0}})
     assert judged(found, "syncs.per_step", at_most=0).outcome == "broken"

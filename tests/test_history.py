@@ -10,7 +10,8 @@ from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.kept import Baseline
 from steptrace.errors import RecordError
-from steptrace.judging.history import NOW, history
+from steptrace.judging.history import NOW, history, trends
+from steptrace.report.index import _past
 
 MACHINE = {"cpu": "Epyc", "cpu_count": 8, "gpu": None, "gpu_count": 0}
 
@@ -49,7 +50,26 @@ def test_machine_and_scale_part_results_and_versions_do_not(tmp_path: Path) -> N
     ]
     old, other, now = history(files, [present(1.0)])["s"]
     assert old.machine == now.machine != other.machine
-    assert old.versions["torch"] == "2.11.0"
+    assert old.environment["torch"] == "2.11.0"
+
+
+def test_the_index_says_of_the_past_what_history_says(tmp_path: Path) -> None:
+    files = [
+        kept(tmp_path, "first", "2026-01-01", {"a": 4.0, "b": 1.0}, torch="2.11.0"),
+        kept(tmp_path, "other", "2026-01-02", {"a": 9.0}, gpu="H200"),
+        kept(tmp_path, "last", "2026-01-03", {"a": 2.0}, torch="2.12.0"),
+    ]
+    results = history(files, [present(1.0)])["s"]
+    past = _past("S", results)
+    assert past is not None
+    assert past["times"] == ["first, 2026-01-01", "last, 2026-01-03", NOW]
+    assert past["elsewhere"] == ("other",)
+    assert past["changed"][0].startswith("first to last: torch 2.11.0 → 2.12.0")
+    (told,) = trends({"s": results})
+    by_name = {variant["name"]: variant for variant in past["variants"]}
+    assert told.results[-1].variants[0].ratio == 2.0
+    assert (by_name["a"]["ratio"], by_name["a"]["first"], by_name["a"]["now"]) == ("2.00×", "4.00 ms", "1.00 ms")
+    assert (by_name["b"]["ratio"], by_name["b"]["first"], by_name["b"]["now"]) == (None, "1.00 ms", "not measured")
 
 
 def test_what_was_not_measured_is_not_there() -> None:

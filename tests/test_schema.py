@@ -21,6 +21,10 @@ _LARGE = (1 << 60) + 1
 _ROW = {"name": "a", "ns": _LARGE, "count": 1, "share": 0.5, "whole": True}
 
 
+def test_a_table_shows_its_name_and_columns() -> None:
+    assert repr(_TABLE) == "Table(calls: name, ns, count, share, whole)"
+
+
 def test_rows_get_the_declared_types_and_keep_every_digit() -> None:
     frame = frame_of(_TABLE, [_ROW, {**_ROW, "name": None, "ns": None, "count": _LARGE, "share": None}])
     assert [str(dtype) for dtype in frame.dtypes[1:]] == ["Int64", "int64", "float64", "bool"]

@@ -55,8 +55,17 @@ def test_one_run_that_is_not_ok_fails_the_verdict(status: str) -> None:
     verdict = judge([comparison(variant("a"), broken)], {})
     assert verdict.status == "fail"
     assert verdict.failed == (Failure(study="s", variant="b", run="run1", status=status, error="ValueError: no"),)
-    assert f"s/b run1: {status}, ValueError: no" in explain(verdict)
+    log = "" if status == "not run" else " (see results/s/b/run1/train.log)"
+    assert f"failed: s/b run1: {status}, ValueError: no{log}" in explain(verdict).splitlines()
     assert "the same command again" in explain(verdict)
+
+
+def test_runs_that_ended_alike_are_one_line_with_the_log_of_the_first() -> None:
+    broken = variant("b", runs=[run(0, "failed", "no"), run(1, "oom", "full"), run(2, "failed", "no")])
+    assert explain(judge([comparison(variant("a"), broken)], {})).splitlines()[:2] == [
+        "failed: s/b run0, run2: failed, no (see results/s/b/run0/train.log)",
+        "failed: s/b run1: oom, full (see results/s/b/run1/train.log)",
+    ]
 
 
 def test_failed_equivalence_check_fails_and_a_difference_only_marks() -> None:

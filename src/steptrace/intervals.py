@@ -26,11 +26,14 @@ def empty() -> Spans:
 
 def union(*sets: Spans) -> Spans:
     """The normal form of the union of any sets, overlapping, unsorted or with empty spans as they may be."""
-    every = np.concatenate(sets) if sets else empty()
-    every = every[every[:, 1] > every[:, 0]]
+    # A trace's events come in order of start, or nearly: what need not be filtered or sorted is not copied either.
+    every = sets[0] if len(sets) == 1 else np.concatenate([empty(), *sets])
+    if not (long := every[:, 1] > every[:, 0]).all():
+        every = every[long]
     if len(every) == 0:
         return empty()
-    every = every[np.argsort(every[:, 0], kind="stable")]
+    if (every[1:, 0] < every[:-1, 0]).any():
+        every = every[np.argsort(every[:, 0], kind="stable")]
     reach = np.maximum.accumulate(every[:, 1])
     first = np.ones(len(every), dtype=bool)
     first[1:] = every[1:, 0] > reach[:-1]
@@ -149,16 +152,18 @@ def enclosing(group: Ints, starts: Ints, ends: Ints, query_group: Ints, times: I
         given = (group, starts, ends, query_group, times)
         compiled.enclosing(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), found)
         return found
-    found = np.full(len(times), -1, dtype=np.int64)
-    events, row, open_ = list(zip(group.tolist(), starts.tolist(), ends.tolist(), strict=True)), 0, list[int]()
-    for place in np.lexsort((times, query_group)).tolist():
-        of, time = int(query_group[place]), int(times[place])
-        while row < len(events) and events[row][:2] <= (of, time):
-            _close(open_, events, *events[row][:2])
-            open_.append(row)
-            row += 1
-        _close(open_, events, of, time)
-        found[place] = open_[-1] if open_ else -1
+    order, innermost, open_ = np.lexsort((times, query_group)), [], list[_Open]()
+    events = zip(group.tolist(), starts.tolist(), ends.tolist(), range(len(starts)), strict=True)
+    waiting = next(events, None)
+    for of, time in zip(query_group[order].tolist(), times[order].tolist(), strict=True):
+        while waiting is not None and waiting[:2] <= (of, time):
+            of_span, start, end, row = waiting
+            _innermost(open_, of_span, start)
+            open_.append((end, of_span, row))
+            waiting = next(events, None)
+        innermost.append(_innermost(open_, of, time))
+    found = np.empty(len(times), dtype=np.int64)
+    found[order] = innermost
     return found
 
 
@@ -167,19 +172,26 @@ def nesting_parents(group: Ints, starts: Ints, ends: Ints) -> Ints:
 
     Returns int64 indices, -1 for a span without parent.
     """
-    parent = np.full(len(starts), -1, dtype=np.int64)
     if compiled is not None:
+        parent = np.empty(len(starts), dtype=np.int64)
         compiled.nesting_parents(*(np.ascontiguousarray(a, dtype=np.int64) for a in (group, starts, ends)), parent)
         return parent
-    events, open_ = list(zip(group.tolist(), starts.tolist(), ends.tolist(), strict=True)), list[int]()
-    for row, (of, start, _) in enumerate(events):
-        _close(open_, events, of, start)
-        parent[row] = open_[-1] if open_ else -1
-        open_.append(row)
-    return parent
+    found, open_ = [], list[_Open]()
+    for row, (of, start, end) in enumerate(zip(group.tolist(), starts.tolist(), ends.tolist(), strict=True)):
+        found.append(_innermost(open_, of, start))
+        open_.append((end, of, row))
+    return np.array(found, dtype=np.int64)
 
 
-def _close(open_: list[int], events: list[tuple[int, int, int]], group: int, time: int) -> None:
-    """Take from a stack of rows those that have ended by a time, or are of another group."""
-    while open_ and (events[open_[-1]][2] <= time or events[open_[-1]][0] != group):
+#: A span of a nesting that has begun: its end, its group and its row.
+_Open = tuple[int, int, int]
+
+
+def _innermost(open_: list[_Open], group: int, time: int) -> int:
+    """The row of the last of these that holds a time; those after it, which have ended, are taken away. -1: none."""
+    while open_:
+        end, of, row = open_[-1]
+        if end > time and of == group:
+            return row
         open_.pop()
+    return -1

@@ -130,7 +130,7 @@ def ratios(medians: Mapping[str, Mapping[int, float]], baseline: str) -> dict[st
     rows = {} if table is None or not _rounds_differ(table) else dict(zip(spread.names, table, strict=True))
     return {
         name: _unpaired(logs, spread, baseline, name)
-        if table is None or name not in rows
+        if table is None or not {baseline, name} <= rows.keys()
         else _paired(rows[baseline], rows[name], table)
         for name in logs
         if name != baseline

@@ -62,6 +62,8 @@ def test_of_callers_with_the_same_work_the_outermost_stands_for_all() -> None:
     trace = builder.trace()
     assert [row["name"] for row in _sequences(trace)] == ["aten::linear"]
     assert [row["name"] for row in _sequences(trace, name="addmm")] == ["aten::addmm"]
+    builder.label("layer 1", 0, 60_000)  # all of its work is its own thread's
+    assert [row["name"] for row in _sequences(builder.trace())] == ["layer 1"]
 
 
 def test_a_label_owns_what_other_training_threads_launch_meanwhile() -> None:

@@ -157,6 +157,13 @@ def test_a_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"{tmp_path}/comparison.json: file is missing" in capsys.readouterr().err
 
 
+def test_a_stored_baseline_is_compared_by_another_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ci.json"
+    file.write_text('{"schema_version": 2, "saved_at": "2026-01-01T00:00:00", "studies": {}}')
+    assert main(["compare", str(file), str(tmp_path)]) == 2
+    assert f"steptrace baseline compare --from {file}" in capsys.readouterr().err
+
+
 def test_times_of_a_simulated_gpu_get_no_verdict() -> None:
     simulated = study(variant("quick", 5), environment=ENVIRONMENT | {"gpu": "NVIDIA H100 (stand-in)"})
     found = pair(study(variant("quick", 10)), simulated)

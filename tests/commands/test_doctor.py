@@ -43,10 +43,19 @@ def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[s
 def test_a_gpu_that_pytorch_was_not_built_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(doctor, "has_gpu", lambda: True)
+    monkeypatch.setattr(doctor, "count_gpus", lambda: 2)
     monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: False)
     gpu = _doctor(capsys)["GPU"]
     assert (gpu["state"], gpu["found"]) == ("missing", "2 in sight, but PyTorch is built for CPUs")
+
+
+def test_a_list_of_gpus_on_a_machine_without_any(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "has_gpu", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert _doctor(capsys)["GPU"]["found"] == "none in sight, and CUDA_VISIBLE_DEVICES is '0,1'"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +69,8 @@ def test_a_gpu_that_pytorch_was_not_built_for(
 def test_what_a_product_on_the_gpu_shows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: Any, gpu: str, profiler: str | None
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(doctor, "has_gpu", lambda: True)
+    monkeypatch.setattr(doctor, "count_gpus", lambda: 1)
     monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: True)
     done = subprocess.CompletedProcess([], 0, stdout=f"a warning\n{json.dumps(said)}\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: done)

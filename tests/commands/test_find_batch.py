@@ -1,6 +1,9 @@
 """The search for the largest batch: its steps on a made training, and once for real under a limit."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from steptrace.cli import main
 from steptrace.commands.find_batch import Search, Trial
 from steptrace.compare.memory import fit_peaks
+from steptrace.train import fork_client
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -112,15 +116,25 @@ def test_peaks_that_are_not_linear_in_the_batch_size_give_no_prediction():
     assert falling.largest(10_000) is None
 
 
-def test_for_real_under_a_limit(tmp_path, monkeypatch, capsys):
+def test_a_study_of_a_command_is_refused(tmp_path, monkeypatch, capsys):
+    study = tmp_path / "config" / "study" / "training.yaml"
+    study.parent.mkdir(parents=True)
+    study.write_text("title: T\nbaseline: a\nprogram: {command: [python, train.py]}\nvariants: {a: []}\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["find-batch", "training", "--scale", "cpu"]) == 2
+    assert "training/a: a program decides its batch itself" in capsys.readouterr().err
+
+
+def test_for_real_under_a_limit(tmp_path, monkeypatch):
     study = tmp_path / "config" / "study" / "tiny.yaml"
     study.parent.mkdir(parents=True)
     study.write_text(STUDY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
     command = ["find-batch", "tiny", "--scale", "cpu", "--limit-mb", "150", "--within", "30", "--json"]
-    assert main(command) == 0
-    found = json.loads(capsys.readouterr().out)
+    # As a process of its own: the server that its trials are forked from ends with it.
+    done = subprocess.run([sys.executable, "-m", "steptrace.cli", *command], stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
     assert (found["variant"], found["capacity_bytes"], found["samples"]) == ("tiny/plain", 150 * 2**20, 1024)
     # A sample keeps the input and its label map, and the activations of two blocks of 16 channels, 64 x 64: 2.7 MiB,
     # and what the libraries take for their own copies of some.
@@ -128,6 +142,25 @@ def test_for_real_under_a_limit(tmp_path, monkeypatch, capsys):
     assert 8 <= found["largest_batch"] < found["smallest_failing_batch"] < 55
     assert found["smallest_failing_batch"] - found["largest_batch"] <= 0.3 * found["largest_batch"] + 1
     assert {trial["batch_size"] for trial in found["trials"][:3]} == {2, 4, 8}
+
+
+def test_trials_are_forked_from_one_server(tmp_path, monkeypatch):
+    """One that has imported PyTorch; a trial that runs out of memory is a process of its own all the same."""
+    started = []
+
+    def run(command, *, env, check):
+        started.append((command[: command.index("--")], command[command.index("--") + 1 :], env))
+        return subprocess.CompletedProcess(command, int(check))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    search = Search(tmp_path / "config.yaml", "cpu", None, within=0.02)
+    monkeypatch.setattr(search, "_read_trials", lambda *_: None)
+    search._try([8])
+    ((supervisor, trial, environment),) = started
+    assert supervisor[supervisor.index("--server") + 1] == "trials"
+    assert supervisor[supervisor.index("--parent") + 1] == str(os.getpid())
+    assert environment[fork_client.VARIABLE] == "1"
+    assert fork_client.is_program(trial)
 
 
 def test_what_cannot_be_searched_is_told(tmp_path, monkeypatch, capsys):

@@ -18,11 +18,13 @@ from steptrace.judging import baseline
 MACHINE = {"cpu": "Epyc", "cpu_count": 8, "gpu": "H200", "gpu_count": 1, "torch": "2.12.0"}
 
 
-def keep(path: Path, date: str | None, median: float, study: str = "s", **environment: Any) -> Path:
+def keep(
+    path: Path, date: str | None, median: float, study: str = "s", *, digest: str | None = None, **environment: Any
+) -> Path:
     """A comparison of one variant with five runs about a median."""
     runs = [{"repeat": k, "status": "ok", "median_ms": median * (1 + 0.001 * (k - 2))} for k in range(5)]
     step = {"median": median, "low": median * 0.99, "high": median * 1.01, "runs": 5, "steps": 50}
-    variants = [{"name": "a", "step_ms": step, "runs": runs}, {"name": "b", "step_ms": None}]
+    variants = [{"name": "a", "digest": digest, "step_ms": step, "runs": runs}, {"name": "b", "step_ms": None}]
     part = {"study": study, "scale": "gpu", "environment": MACHINE | environment, "variants": variants}
     path.parent.mkdir(parents=True, exist_ok=True)
     return write(path, fill(Comparison, {**part, "measured_at": date, "method": {"noise_floor": 0.01}}))
@@ -66,6 +68,14 @@ def test_times_of_a_simulated_gpu_get_no_ratio(tmp_path: Path) -> None:
     (study,) = read(tmp_path / "out" / "history.json", History).studies
     assert [run.variants[0].ratio for run in study.results] == [None, None]
     assert study.results[1].compared_with == "1.json"
+
+
+def test_another_configuration_is_told_beside_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for month, digest in enumerate((None, "one", "one", "two"), start=1):
+        keep(tmp_path / f"{month}.json", f"2026-0{month}-01T10:00:00+00:00", 10.0 * month, digest=digest)
+    assert history(tmp_path) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if ".json" in line]
+    assert [row.endswith("slower   its configuration") for row in rows] == [False, False, False, True]
 
 
 def test_machines_that_differ_in_their_processors_have_two_names(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from steptrace.cli import main
+from steptrace.commands.studies import steps_of
 from steptrace.files import write_json
 
 pytestmark = pytest.mark.usefixtures("hydra_composes_once")
@@ -44,11 +45,11 @@ def test_own_studies_come_first_and_ours_are_there(folder: Path, capsys: pytest.
     assert next(iter(found)) == "mine"
     assert found["mine"] == {
         "name": "mine", "title": "My study", "by_default": True, "scale": "cpu", "variants": 4, "trainings": 8,
-        "steps": 13, "seconds": None, "error": None,
+        "steps": 16, "seconds": None, "error": None,
     }  # fmt: skip
     assert not found["masked_loss"]["by_default"]
     assert main(["studies", "--scale", "cpu"]) == 0
-    assert "  mine               yes         4         8          13             -          My study" in (
+    assert "  mine               yes         4         8          16             -          My study" in (
         capsys.readouterr().out.splitlines()
     )
     assert not (folder / "results").exists()
@@ -70,3 +71,10 @@ def test_a_study_that_cannot_be_planned_hides_no_other(folder: Path, capsys: pyt
     found = _studies(capsys, code=2)
     assert "sed" in found["wrong"]["error"]
     assert found["mine"]["variants"] == 4
+
+
+def test_the_steps_of_a_program() -> None:
+    config = {"program": {}, "device": "cpu", "scale": {"warmup_steps": 4, "timed_steps": 8}}
+    config["profile"] = {"warmup": 2, "active": 3}
+    assert (steps_of(config), steps_of(config | {"device": "cuda"})) == (18, 20)
+    assert steps_of(config | {"profile": {"warmup": 2, "active": 0}}) == 12

@@ -11,10 +11,54 @@ from steptrace.config import gpus
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("visible", "count"), [("0,1", 2), ("", 0), ("-1", 0), ("GPU-abc", 1), ("MIG-1,MIG-2", 2)])
-def test_visible_devices_are_counted(monkeypatch, visible, count):
+WHOLE = ["GPU-ab1", "GPU-cd2", "GPU-ef3"]
+DIVIDED = ["GPU-ab1", "GPU-cd2", "MIG-ef3"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids", "count"),
+    [
+        ("0,1", WHOLE, 2),
+        ("", WHOLE, 0),
+        ("-1", WHOLE, 0),
+        ("GPU-a", WHOLE, 1),
+        ("gpu-AB1", WHOLE, 1),
+        ("0,3,1", WHOLE, 1),  # CUDA stops at what is none
+        ("GPU-no,0", WHOLE, 0),
+        ("1,-1,0", WHOLE, 1),
+        ("none", WHOLE, 0),
+        ("MIG-ef3, 0", DIVIDED, 2),
+        ("GPU-ef", DIVIDED, 1),  # the whole GPU, of which CUDA takes the first part
+        ("MIG-GPU-ef/1/0", DIVIDED, 1),
+    ],
+)
+def test_visible_devices_are_counted(monkeypatch, visible, uuids, count):
+    monkeypatch.setattr(gpus, "nvidia_gpus", lambda: uuids)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus.count_gpus() == count
+
+
+@pytest.mark.parametrize(
+    ("amd", "node", "visible", "scale"),
+    [
+        (0, None, "0,1", "cpu"),  # as a shell's start-up file leaves it on a machine that has none
+        (0, "nvidiactl", "0", "cpu"),
+        (0, "nvidia1", "1,GPU-a", "gpu"),  # a container without NVML
+        (2, None, "1,2", "gpu"),
+        (2, None, "2", "cpu"),
+        (2, None, "GPU-1f00", "gpu"),  # AMD's UUIDs are not known
+    ],
+)
+def test_auto_is_gpu_where_one_of_the_list_is_there(monkeypatch, tmp_path, amd, node, visible, scale):
+    if node is not None:
+        (tmp_path / node).touch()
+    has_gpu = gpus.has_gpu
+    monkeypatch.setattr(gpus, "has_gpu", lambda: has_gpu(tmp_path))
+    monkeypatch.setattr(gpus, "nvidia_gpus", list)
+    monkeypatch.setattr(gpus, "_amd_gpus", lambda: amd)
+    monkeypatch.setattr(gpus, "torch_has_gpu_support", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus.resolve_scale("auto") == scale
 
 
 def test_a_divided_gpu_is_its_parts(monkeypatch):

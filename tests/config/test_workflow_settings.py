@@ -34,6 +34,7 @@ def test_command_line_goes_before_the_file(settings_of):
 
 def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
     monkeypatch.setattr("steptrace.config.gpus.torch_has_gpu_support", lambda: True)
+    monkeypatch.setattr("steptrace.config.gpus.nvidia_gpus", lambda: ["GPU-a", "GPU-b"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert settings_of("scale: auto\n").scale == "gpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

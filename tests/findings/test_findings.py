@@ -340,6 +340,16 @@ def test_a_site_whose_removal_saves_nothing_is_no_finding() -> None:
             WORDS["special"]["ddp_timing"],
         ),
         ({"op": None, "kind": "cudaMemcpy"}, None),
+        ({"op": "aten::_to_copy", "kind": "d2h_copy", "code": "n = lengths.cpu()"}, BY_KIND["d2h_copy"]),
+        ({"op": "aten::_to_copy", "kind": "h2d_copy", "code": "x = x.to(device)"}, REPLACEMENTS["aten::_to_copy"]),
+        ({"op": "aten::index", "kind": "h2d_copy", "code": "x[order]"}, WORDS["special"]["from_host"]),
+        ({"op": "aten::index", "kind": "d2h_copy", "code": "x[mask]"}, REPLACEMENTS["aten::index"]),
+        (
+            {"op": "aten::_local_scalar_dense", "code": "return Categorical(logits=self.pi(h))"},
+            WORDS["special"]["distributions"],
+        ),
+        ({"op": "aten::_local_scalar_dense", "code": "scaler.step(optimizer)"}, WORDS["special"]["scaler"]),
+        ({"op": "aten::_local_scalar_dense", "code": "loss.item()"}, REPLACEMENTS["aten::_local_scalar_dense"]),
     ],
 )
 def test_every_operation_has_its_usual_replacement(changes: dict[str, Any], advice: str | None) -> None:

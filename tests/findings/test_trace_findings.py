@@ -242,7 +242,7 @@ def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str, tmp_
 
 
 #: Rules that need another number of traces or steps, or figures that no trace holds.
-OTHERS = {"too_few_steps", "fragmented_memory", "straggler"}
+OTHERS = {"too_few_steps", "fragmented_memory", "growing_memory", "straggler"}
 
 
 def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:

@@ -30,7 +30,9 @@ def test_equal_answers_are_the_same() -> None:
 def test_the_first_loss_is_held(change: float, status: str) -> None:
     own = answers()
     own[0]["loss"] += change
-    assert verdict(own, answers())["status"] == status
+    found = verdict(own, answers())
+    assert found["status"] == status
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_the_first_gradient_is_held_in_float32_alone() -> None:
@@ -55,6 +57,13 @@ def test_later_losses_may_be_further_apart() -> None:
     assert verdict(own, answers())["loss_rel_err"] is None
 
 
+def test_a_later_step_without_one_loss_is_left_out() -> None:
+    own = answers()
+    own[1]["loss"] = None
+    found = verdict(own, answers())
+    assert (found["status"], [case["name"] for case in found["cases"]]) == ("same", ["step 1"])
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -70,6 +79,24 @@ def test_what_cannot_be_compared_is_no_silent_same(change: dict[str, Any], reaso
     assert found["status"] == "not comparable"
     assert reason in found["reason"]
     assert verdict([], answers())["status"] == "not comparable"
+
+
+def test_a_baseline_whose_loss_is_no_number_is_named_as_the_reason() -> None:
+    reference = answers()
+    reference[0]["loss"] = float("nan")
+    found = verdict(answers(), reference)
+    assert (found["status"], found["reason"]) == (
+        "not comparable", "the baseline's own loss is infinite or no number",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_gradient_of_any_optimizer_that_is_no_number_differs(wrong: int) -> None:
+    own, reference = answers(), answers()
+    for step in (own[0], reference[0]):
+        step["gradients"] = [copy.deepcopy(step["gradients"][0]) for _ in range(2)]
+    own[0]["gradients"][wrong]["projections"][0] = float("nan")
+    assert verdict(own, reference)["status"] == "differs"
 
 
 def test_the_baseline_is_started_once_in_a_call_of_the_workflow(

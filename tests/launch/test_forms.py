@@ -1,6 +1,7 @@
 """Steps of real trainings in all their forms, found without a changed line."""
 
 import json
+import shlex
 import subprocess
 import sys
 import venv
@@ -85,7 +86,11 @@ def test_a_shell_script_and_a_module_are_commands_too(launched: Launch, tmp_path
     ("form", "limit", "message"),
     [
         ("by_hand", None, "the program ended with exit code 0: no training step was seen"),
-        ("endless", 2, "the program was stopped: no training step was seen within 2 s: no training step was seen"),
+        (
+            "endless",
+            2,
+            "the program was stopped: no training step was seen within 2 s\n  next: a larger --first-step-within",
+        ),
     ],
 )
 def test_a_program_without_a_step_is_told_what_to_do(
@@ -145,6 +150,18 @@ def test_a_process_that_leaves_without_a_word_leaves_no_record(launched: Launch)
         check_found(found)
 
 
+def test_a_record_that_cannot_be_written_is_no_error_of_the_program_and_told_with_its_cause(
+    launched: Launch, capfd
+) -> None:
+    found = launched(command=["sh", "-c", f"{sys.executable} {FORMS} no_room 2>&1 | cat"])  # a pipe is no file
+    assert found.ranks == ()
+    said = capfd.readouterr().out
+    assert "its own finally" in said
+    assert "Traceback" not in said
+    with pytest.raises(LaunchError, match=r"what was measured could not be written \(File too large\)"):
+        check_found(found)
+
+
 def test_a_program_that_hangs_in_its_warm_up_is_stopped(launched: Launch) -> None:
     found = launched("hangs", warmup=10, limits=Limits(first_step_s=None, total_s=3))
     with pytest.raises(LaunchError, match="stopped: it was not over within 3 s: "):
@@ -179,8 +196,20 @@ def test_an_environment_without_steptrace(launched: Launch, bare_python: str, mo
 
 
 def test_a_command_that_is_not_there(launched: Launch) -> None:
-    with pytest.raises(LaunchError, match="no-such-command: cannot be started"):
-        launched(command=["no-such-command"])
+    for command in ("no-such-command", "no-such-file.py", "a" * 300 + ".py"):
+        with pytest.raises(LaunchError, match=f"{command}: cannot be started") as raised:
+            launched(command=[command])
+        assert raised.value.next_step is None
+
+
+@pytest.mark.parametrize(("file", "starter"), [("train.ipynb", "jupyter execute"), ("my train.py", "python")])
+def test_a_file_that_is_no_program_is_told_what_starts_it(
+    launched: Launch, tmp_path: Path, file: str, starter: str
+) -> None:
+    (tmp_path / file).touch()
+    with pytest.raises(LaunchError, match="cannot be started") as raised:
+        launched(command=[str(tmp_path / file), "--lr=1"])
+    assert raised.value.next_step == f"-- {starter} {shlex.quote(str(tmp_path / file))} --lr=1"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")

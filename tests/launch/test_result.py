@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from steptrace.commands.run import sync_lines
+from steptrace.documents.summary.launches import SyncSite
 from steptrace.errors import LaunchError
 from steptrace.launch.result import Named, _move_traces, write_results
 from steptrace.launch.start import Launched
@@ -37,13 +39,34 @@ def _rank(number: int, timed: int, step_ns: int) -> dict[str, Any]:
     }
 
 
+def test_a_program_that_failed_too_early_is_said_to_have_failed(tmp_path: Path) -> None:
+    rank = _rank(0, 1, 100) | {"steps_seen": 1, "state": "partial"}
+    launched = Launched(exit_code=1, stopped=None, ranks=(rank,), out=tmp_path / "left", started=1, failures=())
+    with pytest.raises(LaunchError) as raised:
+        write_results(launched, tmp_path / "run", Named(), {"command": ["python", "train.py"], "cwd": "/"})
+    assert raised.value.what == "the program ended with exit code 1 after 1 step, before two were timed"
+    assert raised.value.next_step == "its own output says why"
+
+
+def test_each_line_with_a_sync_is_told_once() -> None:
+    site = {"function": "f", "op": "aten::index", "label": None, "code": "x[mask]", "kind": "d2h_copy", "blocked_ns": 0}
+    site |= {"exposed_idle_ns": None, "count_per_step": None, "blocked_ns_per_step": None, "ceiling_ns": None}
+    site |= {"exposed_idle_ns_per_step": None, "saved_ns": None, "file": "a.py"}
+    places = [(7, "forward", 2), (7, "backward", 5), *((line, "forward", 1) for line in range(20, 32))]
+    sites = [SyncSite(**site, line=line, phase=phase, count=count) for line, phase, count in places]
+    lines = sync_lines(sites, 3)
+    assert lines[0] == "    2.33 x d2h_copy at a.py:7  x[mask]"
+    assert lines[1] == "    0.333 x d2h_copy at a.py:20  x[mask]"
+    assert (len(lines), lines[-1]) == (13, "    1 more line: on the page, and in summary.json")
+
+
 @pytest.mark.parametrize("timed", [3, 1, 0])
 def test_only_steps_of_all_ranks_count_where_one_has_ended_early(tmp_path: Path, timed: int) -> None:
     ranks = (_rank(0, 5, 100), _rank(1, timed, 200))
     launched = Launched(exit_code=0, stopped=None, ranks=ranks, out=tmp_path / "left", started=2, failures=())
     program = {"command": ["torchrun", "train.py"], "cwd": "/"}
     if timed < 2:
-        with pytest.raises(LaunchError, match=f"ended after {3 + timed} steps, before two were timed"):
+        with pytest.raises(LaunchError, match=f"exit code 0 after {3 + timed} steps, before two were timed"):
             write_results(launched, tmp_path / "run", Named(), program)
     else:
         write_results(launched, tmp_path / "run", Named(), program)

@@ -129,5 +129,7 @@ def test_the_page_tells_unprofiled_from_profiled_steps(tmp_path: Path, capfd) ->
     timed = read_steps(out / "run0").query("phase == 'timed'")["step_ns"]
     (trace,) = json.loads((out / "summary.json").read_text())["traces"]
     assert trace["unprofiled_step_ns"] == pytest.approx(timed.median(), rel=0.01)
-    assert "Unprofiled step, median" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "Unprofiled step, median" in page
+    assert f"<title>{sys.executable} {FORMS} loader – steptrace</title>" in page
     assert "  Of profiled steps (" in capfd.readouterr().out

@@ -10,6 +10,9 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from steptrace.predict import Rule, Site, predict_syncs
+from steptrace.predict.execution import extend_rules
+from steptrace.predict.recorder import Syncs
+from steptrace.predict.rule import times
 
 HERE = __file__
 
@@ -118,6 +121,30 @@ def test_a_custom_operator_is_unknown_until_it_has_a_rule() -> None:
     assert unknown.total == 0
     assert not known.unknown
     assert [(site.kind, site.reason) for site in known.sites] == [("stream", "it waits")]
+
+
+def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s() -> None:
+    def waits(op: str, number: int) -> Rule:
+        return Rule(op, "stream", times(number), "a source", "a reason")
+
+    def counted() -> int:
+        before = Syncs.active.total
+        torch.ones(2, device="cuda").nonzero()
+        return Syncs.active.total - before
+
+    with predict_syncs():
+        assert counted() == 1
+    with predict_syncs(rules=[waits("nonzero", 2)]):
+        assert counted() == 2
+        extend_rules([waits("nonzero", 3)])
+        assert counted() == 3
+    with predict_syncs(rules=[waits("masked_fill_", 2)]) as syncs:
+        assert counted() == 1  # all others are forgotten
+        x = torch.ones(2, device="cuda")
+        x.masked_fill_(x > 0, 1.0)
+        assert syncs.total == 3
+        x.masked_fill_(x > 0, x.sum())  # an overload with rows of its own
+        assert syncs.total == 4
 
 
 @pytest.mark.parametrize(

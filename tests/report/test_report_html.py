@@ -361,7 +361,7 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
         stacked_bars([(v.name, step_parts(study, v)) for v in study.variants], "ms"),
     ]
     for chart in charts:
-        assert chart.startswith("<svg role=")
+        assert chart.startswith("<svg class=")
         assert 'aria-label="' in chart
         assert ">ignore_index</text>" in chart
         assert "http" not in chart

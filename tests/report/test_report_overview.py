@@ -115,7 +115,7 @@ def test_names_from_data_are_escaped(study_builder: Any) -> None:
 
 def page_of(builder: TraceBuilder, folder: Path) -> str:
     summary, _ = summarize([builder.write(folder / "trace.json")])
-    return trace_page.page_html(build(with_trace_findings(summary)), None)
+    return trace_page.page_html("a trace", build(with_trace_findings(summary)), None)
 
 
 def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:

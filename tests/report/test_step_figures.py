@@ -60,7 +60,7 @@ def test_it_is_measured_and_stands_on_the_page_of_a_trace(figure: StepFigure, su
     assert value is not None
     assert plain(summarized)[figure.key] == value
     whole = Summary(schema_version=1, warnings=(), traces=(summarized,))
-    page = trace_page.page_html(trace_page.build(whole), None)
+    page = trace_page.page_html("a trace", trace_page.build(whole), None)
     assert f"<dt>{figure.name}</dt><dd>{fmt.with_unit(value, figure.unit)}</dd>" in page
 
 

@@ -49,3 +49,17 @@ def test_each_training_has_a_device_of_its_own(
     assert {uuid[-1] for uuid, _, _ in spans} == set(devices)  # the last digit of a stand-in's UUID is its index
     for one, other in itertools.combinations(spans, 2):
         assert one[0] != other[0] or min(one[2], other[2]) <= max(one[1], other[1])
+
+
+def test_cuda_refuses_tensors_of_two_gpus_where_predictions_do() -> None:
+    file = Path(__file__).parents[1] / "predict" / "test_predict_several_gpus.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file), "-k", "cuda_refuses_it"],
+        env=os.environ | {"FAKECUDA_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "skipped" not in done.stdout

@@ -89,6 +89,16 @@ def test_one_run_gives_a_ratio_without_interval(counts: tuple[int, int]) -> None
     assert verdict(ratio, 0.0, 0.01) is None
 
 
+@pytest.mark.parametrize("baseline", ["b", "c"])
+def test_one_run_beside_others_whose_rounds_differ_gives_no_interval(baseline: str) -> None:
+    rounds = np.array([0.0, 0.5, 1.0])
+    medians = {"b": exp(0.0), "c": exp(*rounds), "d": exp(*(rounds - [0.05, 0.051, 0.049]))}
+    found = ratios(medians, baseline)
+    assert {name: ratio.low is None for name, ratio in found.items()} == (
+        {"c": True, "d": True} if baseline == "b" else {"b": True, "d": False}
+    )
+
+
 def test_times_without_any_spread() -> None:
     medians = {"b": by_repeat(2.0, 2.0), "same": by_repeat(2.0, 2.0), "half": by_repeat(1.0, 1.0)}
     found = ratios(medians, "b")

@@ -151,6 +151,17 @@ def test_broken_files_say_what_is_wrong(tmp_path: Path, name: str) -> None:
     assert error.value.where == str(path)
 
 
+def test_an_export_after_the_schedule_began_anew_is_told_how_to_export(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.frame("torch/profiler/profiler.py(1139): stop", 0, 90_000)
+    builder.call("cudaDeviceSynchronize", 10_000, 5_000)
+    with pytest.raises(TraceError, match="without any operator") as error:
+        read_raw(builder.write(tmp_path / "trace.json"))
+    assert "repeat=1" in str(error.value)
+    builder.call("cudaLaunchKernel", 20_000, 5_000)
+    assert len(read_raw(builder.write(tmp_path / "trace.json")).columns["call"]["ts"]) == 2
+
+
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
         read_raw(tmp_path / "none.json")
@@ -214,7 +225,7 @@ def test_a_trace_of_one_kind_of_event_has_all_its_tables(tmp_path: Path, kind: s
     builder = TraceBuilder()
     add = {
         "op": lambda: builder.op("aten::mm", 5, 10),
-        "call": lambda: builder.call("cudaDeviceSynchronize", 5, 10),
+        "call": lambda: builder.call("cudaStreamSynchronize", 5, 10),
         "gpu": lambda: builder.gpu("gemm", 5, 10, None),
         "frame": lambda: builder.frame("a.py(1): f", 5, 10),
         "label": lambda: builder.step(0, 5, 10),

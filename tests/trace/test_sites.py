@@ -9,9 +9,10 @@ import pytest
 
 from builders import AUTOGRAD, TraceBuilder
 from steptrace.errors import TraceError
-from steptrace.trace.frames import PIPELINE, SKIP, STDLIB, USER, frame_role, parse_frame
+from steptrace.trace.executing import same_file
+from steptrace.trace.frames import PIPELINE, SKIP, STDLIB, USER, Frame, frame_role, parse_frame
 from steptrace.trace.model import Trace
-from steptrace.trace.source import SourceLines, load_source_lines, same_file, sites_of
+from steptrace.trace.source import SourceLines, load_source_lines, sites_of
 
 
 def sites_of_syncs(trace: Trace, lines: SourceLines | None = None) -> pd.DataFrame:
@@ -70,7 +71,7 @@ def _two_waits() -> TraceBuilder:
 
 def _lines(rows: list[tuple[str, str | None, str, str | None, int | None, str | None]]) -> SourceLines:
     columns = ["op", "label", "phase", "file", "line", "function"]
-    table = pd.DataFrame(rows, columns=columns).assign(order=range(len(rows)))
+    table = pd.DataFrame(rows, columns=columns).assign(order=range(len(rows)), step=0)
     return SourceLines(table, {"steptrace/workloads/loss.py": "\n".join(f"    line {n}  " for n in range(1, 60))})
 
 
@@ -120,6 +121,151 @@ def _index_at(*lines: int, file: str = "loss.py", function: str = "forward") -> 
 )
 def test_recorded_lines_must_agree_with_the_trace(rows: list[Any], expected: int) -> None:
     assert sites_of_syncs(_two_waits().trace(), _lines(rows))["line"].tolist() == [expected, expected]
+
+
+def _calls(*calls: tuple[str, str]) -> TraceBuilder:
+    """A step of `main`: each call is a frame inside it and the operator that copies there."""
+    builder = TraceBuilder()
+    builder.step(0, 0, 200_000 + 100_000 * len(calls))
+    builder.frame("train.py(57): main", 10, 100_000 + 100_000 * len(calls))
+    for number, (frame, op) in enumerate(calls):
+        ts = 100_000 + 100_000 * number
+        builder.frame(frame, ts, 60_000)
+        builder.op(op, ts + 5_000, 40_000)
+        builder.item(ts + 10_000, 5_000, ts + 13_000)
+    return builder
+
+
+def _main(*calls: tuple[str, int], function: str = "main") -> list[Any]:
+    return [(op, None, None, "train.py", line, function) for op, line in calls]
+
+
+_CALL = "<built-in method to of Tensor object at 0x1>"
+
+
+def test_another_number_of_operators_in_one_function_leaves_the_others_their_lines() -> None:
+    helper = "train.py(20): helper"
+    builder = _calls((_CALL, "aten::_to_copy"), (_CALL, "aten::_to_copy"), (helper, "aten::_to_copy"))
+    recorded = [*_main(("aten::_to_copy", 45), ("aten::_to_copy", 46))]
+    recorded += _main(("aten::_to_copy", 28), ("aten::_to_copy", 29), function="helper")
+    assert sites_of_syncs(builder.trace(), _lines(recorded))["line"].tolist() == [45, 46, 20]
+
+
+def test_any_watched_step_with_as_many_operators_gives_the_lines() -> None:
+    builder = _calls((_CALL, "aten::_to_copy"), (_CALL, "aten::_to_copy"))
+    steps = [_main(("aten::_to_copy", 45)), _main(("aten::_to_copy", 45), ("aten::_to_copy", 60))]
+    frames = [_lines(rows).op_lines for rows in steps]
+    table = pd.concat([frame.assign(step=n) for n, frame in enumerate(frames) if frame is not None])
+    assert sites_of_syncs(builder.trace(), SourceLines(table))["line"].tolist() == [45, 60]
+    # two of them that disagree leave a doubt
+    other = _lines(_main(("aten::_to_copy", 45), ("aten::_to_copy", 70))).op_lines
+    assert other is not None
+    doubtful = SourceLines(pd.concat([table, other.assign(step=2)]))
+    assert sites_of_syncs(builder.trace(), doubtful)["line"].tolist() == [45, 57]
+
+
+#: Line 10 is where one class's `forward` begins, 50 that of another's.
+_TWO_CLASSES = "\n".join([*["#"] * 9, "def forward():", *["    pass"] * 39, "def forward():", *["    pass"] * 9])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "elsewhere", "expected"),
+    [
+        ([12, 55], 4, [12, 12, 55]),
+        ([12, 14, 55], 4, [12, 14, 55]),
+        ([55, 56], 4, [10, 10, 50]),
+        # in the other class only: by its function, and as the only line of all
+        ([55], 4, [10, 10, 55]),
+        ([55], 0, [10, 10, 55]),
+    ],
+)
+def test_functions_of_one_name_in_one_file_keep_their_lines_apart(
+    recorded: list[int], elsewhere: int, expected: list[int]
+) -> None:
+    builder = _calls(*[(f"m.py({line}): forward", "aten::mul") for line in (10, 10, 50)], (_CALL, "aten::mul"))
+    rows = [("aten::mul", None, None, "m.py", line, "forward") for line in recorded]
+    table = _lines([*rows, *_main(*[("aten::mul", 60 + k) for k in range(elsewhere)])]).op_lines
+    sites = sites_of_syncs(builder.trace(), SourceLines(table, {"m.py": _TWO_CLASSES}))
+    assert sites["line"].tolist() == [*expected, 57]
+
+
+def test_a_file_that_was_edited_meanwhile_refutes_no_recorded_line() -> None:
+    builder = _calls(*[("m.py(5): forward", "aten::mul")] * 3, (_CALL, "aten::mul"))
+    rows = [("aten::mul", None, None, "m.py", line, "forward") for line in (7, 8, 12)]
+    text = "import torch\n" * 6 + "def forward(x):\n" + "    x = x * x\n" * 8
+    table = _lines([*rows, *_main(("aten::mul", 60))]).op_lines
+    sites = sites_of_syncs(builder.trace(), SourceLines(table, {"m.py": text}))
+    assert sites["line"].tolist() == [7, 8, 12, 60]
+
+
+def test_operators_of_which_no_watched_step_had_as_many_cost_a_fixed_amount_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed = 0
+    plain = Frame.__hash__
+
+    def counted(frame: Frame) -> int:
+        nonlocal hashed
+        hashed += 1
+        return plain(frame)
+
+    def work(count: int) -> int:
+        nonlocal hashed
+        trace = _calls(*[(_CALL, "aten::mul")] * count).trace()
+        lines = _lines(_main(*[("aten::mul", 60 + k % 2) for k in range(count - 1)]))
+        hashed = 0
+        assert sites_of_syncs(trace, lines)["line"].tolist() == [57] * count
+        return hashed
+
+    monkeypatch.setattr(Frame, "__hash__", counted)
+    assert work(80) < 3 * work(40)
+
+
+def test_what_copies_a_new_tensor_to_the_gpu_has_the_line_that_creates_it() -> None:
+    # torch.tensor(values, device="cuda") copies where no dispatch mode sees it, then calls lift_fresh
+    builder = _calls((_CALL, "aten::_to_copy"), ("<built-in method tensor of type object at 0x2>", "aten::_to_copy"))
+    builder.op("aten::lift_fresh", 255_000, 2_000)
+    lines = _lines(_main(("aten::_to_copy", 45), ("aten::lift_fresh", 46)))
+    assert sites_of_syncs(builder.trace(), lines)["line"].tolist() == [45, 46]
+
+
+def test_autocast_converts_before_the_recorder_sees_the_operator() -> None:
+    builder = _calls((_CALL, "aten::_to_copy"), ("<built-in function mse_loss>", "aten::mse_loss"))
+    builder.op("aten::to", 205_500, 3_000)
+    builder.op("aten::_to_copy", 206_000, 2_000)
+    builder.op("aten::mse_loss", 209_000, 10_000)
+    lines = _lines(_main(("aten::_to_copy", 45), ("aten::_to_copy", 82), ("aten::mse_loss", 82)))
+    assert sites_of_syncs(builder.trace(), lines)["line"].tolist() == [45, 82]
+
+
+def test_the_line_that_a_function_was_at_when_the_profiler_started_is_not_that_of_a_wait() -> None:
+    text = "import torch\n\n@decorated\ndef main():\n    a()\n    b()\n\ndef other():\n    c()\n"
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    builder.frame("train.py(6): main", 10, 400_000)
+    builder.item(100_000, 5_000, 103_000)
+    builder.frame("train.py(9): <module>", 500_000, 400_000)
+    builder.item(600_000, 5_000, 603_000)
+    sites = sites_of_syncs(builder.trace(), SourceLines(None, {"train.py": text}))
+    assert sites[["line", "code"]].to_numpy().tolist() == [[3, "@decorated"], [1, "import torch"]]
+    assert sites_of_syncs(builder.trace(), SourceLines(None, {"train.py": "def ("}))["line"].tolist() == [6, 1]
+
+
+def test_a_file_that_only_ends_like_a_recorded_one_keeps_its_lines() -> None:
+    program = "def forward():\n" + "    program()\n" * 60
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    for number, file in enumerate(("/site-packages/lib/model.py", "model.py")):
+        for function in ("forward", "<module>"):
+            ts = 10_000 + 400_000 * number + (200_000 if function == "forward" else 0)
+            builder.frame(f"{file}(40): {function}", ts, 150_000)
+            builder.item(ts + 10_000, 5_000, ts + 13_000)
+    trace = builder.trace()
+    assert sites_of_syncs(trace, SourceLines(None, {"model.py": program}))["line"].tolist() == [40, 40, 1, 1]
+    library = "\n" * 29 + "def forward():\n" + "    library()\n" * 60
+    both = SourceLines(None, {"model.py": program, "/site-packages/lib/model.py": library})
+    assert sites_of_syncs(trace, both)["line"].tolist() == [1, 30, 1, 1]
+    assert both.code("/site-packages/lib/model.py", 40) == "library()"
 
 
 def test_without_frames_the_recorded_line_stands_alone() -> None:
@@ -243,7 +389,7 @@ def test_files_beside_a_trace(tmp_path: Path) -> None:
     assert load_source_lines(trace) == SourceLines(None, {})
     lines = _lines([_OTHER]).op_lines
     assert lines is not None
-    lines.to_parquet(tmp_path / "op_lines.parquet")
+    lines.drop(columns="step").to_parquet(tmp_path / "op_lines.parquet")  # as it was when one step was watched
     (tmp_path / "sources.json").write_text(json.dumps({"a.py": "x"}))
     loaded = load_source_lines(trace)
     assert loaded.sources == {"a.py": "x"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from steptrace.trace.written import put_in_place
+from steptrace.trace.written import export, put_in_place
 
 TRACE = (
     '{"traceEvents": [\n{"ph": "X", "name": "ProfilerStep#3"\n},\n{"name": "Record Window End"\n}], "traceName": "x"\n}'
@@ -32,3 +32,15 @@ def test_half_a_trace_is_an_error_and_replaces_nothing(tmp_path: Path, text: str
     with pytest.raises(OSError, match="has not written all of"):
         put_in_place(tmp_path / "plain.json", tmp_path / "trace.json.gz")
     assert (tmp_path / "trace.json.gz").read_bytes() == b"before"
+
+
+def test_half_a_trace_leaves_its_room_to_others(tmp_path: Path) -> None:
+    class Profiler:
+        """On a disk that is full: what PyTorch has written has not got its name yet."""
+
+        def export_chrome_trace(self, path: str) -> None:
+            Path(f"{path}.tmp").write_text(TRACE[:40])
+
+    with pytest.raises(OSError, match="is the disk full"):
+        export(Profiler(), tmp_path / "trace.json.gz")
+    assert list(tmp_path.iterdir()) == []

@@ -115,6 +115,10 @@ def test_the_beginning_of_a_uuid_names_its_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-bc")
     lease = acquire("cuda", waiting=give_up)
     assert (lease.device, lease.environment["CUDA_VISIBLE_DEVICES"]) == ("gpu-bcde", "GPU-bc")
+    lease.close()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "gpu-BCDE")
+    lease = acquire("cuda", waiting=give_up)
+    assert lease.device == "gpu-bcde"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,-1,0")  # what follows -1 does not count
     with pytest.raises(GaveUp):
         acquire("cuda", waiting=give_up)

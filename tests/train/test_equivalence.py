@@ -11,17 +11,11 @@ from steptrace.errors import TrainError
 from steptrace.train import answers, equivalence
 from steptrace.train.answers import drawn_alike, variant_answer
 from steptrace.train.arrangement import Precision
-from steptrace.train.equivalence import (
-    HELD,
-    Case,
-    cases_of,
-    compare_on,
-    main,
-    relative_error,
-    verdict_on,
-)
+from steptrace.train.cases import Case, verdict_on
+from steptrace.train.equivalence import cases_of, compare_on, main, relative_error
 from steptrace.workloads.segmentation import RandomMasks
 
+HELD = ("loss", "gradient", "predictions", "parameters")
 REFERENCE = {"loss._target_": "steptrace.workloads.masked_losses.ReferenceLoss"}
 RIGHT = "steptrace.workloads.masked_losses.IgnoreIndexLoss"
 TOLERANCE = {"loss": 1e-5, "gradient": 1e-4}

@@ -4,12 +4,14 @@ import textwrap
 
 import pandas as pd
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from steptrace.schema import OP_LINES, validate
+from steptrace.train.call_site import trace_file_name
 from steptrace.train.passes import profile_steps, record_op_lines
 from steptrace.train.setup import training
-from steptrace.train.step_recorders import trace_file_name
+from steptrace.train.step_recorders import OpLineRecorder
 from steptrace.workloads import masked_losses, segmentation
 
 LOSSES = "steptrace/workloads/masked_losses.py"
@@ -54,6 +56,14 @@ def test_a_backward_operator_has_its_forward_line(recorded):
     convolutions = [code_of(row, sources) for row in backward.itertuples() if row.op == "aten::convolution_backward"]
     assert [line.split("(")[0] for line in convolutions] == ["return self.last", "x = torch.relu", "x = torch.relu"]
     assert "self.first" in convolutions[-1]
+
+
+def test_a_gradient_taken_by_hand_is_of_the_backward_pass_as_in_a_trace():
+    x = torch.ones(2, requires_grad=True)
+    with OpLineRecorder() as recorder:
+        torch.autograd.grad((x * x).sum(), x)
+    phases = {row["op"]: row["phase"] for row in recorder.rows()}
+    assert (phases["aten::sum"], phases["aten::expand"]) == (None, "backward")
 
 
 def test_operators_of_the_pipeline_and_of_pytorch_alone_have_no_line(recorded):

@@ -8,7 +8,8 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from steptrace.train.equivalence import cases_of, compare_on, verdict_on
+from steptrace.train.cases import verdict_on
+from steptrace.train.equivalence import cases_of, compare_on
 from steptrace.train.setup import training
 
 MakeConfig = Callable[..., DictConfig]

@@ -7,7 +7,8 @@ import torch
 from omegaconf import OmegaConf
 
 from steptrace.config.plan import make_plan
-from steptrace.train.equivalence import cases_of, compare_on, verdict_on
+from steptrace.train.cases import verdict_on
+from steptrace.train.equivalence import cases_of, compare_on
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,9 +8,9 @@ from steptrace.compare.load import load_run
 from steptrace.record import read_rows, read_run, read_steps, write_rows
 from steptrace.schema import SECTIONS_OF_RUN, validate
 from steptrace.train import passes
-from steptrace.train.loop import run_steps, to_device, train_step
+from steptrace.train.loop import run_steps, tensors_of, to_device, train_step
 from steptrace.train.main import main
-from steptrace.train.passes import PartTimer, batch_bytes, measure_sections, tensor_bytes
+from steptrace.train.passes import PartTimer, batch_bytes, measure_sections
 from steptrace.train.setup import training
 from steptrace.workloads.giou_data import ConcatenatedBoxes
 
@@ -105,15 +105,17 @@ def test_batches_of_every_form_pass_through_the_loop(make_config, form, loss):
 
 def test_whatever_holds_tensors_is_copied_and_counted():
     Pair = namedtuple("Pair", ["boxes", "number"])
-    tensor = torch.zeros(2, 4)
+    tensors = [torch.zeros(2, 4) for _ in range(5)]
     batch = {
-        "list": [tensor, tensor],
-        "pair": Pair(tensor, 3),
-        "plain": (tensor, "name"),
-        "own": ConcatenatedBoxes(tensor, (1, 1)),
+        "list": tensors[:2],
+        "pair": Pair(tensors[2], 3),
+        "plain": (tensors[3], "name"),
+        "own": ConcatenatedBoxes(tensors[4], (1, 1)),
         "nothing": None,
+        "again": tensors[0],
     }
-    assert tensor_bytes(batch) == 5 * tensor.nbytes
+    assert {id(tensor) for tensor in tensors_of(batch)} == {id(tensor) for tensor in tensors}
+    assert len(list(tensors_of(batch))) == len(tensors)
     copied = to_device(batch, torch.device("meta"))
     found = [*copied["list"], copied["pair"].boxes, copied["plain"][0], copied["own"].boxes]
     assert [part.device.type for part in found] == 5 * ["meta"]

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.profiler import record_function
 
+from steptrace.train.call_site import Site
 from steptrace.train.passes import record_warned_syncs
 from steptrace.train.setup import training
-from steptrace.train.step_recorders import OpLine, Site, SyncWatcher, summary
+from steptrace.train.step_recorders import OpLine, SyncWatcher, summary
 
 #: PyTorch says this in C++, once for every call, of a result that does not have the size of its `out=`.
 RESIZED = "An output with one or more elements was resized"
@@ -61,7 +62,7 @@ def test_a_warning_outside_any_operator_has_the_line_of_its_call():
     with watcher.step():
         warnings.warn("a wait", stacklevel=1)
     ((line,),) = watcher.by_step
-    assert (line.op, line.site.path, line.site.function) == (
+    assert (line.op, line.site.file, line.site.function) == (
         "",
         __file__,
         "test_a_warning_outside_any_operator_has_the_line_of_its_call",

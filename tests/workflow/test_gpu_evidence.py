@@ -22,7 +22,7 @@ FAKE = """#!/usr/bin/env bash
 echo "$*" >>"$CALLS"
 case "$*" in
   *evidence.py*studies*) echo one; echo two:1; echo "many: left out, it needs 2 GPUs" >&2 ;;
-  *snakemake*"$HANGS"*) [ -z "$HANGS" ] || exec sleep 600 ;;
+  *snakemake*"$HANGS"*) [ -z "$HANGS" ] || { echo $$ >"$CALLS.hangs"; exec sleep 600; } ;;
   *"$FAILS"*) [ -z "$FAILS" ] || exit 1 ;;
 esac
 """
@@ -59,6 +59,7 @@ class Node:
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
         known = (
+            "build_ext",
             "steptrace_giou.build",
             "-m pytest",
             "giou.py",
@@ -90,7 +91,7 @@ def test_the_most_valuable_comes_first_and_a_second_call_does_what_is_left(node:
     code, output = node.run()
     assert (code, "failed" in output) == (0, False), output
     # An archive after each stage and each study; the stages after the studies are left out of a rehearsal.
-    first = ["other", "steptrace_giou.build", "evidence.py collect", "-m pytest", "evidence.py collect"]
+    first = ["other", "build_ext", "steptrace_giou.build", "evidence.py collect", "-m pytest", "evidence.py collect"]
     first += [*["giou.py"] * 4, "capture.py", "evidence.py collect", *STUDIES, *["evidence.py collect"] * 2]
     assert node.calls() == first
     assert "not read (rehearsal)" in (node.folder / "build/rehearsal/results/evidence/counters.txt").read_text()
@@ -98,6 +99,10 @@ def test_the_most_valuable_comes_first_and_a_second_call_does_what_is_left(node:
 
     assert node.run()[0] == 0
     assert node.calls() == ["other", *STUDIES]
+
+    (node.folder / "src" / "built.so").write_text("")
+    assert node.run()[0] == 0
+    assert node.calls() == ["other", *STUDIES]  # what the first stage builds is no change of the sources
 
     (node.folder / "src" / "a.py").write_text("changed = True\n")
     assert node.run()[0] == 0
@@ -113,6 +118,20 @@ def test_a_stage_that_failed_is_said_again_and_not_tried_again_until_asked_for(n
     assert "-m pytest" not in node.calls()
     assert node.run(STAGE="tests")[0] == 0
     assert node.run()[0] == 0
+
+
+def test_a_stage_on_a_bare_node_builds_what_it_needs_first(node: Node) -> None:
+    assert node.run(STAGE="tests")[0] == 0
+    built = ["other", "build_ext", "steptrace_giou.build", "evidence.py collect"]
+    assert node.calls() == [*built, "-m pytest", "evidence.py collect"]
+    assert node.run(STAGE="tests")[0] == 0
+    assert node.calls() == ["other", "-m pytest", "evidence.py collect"]
+
+
+def test_where_the_reader_cannot_be_compiled_the_rest_is_built(node: Node) -> None:
+    code, output = node.run(STAGE="build", fails="build_ext")
+    assert (code, "traces are read without compiled code" in output) == (0, True)
+    assert node.calls() == ["other", "build_ext", "steptrace_giou.build", "evidence.py collect"]
 
 
 def test_after_the_limit_nothing_is_started_and_what_there_is_is_collected(node: Node) -> None:
@@ -134,6 +153,17 @@ def test_told_to_stop_it_ends_what_runs_and_collects(node: Node) -> None:
     assert process.returncode == 1
     assert "stopped; what there is, is collected" in output
     assert node.calls()[-3:] == ["studies=[two]", "partial.py", "evidence.py collect"]
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv on this machine")
+def test_what_runs_ends_with_a_call_that_is_killed(node: Node) -> None:
+    process, pid = node.start(hangs="studies=[two]"), node.folder / "calls.hangs"
+    deadline = time.monotonic() + 300
+    while not (pid.exists() and pid.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.communicate(timeout=300)  # the output ends with the last process that has it open
 
 
 def test_a_study_cut_off_by_the_limit_has_a_partial_comparison_in_the_archive(node: Node) -> None:

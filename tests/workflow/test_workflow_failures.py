@@ -113,6 +113,22 @@ def test_results_that_cannot_be_written_are_named_with_what_to_do(new_project):
     assert "expected: a folder whose results/ and .snakemake/ this user may write to" in result.stdout
 
 
+def test_who_may_not_write_can_look_and_is_told_how(new_project):
+    project = new_project
+    assert project.run("--dry-run").returncode == 0  # writes the configurations
+    shutil.rmtree(project.folder / "results" / ".cache")
+    project.write("results/.cache", "a file, in the way as another user's folder is")
+    looked = project.run("--summary")
+    assert looked.returncode == 0, looked.stdout
+    assert "results/tiny/plain/run0/status.json" in looked.stdout
+    tried = project.run("--dry-run")
+    assert tried.returncode == 2
+    assert "to look only: snakemake --summary" in tried.stdout
+    other = project.run("--summary", "--config", "scale=gpu")
+    assert other.returncode == 2
+    assert "with the --config of the results" in other.stdout
+
+
 def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, request):
     project = new_project
     project.edit("config/study/tiny.yaml", "seed=1", "seed=1, loss.mode=slow")

@@ -65,7 +65,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
     arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(tmp_path))
     result = SNAKEMAKE(*arguments, cwd=ROOT, environment=environment)
     assert result.returncode == 1, result.stdout  # one variant failed, and that is all
-    assert "small/broken run0: failed, ValueError: the own loss is broken" in result.stdout
+    assert "small/broken run0, equivalence: failed, ValueError: the own loss is broken (see results" in result.stdout
 
     comparison = json.loads((tmp_path / "results/small/comparison.json").read_text())
     variants = {variant["name"]: variant for variant in comparison["variants"]}

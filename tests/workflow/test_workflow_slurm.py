@@ -187,7 +187,7 @@ def test_trainings_are_submitted_each_with_a_gpu_and_one_that_fails_stops_nothin
     project.edit("config/study/tiny.yaml", "loss=fake]", "loss=fake, loss.mode=half a second]")
     code, output = run(project.folder, project.environment, "--config", "repeats=1", "scale=gpu")
     assert code == 1, output
-    assert "tiny/raises run0: failed, ValueError: the loss is not a number" in output
+    assert re.search(r"failed: tiny/raises run0\b.*: failed, ValueError: the loss is not a number", output)
     spans = [line.split() for line in (project.folder / "spans.txt").read_text().splitlines()]
     trainings = [(float(begin), float(end), gpu) for kind, begin, end, gpu in spans if kind == "train"]
     assert len(trainings) == 2

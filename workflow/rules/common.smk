@@ -1,7 +1,6 @@
 """What the rules share: the plan made while this file is read, and the machine. What they ask is steptrace.workflow.rules."""
 
 import atexit
-import errno
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from steptrace.config.digest import extension_digests
 from steptrace.config.gpus import count_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
+from steptrace.files import UNWRITABLE
 from steptrace.terminal import printable
 from steptrace.workflow.resume import keep_finished
 from steptrace.train import fork_client
@@ -34,6 +34,8 @@ from steptrace.workflow.rules import (
 # What is used of Snakemake's `workflow` object beyond its documentation, and why:
 #   current_basedir      where this file is: Snakefiles of other folders use this workflow as a module
 #   is_main_process      the processes of its jobs read this file, too, and must not write the snapshots again
+#   output_settings.dryrun
+#                        known while this file is read, as workflow.dryrun is not
 #   global_resources, register_resource, resource_settings.cores
 #                        no limit on a resource means no limit at all: one-GPU trainings would share a GPU. "_nodes" of
 #                        the former is None where jobs run here; `workflow.cores` cannot be read under --unlock
@@ -57,9 +59,38 @@ def another_run():
     return f"another run (process {holder(LOCK)}) is at work in {Path.cwd()}; wait for it, or use --directory"
 
 
+def refuse(error):
+    """End where this user may not write."""
+    if error.errno not in UNWRITABLE:
+        stop(error)
+    place = Path(error.filename or "").absolute()
+    stop(
+        f"{place}: {error.strerror}\n  expected: a folder whose results/ and .snakemake/ this user may write to\n"
+        "  next: work in a copy of the folder, or let a group share it: umask 002, chmod -R g+rwX\n"
+        "  to look only: snakemake --summary with the --config of the results, steptrace history, reports/index.html"
+    )
+
+
+def can_be_summarised():
+    """Whether a user who may not write can see what is up to date, unless by a dry run, in which Snakemake writes."""
+    # Snakemake opens its records to owner and group.
+    record = next(Path(".snakemake/metadata").glob("*"), None)
+    readable = record is None or os.access(record, os.R_OK)
+    return (
+        readable
+        and not workflow.output_settings.dryrun
+        and not PLAN.changes_snapshots()
+    )
+
+
 def write_snapshots():
     """Not under a run that is at work: its trainings to come would read another configuration than it planned."""
-    free = try_lock(LOCK)
+    try:
+        free = try_lock(LOCK)
+    except OSError as error:
+        if error.errno in UNWRITABLE and can_be_summarised():
+            return  # a run is refused as it starts
+        raise
     if free is not None:
         for sentence in set_aside_unreadable(Path.cwd()):
             say(sentence)
@@ -78,18 +109,7 @@ try:
 except SteptraceError as error:
     stop(error)
 except OSError as error:
-    if error.errno not in (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOTDIR,
-        errno.EEXIST,
-    ):
-        stop(error)
-    stop(
-        f"{error.filename}: {error.strerror}\n  expected: a folder whose results/ and .snakemake/ this user may write to\n"
-        "  next: work in a copy of the folder, or let a group share it: umask 002, chmod -R g+rwX"
-    )
+    refuse(error)
 
 STUDIES = list(PLAN.studies)
 TRACES = list(PLAN.settings.traces)
@@ -153,7 +173,10 @@ def at_the_end():
 
 onstart:
     # Held until this process ends, however it ends: nothing to unlock after a crash. Snakemake's own lock is off.
-    RUNNING = try_lock(LOCK)
+    try:
+        RUNNING = try_lock(LOCK)
+    except OSError as error:
+        refuse(error)
     if RUNNING is None:
         stop(another_run())
     if ended := end_leftovers(Path.cwd()):

@@ -8,6 +8,14 @@ from pathlib import Path
 from steptrace.errors import SteptraceError
 from steptrace.evidence.collect import collect, runnable
 from steptrace.evidence.tables import render
+from steptrace.files import replace_atomically
+
+
+def pack(folder: Path, file: Path) -> None:
+    """Write `folder` as a .tar.gz."""
+    with tarfile.open(file, "w:gz") as archive:
+        archive.add(folder, folder.name)
+
 
 parser = argparse.ArgumentParser()
 verbs = parser.add_subparsers(dest="verb", required=True)
@@ -31,8 +39,7 @@ try:
     elif options.verb == "collect":
         folder = collect(options.work, scale=options.scale, out=options.out, origin=options.origin)
         if options.archive:
-            with tarfile.open(options.archive, "w:gz") as archive:
-                archive.add(folder, folder.name)
+            replace_atomically(options.archive, lambda file: pack(folder, file))
         print(f"{sum(1 for file in folder.rglob('*') if file.is_file())} files in {folder}")
     else:
         options.out.write_text(render(options.folders), encoding="utf-8")

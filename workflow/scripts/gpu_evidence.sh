@@ -42,7 +42,7 @@ export STEPTRACE_GIOU_LIBRARY=${STEPTRACE_GIOU_LIBRARY:-$work/results/extension}
 "$python" workflow/scripts/describe_machine.py "$logs/machine.json" --device "$device" || exit 2
 deadline=$((SECONDS + $(awk "BEGIN { printf \"%d\", ${MINUTES:-1440} * 60 }")))
 # What is built lies among the sources.
-sources=$(find src ext bench tests workflow config \( -name __pycache__ -o -name build -o -name '*.egg-info' \) -prune \
+sources=$(find src ext bench tests workflow config \( -name __pycache__ -o -name build -o -name '*.egg-info' -o -name '*.so' \) -prune \
   -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
 status=0 running="" limited=""
 
@@ -78,13 +78,16 @@ stopped() {
 }
 trap stopped TERM INT HUP
 
+tied_to_call=$(command -v setpriv >/dev/null && echo setpriv --pdeathsig INT)
+
 # within SECONDS COMMAND...: 124 if the command took longer, or had to end with the call.
 within() {
   local limit=$1 rest=$((deadline - SECONDS)) ended=0
   shift
   [ "$rest" -gt 0 ] || return 124
-  # A shell has what it runs in the background ignore SIGINT, and that would be handed down.
-  env --default-signal=INT timeout --signal=INT --kill-after=60 "$((limit < rest ? limit : rest))" "$@" &
+  # A shell has what it runs in the background ignore SIGINT, and that would be handed down. What a killed call leaves
+  # running would keep the next one from the studies.
+  env --default-signal=INT $tied_to_call timeout --signal=INT --kill-after=60 "$((limit < rest ? limit : rest))" "$@" &
   running=$!
   wait "$running" || ended=$?
   running=""
@@ -93,10 +96,12 @@ within() {
 }
 
 # once STAGE FUNCTION: unless it was done on these sources. A stage that failed is done; one cut off by the call is not.
+# Each stage but the last needs what `build` makes, and a node that was handed back between two calls has lost it.
 once() {
-  [ "$stage" = all ] || [ "$stage" = "$1" ] || return 0
-  local done="$logs/$1.done" ended=0
-  if [ "$stage" = all ] && [ "$(head -1 "$done" 2>/dev/null)" = "$sources" ]; then
+  local wanted=$stage done="$logs/$1.done" ended=0
+  [ "$1" != build ] || [[ $stage == @(build|collect) ]] || wanted=all
+  [ "$wanted" = all ] || [ "$wanted" = "$1" ] || return 0
+  if [ "$wanted" = all ] && [ "$(head -1 "$done" 2>/dev/null)" = "$sources" ]; then
     ended=$(tail -1 "$done")
     [ "$ended" = 0 ] || failed "$1 (in an earlier call; STAGE=$1 tries again)"
     return 0
@@ -112,7 +117,12 @@ once() {
   after
 }
 
-build() { within 300 "$python" -m steptrace_giou.build --out "$work/results/extension" --cuda "$cuda"; }
+# The reader of traces works without its compiled parts, only slower, and excerpts are made when a call's time is over.
+build() {
+  # Compiles only what is newer than what is there.
+  within 60 "$python" setup.py --quiet build_ext --inplace >&2 || echo "gpu-evidence: traces are read without compiled code" >&2
+  within 300 "$python" -m steptrace_giou.build --out "$work/results/extension" --cuda "$cuda"
+}
 
 tests() {
   # Only the files with such tests: the others may import what a node does not have.

@@ -19,19 +19,10 @@ from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.launches import waits_for_event
 from steptrace.documents.rows import IdleEnding, IdleGap, StreamIdle, table_of
-from steptrace.documents.summary import HostCall, HostGap, HostGaps, Idle
+from steptrace.documents.summary import HostGaps, Idle
+from steptrace.documents.summary.time import HostCall, HostGap
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import (
-    ended_before,
-    judge_names,
-    optional,
-    references,
-    row_numbers,
-    spans_of,
-    start_end,
-    take,
-    texts,
-)
+from steptrace.trace import columns
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once
 from steptrace.trace.names import LOADER_LABEL
@@ -59,7 +50,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     `device`, `stream`, `host_wait_ns`, `kernel_wait_ns`, `other_ns`.
     """
     stream = ["device", "stream"]
-    previous = ended_before(trace.kernels, stream)
+    previous = columns.ended_before(trace.kernels, stream)
     gap = np.where(previous < 0, 0, np.maximum(trace.kernels["ts"].to_numpy() - previous, 0))
     category = np.where(launched_at(trace) > previous, 0, np.where(gap < KERNEL_WAIT_BELOW_NS, 1, 2))
     names = ("host_wait_ns", "kernel_wait_ns", "other_ns")
@@ -96,10 +87,10 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     loader_ns = intervals.measure_within(loader_spans(trace), start, end)
     in_loader = 2 * loader_ns >= end - start
     row = _first_work(trace, device, end)
-    launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
-    begun, returned = start_end(trace.launches)
-    launched = take(returned, launch)
-    in_sync, waited_through = _held_by_sync(trace, gaps, take(begun, launch))
+    launch = columns.row_numbers(trace.kernels["launch"])[row] if len(row) else row
+    begun, returned = columns.start_end(trace.launches)
+    launched = columns.take(returned, launch)
+    in_sync, waited_through = _held_by_sync(trace, gaps, columns.take(begun, launch))
     late = launched > start
     # What begins while the host waits all along was queued before, though the trace lacks its launch.
     queued = np.where(launch >= 0, ~late, waited_through)
@@ -137,16 +128,16 @@ def idle(analysis: Analysis) -> Idle:
 def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
     """What ended each gap: the activity `row`, the call that launched it, and where in the program that stands."""
     kernels = trace.kernels.iloc[row]
-    launch = row_numbers(kernels["launch"])
+    launch = columns.row_numbers(kernels["launch"])
     return {
         "kernel": row,
         "name": [short_name(name) for name in kernels["name"]],
         "stream": kernels["stream"].to_numpy(),
-        "launch": references(launch),
-        "launched_after_ns": optional(np.where(launch < 0, MISSING, launched_at(trace)[row] - start)),
-        "op": texts(trace.ops["name"], launching_op(trace)[row]),
-        "label": texts(trace.annotations["name"], annotation_of_kernels(trace)[row]),
-        "step": references(row_numbers(kernels["step"])),
+        "launch": columns.references(launch),
+        "launched_after_ns": columns.optional(np.where(launch < 0, MISSING, launched_at(trace)[row] - start)),
+        "op": columns.texts(trace.ops["name"], launching_op(trace)[row]),
+        "label": columns.texts(trace.annotations["name"], annotation_of_kernels(trace)[row]),
+        "step": columns.references(columns.row_numbers(kernels["step"])),
     }
 
 
@@ -154,8 +145,8 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
 def loader_spans(trace: Trace) -> Spans:
     """When a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations
-    rows = labels[judge_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
-    return intervals.union(spans_of(rows))
+    rows = labels[columns.judge_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
+    return intervals.union(columns.spans_of(rows))
 
 
 def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -166,7 +157,7 @@ def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np
     start, end = gaps[:, 0], gaps[:, 1]
     held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
     for _, own in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
-        begin, over = start_end(own)
+        begin, over = columns.start_end(own)
         # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
         # launch is not known, the host can have made it after a wait that was over, not within one.
         late = np.where(
@@ -205,9 +196,11 @@ def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
     ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
     stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)
     length = np.maximum(stop - ts, 0)
-    calls, ops = (events[on_training(trace, events)] for events in (trace.launches, trace.ops))
+    # Without the other columns, of which a copy would be the most memory that a summary takes.
+    calls = trace.launches[["ts", "dur", "name"]][on_training(trace, trace.launches)]
+    ops = trace.ops[["ts", "dur"]][on_training(trace, trace.ops)]
     long = calls[(calls["dur"] >= LONG_CALL_NS).to_numpy()]
-    in_long, in_calls, in_ops = (intervals.union(spans_of(events)) for events in (long, calls, ops))
+    in_long, in_calls, in_ops = (intervals.union(columns.spans_of(events)) for events in (long, calls, ops))
     counted = slice(None) if len(trace.steps) else slice(len(between))
     longest = [int(k) for k in np.argsort(-length, kind="stable")[:MOST_GAPS] if length[k]]
     return HostGaps(
@@ -234,7 +227,7 @@ def _filled(spans: Spans, start: Ints, end: Ints) -> int:
 
 
 def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:
-    begun, returned = start_end(calls)
+    begun, returned = columns.start_end(calls)
     inside = np.minimum(returned, end) - np.maximum(begun, start)
     rows, names = np.flatnonzero(inside > 0), calls["name"].cat
     of_name = names.codes.to_numpy()[rows]

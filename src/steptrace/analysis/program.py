@@ -21,7 +21,8 @@ from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.call_tree import depths, device_time_by, kernel_nodes, levels
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.compiled import compiled
-from steptrace.documents.summary import Flame, FlameBox, LineTime, OperatorTime, Program
+from steptrace.documents.summary import Program
+from steptrace.documents.summary.program import Flame, FlameBox, LineTime, OperatorTime
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, judge_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
@@ -71,9 +72,10 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     thread = tree["thread"].to_numpy()
     own = np.zeros(count + len(threads), dtype=np.int64)
     holder = nearest(_parents(tree), shown)
-    own_ns = np.where(on_training(trace, tree), tree["host_self_ns"].to_numpy(), 0)
-    np.add.at(own, np.where(holder >= 0, holder, count + thread), own_ns)
-    del holder
+    counted = np.flatnonzero(on_training(trace, tree))
+    holder = np.where(holder >= 0, holder, count + thread)[counted]
+    np.add.at(own, holder, tree["host_self_ns"].to_numpy()[counted])
+    del holder, counted
     parent = np.concatenate([np.where(parent < 0, count + thread, parent), np.full(len(threads), -1)], dtype=np.int32)
     kind = np.concatenate([kind, np.full(len(threads), _KINDS.index("thread"))], dtype=np.int8)
     name = np.concatenate([name, len(names) + np.arange(len(threads))], dtype=np.int32)

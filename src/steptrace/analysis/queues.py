@@ -17,7 +17,8 @@ from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.series import profile, quantile, quantiles, steps_of, time_held
 from steptrace.documents.rows import Copy, Queue, table_of
-from steptrace.documents.summary import CopySeries, QueueSeries, Series
+from steptrace.documents.summary import Series
+from steptrace.documents.summary.launches import CopySeries, QueueSeries
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace.columns import row_numbers, spans_of

@@ -78,7 +78,8 @@ def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Iterato
     yield {"call_tree": tree}
     names = call_names(tree)
     tree = tree.drop(columns=["depth", "kernels", "device_ns", "device_self_ns"])  # nothing below asks for them
-    yield {"flame_device": flame.device_flame(trace, tree), "flame_host": flame.host_flame(trace, tree)}
+    yield {"flame_device": flame.device_flame(trace, tree)}
+    yield {"flame_host": flame.host_flame(trace, tree)}
     yield {"sequences": kernel_sequences(trace, tree)}
     tree = tree[["kind"]].copy()
     origins = kernel_origins(trace, tree, lines)

@@ -1,11 +1,14 @@
 """`steptrace compare`: one study's results from two machines, versions or dates."""
 
 import argparse
+import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptrace.commands.output import columns, show, writing_to
+from steptrace.errors import RecordError
 
 if TYPE_CHECKING:
     from steptrace.documents.comparison import Comparison
@@ -49,7 +52,25 @@ def _read(path: Path) -> "Comparison":
     from steptrace.documents.base import read
     from steptrace.documents.comparison import Comparison
 
-    return read(path / "comparison.json" if path.is_dir() else path, Comparison)
+    try:
+        return read(path / "comparison.json" if path.is_dir() else path, Comparison)
+    except RecordError as error:
+        if path.is_file() and _is_baseline(path):
+            raise RecordError(
+                "a stored baseline, which holds step times and no runs",
+                where=path,
+                expected="a study's comparison.json",
+                next_step=f"steptrace baseline compare --from {shlex.quote(str(path))}, or steptrace history "
+                f"{shlex.quote(str(path.parent))}",
+            ) from error
+        raise
+
+
+def _is_baseline(path: Path) -> bool:
+    try:
+        return "saved_at" in json.loads(path.read_bytes())
+    except (ValueError, TypeError, OSError):
+        return False
 
 
 def _text(found: "Pair") -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from steptrace.commands.output import Colour, coloured, progress, show
-from steptrace.config.gpus import count_gpus, torch_has_gpu_support
+from steptrace.config.gpus import count_gpus, has_gpu, torch_has_gpu_support
 from steptrace.errors import SteptraceError
 from steptrace.machine import cpu_count
 
@@ -94,9 +94,13 @@ def _pytorch() -> list[Check]:
     return [Check("PyTorch", "note" if old else "ok", found, allows, "use PyTorch 2.11 or newer" if old else None)]
 
 
+def _usable_gpus() -> int:
+    return count_gpus() if has_gpu() else 0
+
+
 def _gpu() -> list[Check]:
     allows = "measured syncs, kernels, GPU busy time, what a sync costs"
-    gpus = count_gpus()
+    gpus = _usable_gpus()
     if not gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = "none in sight" if visible is None else f"none in sight, and CUDA_VISIBLE_DEVICES is '{visible}'"
@@ -152,7 +156,7 @@ def _compilers() -> list[Check]:
         if cxx is None
         else Check("C++ compiler", "ok", cxx, allows)
     ]
-    if count_gpus():
+    if _usable_gpus():
         home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
         nvcc = shutil.which("nvcc") or (str(home) if home.is_file() else None)
         allows = "the kernels of the studies giou*"
@@ -166,7 +170,7 @@ def _locks() -> list[Check]:
 
     allows = "one training at a time on each device"
     try:
-        found = holders("cuda" if count_gpus() else "cpu")
+        found = holders("cuda" if _usable_gpus() else "cpu")
     except (SteptraceError, OSError) as error:
         next_step = "set STEPTRACE_LOCKS to a local folder that is yours alone (mode 0700) and can be written to"
         return [Check("Locks", "broken", str(error), allows, next_step)]

@@ -1,7 +1,8 @@
 """`steptrace find-batch`: the largest batch that a variant can train with, predicted from a few sizes and verified.
 
 This process does not import torch: every size is tried in a process of its own (`steptrace.train.batch_memory`), under
-the supervisor that runs the studies' trainings too, so that running out of memory is an answer and not the end.
+the supervisor that runs the studies' trainings too, so that running out of memory is an answer and not the end. As they
+are, trials are forked from one process that has imported torch and used no GPU.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from steptrace.compare.memory import MOST_RESIDUAL, PeakLine, fit_peaks
 from steptrace.errors import ConfigError, TrainError
 from steptrace.files import read_versioned
 from steptrace.record import read_memory, read_status
+from steptrace.train import fork_client
 
 EXIT_NOTHING_FITS: Final = 1
 _FILE: Final = "batches.json"
@@ -62,6 +64,13 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, print, and return the exit code."""
     name, text, config = _variant(arguments.study, arguments.variant, arguments.scale)
+    if "program" in config:
+        raise ConfigError(
+            "a program decides its batch itself",
+            where=name,
+            expected="a study of models and losses",
+            next_step="a matrix over an argument of the program: matrix: {batch: [8, 16]}, and {batch} in its command",
+        )
     if config["distributed"]["world_size"] > 1:
         raise ConfigError("find-batch trains in one process", where=name, expected="distributed.world_size=1")
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
@@ -147,10 +156,11 @@ class Search:
             options += ["--limit-mb", str(self._limit_mb)]
         module = [sys.executable, "-m", "steptrace.train.batch_memory", "--config", str(self._config), *options]
         supervised = ["--out", str(out), "--attempt", "1", "--label", f"batch of {', '.join(map(str, sizes))}"]
-        supervised += ["--parent", str(os.getpid())]
+        supervised += ["--parent", str(os.getpid()), "--server", "trials"]
         supervised += ["--device", "cuda"] if self._device == "cuda" else []
         command = [sys.executable, "-m", "steptrace.train.supervise", *supervised, "--", *module, "--out", str(out)]
-        done = subprocess.run([*command, "--batch-size", *map(str, sizes)], env=os.environ, check=False)
+        environment = {**os.environ, fork_client.VARIABLE: "1"}
+        done = subprocess.run([*command, "--batch-size", *map(str, sizes)], env=environment, check=False)
         if done.returncode != 0:
             raise TrainError("a trial was stopped", where=f"batch of {sizes[0]}")
         self._read_trials(out, sizes)

@@ -1,4 +1,4 @@
-"""The numbers that commands take, each refused in words: argparse would name the function that reads them."""
+"""Types of arguments that are numbers: a wrong one is refused in words, where argparse would name a function."""
 
 import argparse
 import contextlib
@@ -22,7 +22,7 @@ def _number(text: str, between: tuple[float, float], what: str, expected: str) -
 
 positive = partial(_whole, least=1)
 not_negative = partial(_whole, least=0)
-#: A time to wait ends.
+#: How long something is waited for.
 seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds > 0")
 #: A time in a trace.
 milliseconds = partial(_number, between=(-math.inf, math.inf), what="time", expected="milliseconds")

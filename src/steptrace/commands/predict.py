@@ -18,7 +18,8 @@ from steptrace.commands.output import columns, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.run import add_limits
 from steptrace.commands.studies import named_study
-from steptrace.documents.comparison import Place, PredictedSite
+from steptrace.documents.comparison import PredictedSite
+from steptrace.documents.summary.launches import Place
 from steptrace.errors import ConfigError, PredictError
 from steptrace.judging.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
@@ -123,7 +124,9 @@ def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: st
         raise found[0].error
     single = len(found) == 1 and found[0].name in ("config", "function", "command")
     given = target if single else None
-    texts = (_text(given or entry.name, entry.prediction) for entry in found if entry.prediction)
+    texts = [_text(given or entry.name, entry.prediction) for entry in found if entry.prediction]
+    if single and found[0].prediction:
+        texts = ["\n".join([*texts, *_instead(found[0].prediction["sites"])])]
     show(arguments, found[0].prediction if single else _document(target, found), "\n\n".join(texts))
     idle = [
         f"{given or entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
@@ -244,6 +247,21 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
     sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
     lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
     return "\n".join(lines)
+
+
+def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
+    """What usually replaces the operations at some sites, with the lines that it is for."""
+    if not sites:
+        return []
+    # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
+    from steptrace.findings.replacements import replacement
+
+    places: dict[str, list[str]] = {}
+    for site in sites:
+        if advice := replacement(_site(site)):
+            places.setdefault(advice, []).append(_place(site))
+    lines = [f"    {', '.join(dict.fromkeys(of))}: {advice}" for advice, of in places.items()]
+    return ["  instead:", *lines] if lines else []
 
 
 def _place(place: dict[str, Any]) -> str:

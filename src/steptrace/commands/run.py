@@ -6,11 +6,13 @@ import shutil
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import show, warn
 from steptrace.errors import LaunchError
@@ -20,10 +22,13 @@ from steptrace.launch.start import Launched, Limits, check_found, launch
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
     from steptrace.documents.summary import Summary
+    from steptrace.documents.summary.launches import SyncSite
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
 _NS_PER_MS: Final = 1e6
+#: Lines with a sync that the terminal shows.
+_MOST_LINES: Final = 12
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -152,7 +157,7 @@ def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace
         if not arguments.no_report:
             from steptrace.report.trace import page as trace_page
 
-            trace_page.write(summary, out / "report.html")
+            trace_page.write(summary, out / "report.html", title=command)
             document["report"] = out / "report.html"
             lines += [f"  {line}" for line in trace_page.in_words(summary).splitlines()]
             lines.append(str(out / "report.html"))
@@ -216,10 +221,20 @@ def _of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
     busy = "not measured" if trace.gpu_busy_pct is None else f"{trace.gpu_busy_pct:.0f} %"
     lines = [f"  GPU busy: {busy}"]
     syncs = trace.syncs
-    lines.append(f"  syncs: {syncs.per_step:g} per step" if syncs.per_step is not None else "  syncs: not measured")
-    for site in syncs.sites[:5]:
+    lines.append(
+        f"  syncs: {fmt.number(syncs.per_step)} per step" if syncs.per_step is not None else "  syncs: not measured"
+    )
+    return lines + sync_lines(syncs.sites, max(len(trace.steps), 1))
+
+
+def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
+    """The lines of a program with the most syncs in a step, one each: operators and phases are told on the page."""
+    counts: Counter[str] = Counter()
+    for site in sites:
         place = "no line of the program" if site.file is None else f"{site.file}:{site.line}"
-        lines.append(
-            f"    {site.count / max(len(trace.steps), 1):g} x {site.kind} at {place}  {site.code or ''}".rstrip()
-        )
+        counts[f"{site.kind} at {place}  {site.code or ''}".rstrip()] += site.count
+    shown = counts.most_common(_MOST_LINES)
+    lines = [f"    {fmt.number(count / steps)} x {place}" for place, count in shown]
+    if more := len(counts) - len(shown):
+        lines.append(f"    {fmt.plural(more, 'more line')}: on the page, and in summary.json")
     return lines

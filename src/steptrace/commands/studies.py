@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Cost:
     """One study: what running it means here.
 
-    `steps` are those of one training of the baseline, the profiled ones included; `seconds` is what the trainings took
-    that were run here, None unless all were. `error` says why a study cannot be planned.
+    `steps` are those of one training of the baseline that is profiled, with all of its passes; `seconds` is what the
+    trainings took that were run here, None unless all were. `error` says why a study cannot be planned.
     """
 
     name: str
@@ -39,7 +39,8 @@ def add(command: argparse.ArgumentParser) -> None:
     """Add the command's argument."""
     command.description = (
         "List the studies of this folder's config/study and those that come with steptrace: variants, trainings "
-        "(variants times repeats), steps of each training, and how long the trainings took where they were run here."
+        "(variants times repeats), steps of each training with all of its passes, and how long the trainings took "
+        "where they were run here."
     )
     command.add_argument("--scale", default="auto", metavar="NAME", help="cpu, gpu or auto (default)")
 
@@ -71,14 +72,25 @@ def _cost(name: str, project: "Project", settings: "Settings", cache: "ComposeCa
         return Cost(name, name, by_default, settings.scale, error=str(error))
     trainings = len(study.variants) * settings.repeats
     seconds = _seconds(project.workdir / "results" / name, study.variants, settings.repeats)
-    steps = _steps(study.baseline.config)
+    steps = steps_of(study.baseline.config)
     return Cost(name, study.title, by_default, settings.scale, len(study.variants), trainings, steps, seconds)
 
 
-def _steps(config: Mapping[str, Any]) -> int:
-    """The steps of a training: warm-up, timed, and those under the profiler."""
+#: Steps after the profiled ones: one for the operators' lines, on a GPU two more for PyTorch's own warnings of syncs.
+_LINES, _WARNED = 1, 2
+
+
+def steps_of(config: Mapping[str, Any]) -> int:
+    """The steps of a training that is profiled, of one of ours with those of its passes."""
     scale, profile = config["scale"], config["profile"]
-    return int(scale["warmup_steps"] + scale["timed_steps"] + profile["warmup"] + profile["active"])
+    steps = scale["warmup_steps"] + scale["timed_steps"]
+    if "program" not in config:
+        steps += scale["section_steps"] + profile["wait"] + 1  # one for the memory
+        if scale["input_steps"]:  # without those that come from a cold start
+            steps += scale["input_steps"] + 1 + config["data"]["num_workers"]
+    elif not profile["active"]:
+        return int(steps)
+    return int(steps + profile["warmup"] + profile["active"] + _LINES + _WARNED * (config["device"] == "cuda"))
 
 
 def _seconds(results: Path, variants: Sequence[str], repeats: int) -> float | None:

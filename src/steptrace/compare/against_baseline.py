@@ -27,17 +27,17 @@ from steptrace.analysis.syncs import SITE_KEY, fit, rows_by_site, saved_ns
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import (
     Difference,
-    Place,
     PredictedSite,
     StepTimes,
-    SyncChange,
     SyncCounts,
     SyncDiff,
     SyncPrices,
     WaterfallPart,
     WhatIfOfVariant,
 )
+from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.summary import StepParts, WhatIf
+from steptrace.documents.summary.launches import Place
 from steptrace.format import NS_PER_MS
 from steptrace.schema import read_table
 from steptrace.stats import Estimate, Ratio, difference, typical

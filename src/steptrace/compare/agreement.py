@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from steptrace.documents.comparison import PredictedSite, SyncAgreement, UnknownPlace
-from steptrace.trace.source import same_file
+from steptrace.trace.executing import same_file
 
 #: Runtime calls that a trace names, as the kinds of a prediction.
 _WAIT = re.compile(r"^(?:cuda|cu|hip)(Stream|Event|Device|Thread|Ctx)Synchronize\Z")

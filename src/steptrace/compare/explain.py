@@ -18,7 +18,6 @@ from steptrace.documents.base import convert
 from steptrace.documents.comparison import (
     Breakdown,
     Equivalence,
-    Place,
     PredictedSite,
     SyncCounts,
     SyncSiteOfVariant,
@@ -26,6 +25,7 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Section, TraceSummary
+from steptrace.documents.summary.launches import Place
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.documents.base import read
-from steptrace.documents.comparison import ProcessError
+from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError

@@ -17,7 +17,8 @@ from msgspec.structs import asdict, replace
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Run, Study, Variant
 from steptrace.config.documents import read_yaml
-from steptrace.documents.comparison import MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
+from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
+from steptrace.documents.comparison.window import OutOfMemoryOfVariant
 from steptrace.documents.run import RunMemory
 from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import SteptraceError

@@ -10,26 +10,12 @@ from itertools import groupby
 
 import numpy as np
 
+from steptrace import stats
 from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.documents.run import is_simulated
 from steptrace.format import NS_PER_MS, plural
 from steptrace.run_times import iqr_over_median
-from steptrace.stats import (
-    CONFIDENCE,
-    DEFAULT_NOISE_FLOOR,
-    DRIFT_WARNING,
-    INTERVAL,
-    IQR_REFUSED,
-    IQR_WARNING,
-    LARGEST_SAME,
-    Ratio,
-    holm,
-    noise_floor,
-    ratios,
-    typical,
-    verdict,
-)
 
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
 _OUTLIERS_WARNING = 0.05
@@ -43,7 +29,7 @@ class Timing:
     """
 
     step_ms: StepTimes | None
-    measured: Ratio | None
+    measured: stats.Ratio | None
     ratio: RatioToBaseline | None
     noise: Noise
 
@@ -64,13 +50,13 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         and variant.digest is not None
         and variant.digest == digests.get(variant.baseline)
     }
-    measured_floor = noise_floor([ratio for name, ratio in found.items() if name in identical])
-    floor = DEFAULT_NOISE_FLOOR if measured_floor is None else measured_floor
+    measured_floor = stats.noise_floor([ratio for name, ratio in found.items() if name in identical])
+    floor = stats.DEFAULT_NOISE_FLOOR if measured_floor is None else measured_floor
     p_values = {name: r.p_value for name, r in found.items() if r.p_value is not None and name not in identical}
-    adjusted = holm(p_values)
+    adjusted = stats.holm(p_values)
     method = Method(
-        interval=INTERVAL,
-        confidence=CONFIDENCE,
+        interval=stats.INTERVAL,
+        confidence=stats.CONFIDENCE,
         noise_floor=floor,
         noise_floor_source="default" if measured_floor is None else "A/A pair",
         correction=f"Holm over {plural(len(p_values), 'candidate')}"
@@ -95,20 +81,20 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
 class _Judged:
     """A variant's ratio to its baseline, if both were measured, with what its verdict rests on."""
 
-    ratio: Ratio | None
+    ratio: stats.Ratio | None
     adjusted_p: float | None
     identical: bool
 
 
-def _ratios(study: Study) -> dict[str, Ratio]:
+def _ratios(study: Study) -> dict[str, stats.Ratio]:
     """The ratios of all variants whose baseline was measured too, by name."""
-    found: dict[str, Ratio] = {}
+    found: dict[str, stats.Ratio] = {}
     ordered = sorted(study.variants, key=lambda variant: variant.baseline)
     for baseline, group in groupby(ordered, key=lambda variant: variant.baseline):
         medians = {variant.name: run_medians(variant.runs) for variant in group}
         measured = {name: runs for name, runs in medians.items() if runs}
         if baseline in measured:
-            found |= ratios(measured, baseline)
+            found |= stats.ratios(measured, baseline)
     return found
 
 
@@ -120,7 +106,7 @@ def run_medians(runs: Sequence[Run]) -> dict[int, float]:
 def _step_ms(variant: Variant) -> StepTimes | None:
     if not variant.measured:
         return None
-    centre = typical([run.times.median_ns for run in variant.measured])
+    centre = stats.typical([run.times.median_ns for run in variant.measured])
     steps = np.concatenate([run.times.counted for run in variant.measured])
     return StepTimes(
         median=centre.value / NS_PER_MS,
@@ -147,7 +133,7 @@ def _ratio(
         warnings.append(
             "same configuration as the baseline, yet the interval excludes 1: noise is larger than it seems"
         )
-    word = verdict(ratio, judged.adjusted_p, floor)
+    word = stats.verdict(ratio, judged.adjusted_p, floor)
     if word is None:
         warnings.append("no interval and no verdict: it takes two runs of the variant and of its baseline at least")
     elif refusal is not None:
@@ -155,7 +141,7 @@ def _ratio(
         word = None
     elif word == "undecided" and ratio.within(floor):
         warnings.append(
-            f"not called the same: the noise floor, {floor:.0%} by the A/A pair, is above {LARGEST_SAME:.0%}"
+            f"not called the same: the noise floor, {floor:.0%} by the A/A pair, is above {stats.LARGEST_SAME:.0%}"
         )
     elif word == "undecided" and ratio.excludes_one:
         reason = "the effect is within the noise floor"
@@ -216,9 +202,9 @@ def refusal(study: Study, pair: tuple[str, str], spread: Mapping[str, float | No
         return "no verdict: the GPU is simulated, and so are its times"
     for name in pair:
         value = spread.get(name)
-        if value is not None and value > IQR_REFUSED:
+        if value is not None and value > stats.IQR_REFUSED:
             whose = "IQR/median" if name == pair[0] else "the baseline's IQR/median"
-            return f"no verdict: {whose} is {value:.0%}, above {IQR_REFUSED:.0%}"
+            return f"no verdict: {whose} is {value:.0%}, above {stats.IQR_REFUSED:.0%}"
     return None
 
 
@@ -262,13 +248,13 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
     if not variant.measured:
         return []
     found = []
-    if spread is not None and spread > IQR_WARNING:
-        found.append(f"steps are uneven: IQR/median is {spread:.0%}, above {IQR_WARNING:.0%}")
+    if spread is not None and spread > stats.IQR_WARNING:
+        found.append(f"steps are uneven: IQR/median is {spread:.0%}, above {stats.IQR_WARNING:.0%}")
     between = _between_runs(variant)
-    if between is not None and between > IQR_WARNING:
+    if between is not None and between > stats.IQR_WARNING:
         found.append(f"runs differ by {between:.0%} (standard deviation): conditions were not the same for all of them")
     drift = _drift(variant)
-    if drift is not None and abs(drift) > DRIFT_WARNING:
+    if drift is not None and abs(drift) > stats.DRIFT_WARNING:
         found.append(f"step time drifts by {drift:+.0%} over a run")
     outliers = sum(run.times.outliers for run in variant.measured)
     steps = sum(len(run.times.counted) for run in variant.measured)

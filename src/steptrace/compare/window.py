@@ -26,13 +26,11 @@ from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import (
     CommunicationOfVariant,
     InputOfVariant,
-    LoadingParts,
     OverviewOfVariant,
     PlacementOfVariant,
     PrecisionOfVariant,
-    StragglerOfVariant,
-    TriedMessage,
 )
+from steptrace.documents.comparison.window import LoadingParts, StragglerOfVariant, TriedMessage
 from steptrace.documents.rows import TopOperator
 from steptrace.documents.run import Communication
 from steptrace.documents.summary import Overview, Placement, Ranks, TraceSummary

@@ -5,7 +5,8 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import yaml
 
 from steptrace.config.digest import code_digest, config_digest
 from steptrace.errors import ConfigError
-from steptrace.files import write_text
+from steptrace.files import UNWRITABLE, write_text
 
 if TYPE_CHECKING:
     from steptrace.config.compose import Composer
@@ -68,10 +69,11 @@ class ComposeCache:
         if not self._new:
             return
         entries = {key: asdict(entry) for key, entry in self._entries.items()}
-        write_if_changed(self._path, json.dumps(entries))
-        for old in self._path.parent.glob("configs-*.json"):
-            if old != self._path:
-                old.unlink(missing_ok=True)
+        with saving_time():
+            write_if_changed(self._path, json.dumps(entries))
+            for old in self._path.parent.glob("configs-*.json"):
+                if old != self._path:
+                    old.unlink(missing_ok=True)
         self._new = False
 
     def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> Composed:
@@ -128,3 +130,13 @@ def write_if_changed(path: Path, text: str) -> bool:
         pass
     write_text(path, text)
     return True
+
+
+@contextmanager
+def saving_time() -> Iterator[None]:
+    """Around the writing of what saves the next call time: where this user may not write, it is left."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise

@@ -8,22 +8,49 @@ import re
 from pathlib import Path
 from typing import Any
 
+#: What a driver for NVIDIA's GPUs makes in /dev: on servers, on Tegra, and in Windows' Linux.
+_NVIDIA_NODES = ("nvidia[0-9]*", "nvhost-gpu", "dxg")
+
 
 def count_gpus() -> int:
     """Return how many NVIDIA or AMD GPUs this process may use; CUDA_VISIBLE_DEVICES counts, 0 if none."""
-    visible = visible_gpus()
-    return len(nvidia_gpus()) or _amd_gpus() if visible is None else len(visible)
+    uuids = nvidia_gpus()
+    visible = visible_gpus(uuids)
+    return len(uuids) or _amd_gpus() if visible is None else len(visible)
 
 
-def visible_gpus() -> list[str] | None:
+def visible_gpus(uuids: list[str]) -> list[str] | None:
     """Return what CUDA_VISIBLE_DEVICES lists: indices or UUIDs; None where it is not set.
 
-    As CUDA reads it: what comes after an entry that is none does not count.
+    As CUDA reads it: an entry that names no GPU does not count, nor does what comes after it. Where nothing tells of
+    any GPU, every entry may name one: see `has_gpu`.
+
+    Args:
+        uuids: the machine's `nvidia_gpus`.
     """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return None
-    return list(itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(","))))
+    names = itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(",")))
+    count = len(uuids) or _amd_gpus()
+    return [*itertools.takewhile(lambda name: _names_one(name, count, uuids), names)] if count else [*names]
+
+
+def _names_one(name: str, count: int, uuids: list[str]) -> bool:
+    if name.isdecimal():
+        return int(name) < count
+    name = name.upper()
+    if any(uuid.upper().startswith(name) for uuid in uuids):
+        return True
+    # NVML lists no whole GPU that is divided, no instance by its older name (MIG-GPU-.../1/0), and none of AMD's.
+    all_listed = bool(uuids) and not any(uuid.startswith("MIG-") for uuid in uuids)
+    return name.startswith(("GPU-", "MIG-")) and not all_listed
+
+
+def has_gpu(devices: Path = Path("/dev")) -> bool:
+    """Return whether there is a GPU, listed or not; in containers without NVML the driver's devices tell."""
+    nodes = (node for pattern in _NVIDIA_NODES for node in devices.glob(pattern))
+    return bool(nvidia_gpus() or _amd_gpus() or next(nodes, None))
 
 
 def nvidia_gpus() -> list[str]:
@@ -87,4 +114,4 @@ def resolve_scale(scale: str) -> str:
     """Return `cpu` or `gpu`: as asked, and for `auto` by what this machine and its torch can do."""
     if scale != "auto":
         return scale
-    return "gpu" if count_gpus() and torch_has_gpu_support() else "cpu"
+    return "gpu" if count_gpus() and has_gpu() and torch_has_gpu_support() else "cpu"

@@ -51,6 +51,7 @@ class KeptVariant(Document, frozen=True):
         float | None, field("Step time before over this one: above 1 is faster. Null without one of the same machine.")
     ]
     verdict: Annotated[Verdict | None, field("Of this against the one before; null without whole runs of both.")]
+    reconfigured: Annotated[bool, field("Whether its configuration is known to be another than in the one before.")]
 
 
 class KeptRun(Document, frozen=True):

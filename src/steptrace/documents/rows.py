@@ -264,7 +264,7 @@ class InputWaitOfStep(Document, frozen=True):
 
 
 class AtPeak(Document, frozen=True):
-    """A row of `memory_at_peak`."""
+    """A row of `memory_at_peak` or `memory_kept`."""
 
     category: Annotated[
         str,

@@ -42,6 +42,10 @@ def is_simulated(gpu: str | None) -> bool:
     return gpu is not None and "stand-in" in gpu
 
 
+#: What a supervised process prints, beside its status.json.
+LOG_FILE: Final = "train.log"
+
+
 class Status(File, frozen=True, kw_only=True):
     """How a supervised process ended (status.json)."""
 

@@ -20,9 +20,9 @@ from steptrace.config.plan import make_plan
 from steptrace.config.settings import Project
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.run import Environment
+from steptrace.documents.run import Environment, is_simulated
 from steptrace.documents.summary import Summary
-from steptrace.errors import ConfigError, RecordError, TraceError
+from steptrace.errors import ConfigError, RecordError
 from steptrace.names import near
 from steptrace.standing import PARTIAL, WHOLE
 from steptrace.trace.excerpt import Wanted, write_excerpt
@@ -32,6 +32,7 @@ MAX_BYTES: Final = 5_000_000
 EXCERPT_BYTES: Final = 90_000
 README_BYTES: Final = 50_000
 LOG_LINES: Final = 200
+_SIMULATED: Final = "> **Simulated.** No GPU was there: times and values come from a stand-in and mean nothing.\n\n"
 #: Words of a GPU's name that do not tell it from another one.
 _VENDOR: Final = {"nvidia", "amd", "geforce", "tesla", "instinct", "graphics", "sxm", "pcie", "hbm3", "hbm3e"}
 
@@ -74,6 +75,7 @@ def collect(work: Path, *, scale: str, out: Path, origin: str) -> Path:
     notes += _fit(fresh)
     (fresh / "README.md").write_text(
         f"# Reference results: {environment.gpu or environment.cpu}\n\n"
+        f"{_SIMULATED if is_simulated(environment.gpu) else ''}"
         f"Collected on {datetime.now(UTC):%Y-%m-%d} at scale `{scale}` {origin}. Nothing here is typed by hand;\n"
         "`make gpu-results` makes tables of it, and `steptrace analyze traces` reads the excerpts.\n"
         + "".join(f"\n- {note}" for note in notes),
@@ -103,16 +105,16 @@ def _collect_study(source: Path, study: Comparison, fresh: Path, kept: Path) -> 
         if summary is None or not (run / "run.json").is_file():
             yield f"{source.name}/{variant}: run0 did not end well, so there is no summary and no excerpt"
             continue
-        document = read(summary, Summary)
-        traces = tuple(replace(trace, timeline=None) for trace in document.traces)  # a picture, which the page has
-        content = msgspec.json.encode(replace(document, traces=traces)) + b"\n"
-        (fresh / source.name / f"{variant}.summary.json").write_bytes(content)
         try:
+            document = read(summary, Summary)
+            traces = tuple(replace(trace, timeline=None) for trace in document.traces)  # a picture, which the page has
+            content = msgspec.json.encode(replace(document, traces=traces)) + b"\n"
+            (fresh / source.name / f"{variant}.summary.json").write_bytes(content)
             if not excerpt.is_file() or excerpt.stat().st_mtime <= trace.stat().st_mtime:
                 write_excerpt(trace, excerpt, Wanted(max_bytes=EXCERPT_BYTES))
             shutil.copyfile(excerpt, fresh / "traces" / excerpt.name)
-        except (TraceError, OSError) as error:
-            yield f"{source.name}/{variant}: no excerpt ({getattr(error, 'what', error)})"
+        except Exception as error:  # whatever it is, the others' results are wanted: a node is not lent twice
+            yield f"{source.name}/{variant}: incomplete, {getattr(error, 'what', error)}"
 
 
 def _fit(folder: Path) -> list[str]:

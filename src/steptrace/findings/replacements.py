@@ -16,6 +16,17 @@ _DDP_LABEL: Final = "DistributedDataParallel.forward"
 _VALUES: Final = frozenset(WORDS["counter_checks"]["added"]["values"]["operators"])
 _UNIQUE: Final = re.compile(r"\bunique(_consecutive)?\(")
 
+#: Their texts are on copies from the host.
+_COPIES: Final = ("aten::_to_copy", "aten::to")
+_INDEXING: Final = ("aten::index", "aten::index_put_", "aten::index_put")
+#: Calls that read a value inside PyTorch, by name in `special`.
+_INSIDE: Final = {
+    "distributions": re.compile(
+        r"\.log_prob\(|\b(Categorical|Bernoulli|Normal|MultivariateNormal|Beta|Dirichlet|Gamma|Uniform)\("
+    ),
+    "scaler": re.compile(r"\bscaler\w*\.step\("),
+}
+
 
 def operation(site: PredictedSite) -> str:
     """The operator that the program called: a boolean index looks for its true elements by `aten::nonzero`.
@@ -30,13 +41,25 @@ def operation(site: PredictedSite) -> str:
 
 def replacement(site: PredictedSite) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
-    found: str | None = WORDS["operators"].get(operation(site))
-    if is_batch_copy(site):
-        found = WORDS["special"]["batch_copy"]
-    elif _is_ddp_timing(site):
-        found = WORDS["special"]["ddp_timing"]
     kind = site.kind or ""
+    special = _special(site)
+    found: str | None = WORDS["special"][special] if special else WORDS["operators"].get(operation(site))
+    if special is None and kind == "d2h_copy" and site.op in _COPIES:
+        found = WORDS["kinds"][kind]
     return found or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
+
+
+def _special(site: PredictedSite) -> str | None:
+    """The name of the text for a site whose operator alone does not say what to change."""
+    if is_batch_copy(site):
+        return "batch_copy"
+    if _is_ddp_timing(site):
+        return "ddp_timing"
+    if site.kind == "h2d_copy" and site.op in _INDEXING:
+        return "from_host"
+    if site.op in _VALUES:
+        return next((name for name, called in _INSIDE.items() if called.search(site.code or "")), None)
+    return None
 
 
 def _is_ddp_timing(site: PredictedSite) -> bool:

@@ -13,8 +13,9 @@ from typing import Final
 from msgspec.structs import asdict
 
 from steptrace.analysis.input import MODERATE_SHARE
-from steptrace.documents.comparison import Comparison, LoadingParts, PredictedSite, SyncSiteOfVariant, VariantResult
+from steptrace.documents.comparison import Comparison, PredictedSite, SyncSiteOfVariant, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
+from steptrace.documents.comparison.window import LoadingParts
 from steptrace.documents.finding import Source
 from steptrace.findings.model import Match, ProfiledStep, Rule, Thresholds, length_ms, per_variant, profiled_step, rule
 from steptrace.findings.replacements import counter_check, replacement

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from steptrace.documents.comparison import Comparison, ProcessError, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, RunResult, VariantResult
+from steptrace.documents.comparison.runs import ProcessError
 from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.format import whole_percent as percent
 from steptrace.stats import IQR_REFUSED, IQR_WARNING

@@ -202,7 +202,8 @@ def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[
     sites = variant.sync_sites if key == _MEASURED else variant.predicted_sites
     violations = over_budget(sites, limits.get("allow", ()))
     if value is not None and len(violations) < len(sites):
-        value = max(value - sum(site.count_per_step or 0 for site in sites if site not in violations), 0)
+        allowed = sum(site.count_per_step or 0 for site in sites if site not in violations)
+        value = max(round(value - allowed, 9), 0)  # of counts such as 7 in 10 steps, what is left is 0 but for 1e-16
     return value, violations
 
 

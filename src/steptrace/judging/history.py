@@ -39,6 +39,7 @@ class KeptResult:
         saved_at: when it was kept; None for the present result, which is the latest of all.
         environment: where it ran, with the keys of comparison.json's `environment`.
         step_ms: the measured variants' step times by name.
+        digests: of the variants' configurations, by name; None where it was not kept.
         comparison: all of it, where that was kept.
     """
 
@@ -48,17 +49,13 @@ class KeptResult:
     scale: str
     environment: Mapping[str, Any]
     step_ms: Mapping[str, StepTimes]
+    digests: Mapping[str, str | None]
     comparison: Comparison | None = None
 
     @property
     def machine(self) -> tuple[object, ...]:
         """What has to be equal for step times to be comparable: the machine's facts and the scale."""
         return (self.scale, *(self.environment.get(key) for key in baseline.MACHINE))
-
-    @property
-    def versions(self) -> dict[str, object]:
-        """The versions that it ran with: PyTorch, driver, ..."""
-        return {key: self.environment.get(key) for key in baseline.VERSIONS}
 
 
 def kept_results(file: Path) -> list[KeptResult]:
@@ -72,7 +69,8 @@ def kept_results(file: Path) -> list[KeptResult]:
     found = []
     for name, study in document.studies.items():
         times = {variant: stored.step_ms for variant, stored in study.variants.items()}
-        found.append(KeptResult(name, file.stem, saved_at, study.scale, study.environment, times))
+        digests = {variant: stored.digest for variant, stored in study.variants.items()}
+        found.append(KeptResult(name, file.stem, saved_at, study.scale, study.environment, times, digests))
     return found
 
 
@@ -161,8 +159,9 @@ def _moment(said: str, file: Path, key: str) -> datetime:
 def present_result(comparison: Comparison) -> KeptResult:
     """The present result of a study."""
     step_ms = {variant.name: variant.step_ms for variant in comparison.variants if variant.step_ms is not None}
+    digests = {variant.name: variant.digest for variant in comparison.variants}
     environment = msgspec.to_builtins(comparison.environment) or {}
-    return KeptResult(comparison.study, NOW, None, comparison.scale, environment, step_ms, comparison)
+    return KeptResult(comparison.study, NOW, None, comparison.scale, environment, step_ms, digests, comparison)
 
 
 def history(files: Iterable[Path], comparisons: Iterable[Comparison] = ()) -> dict[str, list[KeptResult]]:
@@ -203,9 +202,7 @@ def _run(results: Sequence[KeptResult], place: int, wanted: set[str]) -> KeptRun
         compared_with=None if same is None else same.name,
         changes=_changes(before[-1], result) if before else (),
         variants=tuple(
-            _variant(name, step, same, compared.get(name))
-            for name, step in result.step_ms.items()
-            if not wanted or name in wanted
+            _variant(name, result, same, compared.get(name)) for name in result.step_ms if not wanted or name in wanted
         ),
     )
 
@@ -230,15 +227,17 @@ def _pairs(before: KeptResult, now: KeptResult) -> dict[str, VariantPair]:
     return {variant.name: variant for variant in found.variants}
 
 
-def _variant(name: str, step: StepTimes, before: KeptResult | None, compared: VariantPair | None) -> KeptVariant:
-    ratio = verdict = None
+def _variant(name: str, now: KeptResult, before: KeptResult | None, compared: VariantPair | None) -> KeptVariant:
+    step, ratio, verdict = now.step_ms[name], None, None
+    digests = [None if result is None else result.digests.get(name) for result in (before, now)]
     if before is not None and not is_simulated(before.environment.get("gpu")):  # one on the same machine
         earlier = before.step_ms.get(name)
         if compared is not None and compared.ratio is not None:
             ratio, verdict = compared.ratio[0], compared.verdict
         elif earlier is not None and step.median:
             ratio = earlier.median / step.median
-    return KeptVariant(name, step.median, step.low, step.high, ratio, verdict)
+    other = None not in digests and digests[0] != digests[1]
+    return KeptVariant(name, step.median, step.low, step.high, ratio, verdict, reconfigured=other)
 
 
 def _changes(before: KeptResult, now: KeptResult) -> tuple[EnvironmentChange, ...]:

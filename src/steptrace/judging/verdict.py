@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, GateOutcome, ProcessError
+from steptrace.documents.comparison import Comparison, GateOutcome
+from steptrace.documents.run import LOG_FILE
 from steptrace.documents.verdict import Differing, Failure, Verdict
 from steptrace.judging import baseline
 from steptrace.judging.gates import Gates, not_run, outcomes
@@ -45,22 +46,17 @@ def judge(comparisons: Iterable[Comparison], gates: Gates) -> Verdict:
 def _failures(comparison: Comparison) -> Iterator[Failure]:
     """The runs and equivalence checks of a study that did not end well."""
     for variant in comparison.variants:
-        place = comparison.study, variant.name
-        for run in variant.runs:
-            if run.status != "ok":
-                yield _failure(place, f"run{run.repeat}", run.status, run.error)
+        ended = [(f"run{run.repeat}", run.status, run.error) for run in variant.runs if run.status != "ok"]
         if variant.equivalence.status == "failed":
-            yield _failure(place, "equivalence", "failed", variant.equivalence.failure)
-
-
-def _failure(place: tuple[str, str], run: str, status: str, error: ProcessError | None) -> Failure:
-    study, variant = place
-    return Failure(study=study, variant=variant, run=run, status=status, error=None if error is None else error.error)
+            ended.append(("equivalence", "failed", variant.equivalence.failure))
+        for name, status, error in ended:
+            text = None if error is None else error.error
+            yield Failure(study=comparison.study, variant=variant.name, run=name, status=status, error=text)
 
 
 def explain(verdict: Verdict) -> str:
     """Return the verdict as lines for a terminal."""
-    lines = [f"failed: {f.study}/{f.variant} {f.run}: {f.status}, {f.error}" for f in verdict.failed]
+    lines = list(_failed(verdict.failed))
     lines += [f"differs: {d.study}/{d.variant}: relative error {_error(d.max_rel_err)}" for d in verdict.differs]
     lines += [f"gate broken: {gate.text}" for gate in verdict.gates if gate.outcome == "broken"]
     lines += [
@@ -74,6 +70,16 @@ def explain(verdict: Verdict) -> str:
     elif verdict.failed:
         lines.append("the same command again runs only what failed")
     return printable("\n".join(lines))
+
+
+def _failed(failures: Iterable[Failure]) -> Iterator[str]:
+    """A line for the runs of a variant that ended alike, with the log of the first."""
+    alike: dict[tuple[str, str, str, str | None], list[str]] = {}
+    for f in failures:
+        alike.setdefault((f.study, f.variant, f.status, f.error), []).append(f.run)
+    for (study, variant, status, error), runs in alike.items():
+        log = f" (see results/{study}/{variant}/{runs[0]}/{LOG_FILE})" if status != "not run" else ""
+        yield f"failed: {study}/{variant} {', '.join(runs)}: {status}, {error}{log}"
 
 
 def _error(value: float | None) -> str:

@@ -4,7 +4,7 @@ Both start from the same seed, so a program that draws its numbers alike compute
 that is arranged differently comes close to it. The loss and the gradients of the first step are held: tolerances follow
 from the coarsest number format in use and the size of the network, as in `steptrace.train.tolerance`. Gradients in 16
 bits are not held: rounding decides on which side of a kink a unit lies. The losses of later steps may be further apart
-by a factor of ten each, since every update carries the difference on.
+by a factor of ten each, since every update carries the difference on; a later step whose loss is not known is left out.
 
 Nothing is said of programs that cannot be compared: with other samples in a step, other parameters, or numbers that
 differ from one start of the same program to the next.
@@ -13,6 +13,8 @@ differ from one start of the same program to the next.
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from steptrace.train.cases import Case, verdict_on
 
 #: Roundings by a layer, as in `steptrace.train.tolerance`.
 _ROUNDINGS: Final = 3
@@ -31,41 +33,20 @@ def verdict(answers: Sequence[Answer], reference: Sequence[Answer]) -> dict[str,
     if reason is not None:
         return {"status": "not comparable", "reason": reason}
     tolerance = _tolerance(answers[0], reference[0])
-    cases = [_case(number, *steps, tolerance) for number, steps in enumerate(zip(answers, reference, strict=False))]
-    worst = max(cases, key=_of_tolerance)
-    loss, gradient = worst["loss_rel_err"], cases[0]["gradient_rel_err"]
-    known = [error for error in (loss, gradient) if error is not None]
-    return {
-        "status": "same" if all(case["holds"] for case in cases) else "differs",
-        "loss_rel_err": loss,
-        "gradient_rel_err": gradient,
-        "max_rel_err": max(known) if len(known) == 2 else None,
-        "tolerance": {**cases[0]["tolerance"], "loss": worst["tolerance"]["loss"]},
-        "cases": cases,
-    }
+    steps = enumerate(zip(answers, reference, strict=False))
+    known = [(n, own, other) for n, (own, other) in steps if own["loss"] is not None and other["loss"] is not None]
+    return verdict_on([_case(number, own, other, tolerance) for number, own, other in known])
 
 
-def _of_tolerance(case: Mapping[str, Any]) -> float:
-    """How much of its tolerance a step's loss takes; what is not finite takes the most."""
-    error: float | None = case["loss_rel_err"]
-    return math.inf if error is None else error / float(case["tolerance"]["loss"])
-
-
-def _case(number: int, own: Answer, other: Answer, tolerance: tuple[float, float | None]) -> dict[str, Any]:
+def _case(number: int, own: Answer, other: Answer, tolerance: tuple[float, float | None]) -> Case:
     """One step against the same step of the reference."""
     errors = {"loss": _relative(own["loss"], other["loss"])}
     allowed = {"loss": tolerance[0] * _GROWTH**number}
     if number == 0:
-        errors["gradient"] = max(map(_distance, own["gradients"], other["gradients"]), default=0.0)
+        distances = list(map(_distance, own["gradients"], other["gradients"]))
+        errors["gradient"] = math.nan if any(map(math.isnan, distances)) else max(distances, default=0.0)
         allowed |= {} if tolerance[1] is None else {"gradient": tolerance[1]}
-    return {
-        "name": f"step {number + 1}",
-        "loss": own["loss"],
-        "reference_loss": other["loss"],
-        **{f"{held}_rel_err": _finite(error) for held, error in errors.items()},
-        "tolerance": allowed,
-        "holds": all(errors[held] <= limit for held, limit in allowed.items()),
-    }
+    return Case(f"step {number + 1}", own["loss"], other["loss"], errors, allowed)
 
 
 def _not_comparable(answers: Sequence[Answer], reference: Sequence[Answer]) -> str | None:
@@ -74,6 +55,8 @@ def _not_comparable(answers: Sequence[Answer], reference: Sequence[Answer]) -> s
     own, other = answers[0], reference[0]
     if own["loss"] is None or other["loss"] is None:
         return "the program's backward passes do not begin from one number, so its loss is not known"
+    if not math.isfinite(other["loss"]):
+        return "the baseline's own loss is infinite or no number"
     if own["samples"] != other["samples"]:
         return f"a step has {own['samples']} samples, the baseline's {other['samples']}"
     values = [sorted(gradient["values"] for gradient in step["gradients"]) for step in (own, other)]
@@ -105,7 +88,3 @@ def _distance(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 def _relative(value: float, reference: float) -> float:
     error = abs(value - reference)
     return error / abs(reference) if reference else error
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

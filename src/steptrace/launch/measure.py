@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,46 +28,38 @@ from steptrace.train.step_recorders import COMPILED, OpLineRecorder, SyncWatcher
 _WARNED_STEPS = 2
 
 
-class _Rows:
-    """The steps of one phase after the other; losses stay on their device until the record is made."""
+#: A step whose time is taken: its phase, the clock, the moments between which it ran, and what it was made of; losses
+#: stay on their device until the record is made.
+_Row = tuple[str, Clock, Any, Any, Step]
 
-    def __init__(self) -> None:
-        self._phases: list[tuple[str, Clock, list[tuple[Any, Any, Step]]]] = []
 
-    def phase(self, name: str, clock: Clock) -> list[tuple[Any, Any, Step]]:
-        rows: list[tuple[Any, Any, Step]] = []
-        self._phases.append((name, clock, rows))
-        return rows
+def _timed_ns(rows: Sequence[_Row]) -> list[int]:
+    """The times of the timed steps, which are over."""
+    return [clock.between_ns(start, end) for phase, clock, start, end, _ in rows if phase == "timed"]
 
-    def timed_ns(self) -> list[int]:
-        """The times of the timed steps, which are over."""
-        timed = [(clock, rows) for name, clock, rows in self._phases if name == "timed"]
-        return [clock.between_ns(start, end) for clock, rows in timed for start, end, _ in rows]
 
-    def to_json(self) -> list[dict[str, Any]]:
-        found = []
-        for name, clock, rows in self._phases:
-            clock.synchronize()
-            for start, end, step in rows:
-                losses = [float(loss) for loss in step.losses]
-                plain = {key: getattr(step, key) for key in Step.__slots__ if key != "losses"}
-                loss = sum(losses) if losses else None
-                found.append({"phase": name, "step_ns": clock.between_ns(start, end), "loss": loss, **plain})
-        return found
+def _to_json(rows: Sequence[_Row]) -> Iterator[dict[str, Any]]:
+    _clock().synchronize()
+    for phase, clock, start, end, step in rows:
+        losses = [float(loss) for loss in step.losses]
+        plain = {key: getattr(step, key) for key in Step.__slots__ if key != "losses"}
+        step_ns = clock.between_ns(start, end)
+        yield {"phase": phase, "step_ns": step_ns, "loss": sum(losses) if losses else None, **plain}
 
 
 def measure(probe: Probe) -> Phases:
     """Warm-up, timed steps, profiled steps, watched steps."""
-    rows, process = _Rows(), os.getpid()
+    rows: list[_Row] = []
+    process = os.getpid()
     trace: Recording | None = None
     try:
         while not (yield from _timed(probe, rows)):
-            rows = _Rows()
+            rows.clear()
         probe.finder.settle()
         probe.record["memory"] = _memory(probe)
         if probe.settings.profile:
             request = Request("launch", probe.settings.out, Settings(steps=probe.settings.profile), asked_by="launch")
-            trace = Recording(request, rows.timed_ns)
+            trace = Recording(request, lambda: _timed_ns(rows))
             yield from _profiled(probe, rows, trace)
             if trace.state in WITH_TRACE:
                 yield from _watched(probe)
@@ -76,36 +68,34 @@ def measure(probe: Probe) -> Phases:
             if trace is not None:
                 trace.close()
                 probe.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
-            probe.record["rows"] = rows.to_json()
+            probe.record["rows"] = list(_to_json(rows))
             probe.record["gpu"] = _gpu()
 
 
-def _timed(probe: Probe, rows: _Rows) -> Generator[None, Step, bool]:
+def _timed(probe: Probe, rows: list[_Row]) -> Generator[None, Step, bool]:
     """Warm-up and timed steps; False where another optimizer has come up meanwhile that ends the steps from now on.
 
     The first step has no beginning that is known, and none is timed across the moment the program takes its GPU.
     """
     clock, start = _clock(), None
-    times, left = rows.phase("warmup", clock), probe.settings.warmup
+    left = probe.settings.warmup
     while left:
         step = yield
         left = probe.settings.warmup - 1 if step.new_leader else left - 1
         if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             clock, start = _clock(), None
-            times = rows.phase("warmup", clock)
         end = clock.now()
         if start is not None:
-            times.append((start, end, step))
+            rows.append(("warmup", clock, start, end, step))
         start = end
     clock.synchronize()
-    times = rows.phase("timed", clock)
     start = clock.now()
     for _ in range(probe.settings.steps):
         step = yield
         if step.new_leader:
             return False
         end = clock.now()
-        times.append((start, end, step))
+        rows.append(("timed", clock, start, end, step))
         start = end
     clock.synchronize()
     return True
@@ -115,9 +105,8 @@ def _clock() -> Clock:
     return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
 
 
-def _profiled(probe: Probe, rows: _Rows, trace: Recording) -> Phases:
+def _profiled(probe: Probe, rows: list[_Row], trace: Recording) -> Phases:
     clock = _clock()
-    times = rows.phase("profiled", clock)
     over = probe.steps
     probe.hooks.labels = True
     trace.step(over)
@@ -130,7 +119,7 @@ def _profiled(probe: Probe, rows: _Rows, trace: Recording) -> Phases:
         trace.step(over)
         if trace.count > recorded:
             recorded = trace.count
-            times.append((start, end, step))
+            rows.append(("profiled", clock, start, end, step))
         start = clock.now()
     probe.hooks.labels = False
 
@@ -146,16 +135,25 @@ def _watched(probe: Probe) -> Phases:
     with recorder:
         yield
     if alone:
-        write_whole(out / "op_lines.json", json.dumps(recorder.rows()).encode())
-        write_whole(out / "sources.json", json.dumps(recorder.sources()).encode())
+        _write_lines(out, [recorder])
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        watcher = SyncWatcher()
+        watchers = [SyncWatcher() for _ in range(_WARNED_STEPS)]
         torch.cuda.synchronize()
-        for _ in range(_WARNED_STEPS):
+        for watcher in watchers:
             with watcher.step():
                 yield
         if alone:
-            write_whole(out / "warned_syncs.json", json.dumps(summary(watcher.by_step)).encode())
+            by_step = [step for watcher in watchers for step in watcher.by_step]
+            write_whole(out / "warned_syncs.json", json.dumps(summary(by_step)).encode())
+            _write_lines(out, [recorder, *watchers])
+
+
+def _write_lines(out: Path, recorders: list[OpLineRecorder]) -> None:
+    """The lines of the watched steps: one that logs or evaluates calls from others than the next one."""
+    rows = [row for step, recorder in enumerate(recorders) for row in recorder.rows(step)]
+    write_whole(out / "op_lines.json", json.dumps(rows).encode())
+    texts = {file: text for recorder in recorders for file, text in recorder.sources().items()}
+    write_whole(out / "sources.json", json.dumps(texts).encode())
 
 
 def _has_compiled() -> bool:

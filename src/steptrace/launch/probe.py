@@ -5,6 +5,7 @@ goes wrong is written down, and from then on the program runs by itself.
 """
 
 import atexit
+import errno
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ import torch
 import steptrace
 from steptrace.exchange import write_whole
 from steptrace.launch.hooks import Hooks
-from steptrace.launch.settings import LaunchSettings, answer_file
+from steptrace.launch.settings import UNWRITTEN, LaunchSettings, answer_file
 from steptrace.launch.steps import Step, StepFinder
 from steptrace.place import place
 
@@ -115,7 +116,10 @@ class Probe:
         }
         file = Path(self.settings.out) / answer_file(where.rank or 0)
         if state == "complete" or not file.exists():
-            write_whole(file, json.dumps(self.record).encode())
+            try:
+                write_whole(file, json.dumps(self.record).encode())
+            except OSError as error:
+                self.mark(f"{UNWRITTEN}.{error.errno or errno.EIO}")
 
     def mark(self, what: str) -> None:
         """Leave a file of this name for the launcher."""

@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from steptrace import machine
+from steptrace import format as fmt
+from steptrace import machine, record
 from steptrace.documents.run import Environment, RunMemory, RunRecord
 from steptrace.errors import LaunchError
 from steptrace.files import read_json, write_versioned
-from steptrace.launch.start import ADVICE, Launched, ended
-from steptrace.record import (
-    SOURCES_FILE,
-    WARNED_SYNCS_FILE,
-    write_memory,
-    write_op_lines,
-    write_run,
-    write_sources,
-    write_steps,
-)
+from steptrace.launch.start import ADVICE, ITS_OUTPUT, Launched, ended
 
 if TYPE_CHECKING:  # a prediction and a check of the answer need none
     import pandas as pd
@@ -57,21 +49,22 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
     steps = _steps(ranks)
     timed = int((steps["phase"] == "timed").sum())
     if timed < _LEAST:
+        seen = fmt.plural(min(rank["steps_seen"] for rank in ranks), "step")
         raise LaunchError(
-            f"the program ended after {min(rank['steps_seen'] for rank in ranks)} steps, before two were timed",
-            where=_command(program),
+            f"{ended(launched)} after {seen}, before two were timed",
+            where=" ".join(program["command"]),
             expected="a program that trains for more steps than the warm-up takes",
-            next_step=f"a smaller --warmup; {ADVICE}",
+            next_step=ITS_OUTPUT if launched.failed else f"a smaller --warmup; {ADVICE}",
         )
     run_dir.mkdir(parents=True, exist_ok=True)
-    write_steps(run_dir, steps)
+    record.write_steps(run_dir, steps)
     traces = _move_traces(launched, run_dir)
     _write_lines(launched.out, run_dir)
     first = ranks[0]
     batch = _batch(first)
     gpu = first["gpu"]
     _write_memory(first, batch, run_dir)
-    record = RunRecord(
+    run = RunRecord(
         **asdict(named),
         world_size=max(rank["world_size"] for rank in ranks),
         device="cuda" if gpu else "cpu",
@@ -84,8 +77,8 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
         config={"program": program, **batch},
         warnings=tuple(_warnings(launched)),
     )
-    write_run(run_dir, record)  # last: a folder with run.json is complete
-    return record
+    record.write_run(run_dir, run)  # last: a folder with run.json is complete
+    return run
 
 
 def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
@@ -163,20 +156,20 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
             number = f".rank{rank['rank']}" if rank["rank"] else ""
             left.rename(run_dir / f"trace{number}.json.gz")
             names.append(f"trace{number}.json.gz")
-            record = left.with_name(left.name.replace("trace.json.gz", "capture.json"))
-            if record.exists():  # a trace can lack its record: see Recording
-                record.rename(run_dir / f"capture{number}.json")
+            beside = left.with_name(left.name.replace("trace.json.gz", "capture.json"))
+            if beside.exists():  # a trace can lack its record: see Recording
+                beside.rename(run_dir / f"capture{number}.json")
     return tuple(names)
 
 
 def _write_lines(left: Path, run_dir: Path) -> None:
     """The operators' lines as our own runs leave them."""
-    if (left / WARNED_SYNCS_FILE).exists():
-        write_versioned(run_dir / WARNED_SYNCS_FILE, read_json(left / WARNED_SYNCS_FILE))
-    if (left / SOURCES_FILE).exists():
-        write_sources(run_dir, read_json(left / SOURCES_FILE))
+    if (left / record.WARNED_SYNCS_FILE).exists():
+        write_versioned(run_dir / record.WARNED_SYNCS_FILE, read_json(left / record.WARNED_SYNCS_FILE))
+    if (left / record.SOURCES_FILE).exists():
+        record.write_sources(run_dir, read_json(left / record.SOURCES_FILE))
     if (left / "op_lines.json").exists():
-        write_op_lines(run_dir, read_json(left / "op_lines.json"))
+        record.write_op_lines(run_dir, read_json(left / "op_lines.json"))
 
 
 def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) -> None:
@@ -194,7 +187,7 @@ def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) ->
         held=held,
         gradient_bytes=held.get("gradients"),
     )
-    write_memory(run_dir, found)
+    record.write_memory(run_dir, found)
 
 
 def _environment(rank: dict[str, Any]) -> Environment:
@@ -218,7 +211,3 @@ def _warnings(launched: Launched) -> list[str]:
         timed = sum(row["phase"] == "timed" for row in first["rows"])
         found.append(f"the program ended after {timed} timed steps, with exit code {launched.exit_code}")
     return found
-
-
-def _command(program: dict[str, Any]) -> str:
-    return " ".join(program["command"])

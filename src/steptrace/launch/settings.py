@@ -8,6 +8,8 @@ from typing import Final, Literal
 VARIABLE: Final = "STEPTRACE_LAUNCH"
 #: Once it is there, processes that start are left alone.
 OVER: Final = "over"
+#: The mark of a probe that could not write what it has found; the error's number follows, and that of the process.
+UNWRITTEN: Final = "unwritten"
 
 Mode = Literal["measure", "predict", "answer", "capture"]
 

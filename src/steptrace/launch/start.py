@@ -7,6 +7,7 @@ where it goes on for long after it was measured. What it has started, in whateve
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from types import FrameType
 from typing import Any, Final, TextIO
 
 from steptrace.errors import LaunchError
-from steptrace.launch.settings import OVER, VARIABLE, LaunchSettings
+from steptrace.launch.settings import OVER, UNWRITTEN, VARIABLE, LaunchSettings
 from steptrace.train.lifetime import adopt_orphans, die_with, handling
 from steptrace.train.process_tree import descendants, kill_descendants, let_end
 
@@ -33,7 +34,11 @@ ADVICE: Final = (
     "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
     "where the program updates its weights in another way"
 )
-_ITS_OUTPUT: Final = "its own output says why"
+NO_STEP: Final = "no training step was seen"
+#: What starts a file that is no program by itself, by its ending.
+_STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
+ITS_OUTPUT: Final = "its own output says why"
+_MORE_TIME: Final = "a larger --first-step-within, if its first step takes longer"
 _MORE_GPUS: Final = "; `steptrace predict --gpus N` offers N GPUs to a program that starts its ranks itself"
 
 
@@ -112,7 +117,14 @@ def launch(
             )
         except OSError as error:
             expected = "a command that trains with PyTorch, such as: python train.py"
-            raise LaunchError(f"cannot be started ({error.strerror})", where=command[0], expected=expected) from error
+            is_file = os.path.isfile(Path(cwd or ".", command[0]))  # noqa: PTH113 - of too long a name, too
+            starter = _STARTERS.get(Path(command[0]).suffix) if is_file else None
+            raise LaunchError(
+                f"cannot be started ({error.strerror})",
+                where=command[0],
+                expected=expected,
+                next_step=starter and f"-- {starter} {shlex.join(command)}",
+            ) from error
         try:
             stopped = _follow(child, out, limits or Limits(), told)
         finally:
@@ -149,15 +161,24 @@ def check_found(launched: Launched) -> None:
             next_step="look whether the command starts Python with -I, -E or -S, or runs in a container or on another "
             f"machine; one that sets PYTHONPATH itself needs {_INJECT} first on it",
         )
+    unwritten = next(launched.out.glob(f"{UNWRITTEN}.*"), None)
+    if unwritten is not None:
+        raise LaunchError(
+            f"what was measured could not be written ({os.strerror(int(unwritten.name.split('.')[1]))})",
+            where=launched.out,
+            next_step="make room there, or name another folder with --out",
+        )
     if any(launched.out.glob("stepped.*")):
         raise LaunchError(
             "its process ended (by a signal, or os._exit) after a step was seen and left no record",
             where=ended(launched),
             next_step="look at the program's own output; fewer --warmup and --steps may do",
         )
-    by_itself = launched.exit_code != 0 and launched.stopped is None
-    its_output = _ITS_OUTPUT + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
-    raise LaunchError("no training step was seen", where=ended(launched), next_step=its_output if by_itself else ADVICE)
+    if launched.stopped is not None and launched.stopped.startswith(NO_STEP):
+        raise LaunchError(launched.stopped, where="the program was stopped", next_step=f"{_MORE_TIME}; {ADVICE}")
+    by_itself = launched.failed and launched.stopped is None
+    its_output = ITS_OUTPUT + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
+    raise LaunchError(NO_STEP, where=ended(launched), next_step=its_output if by_itself else ADVICE)
 
 
 def ended(launched: Launched) -> str:
@@ -184,7 +205,7 @@ def _follow(child: "subprocess.Popen[bytes]", out: Path, limits: Limits, told: l
         if measured_at is not None and now - measured_at > _GRACE_S:
             return f"it went on for {_GRACE_S:g} s after its last step was measured"
         if not stepped and limits.first_step_s is not None and now - began > limits.first_step_s:
-            return f"no training step was seen within {limits.first_step_s:g} s"
+            return f"{NO_STEP} within {limits.first_step_s:g} s"
         if limits.total_s is not None and now - began > limits.total_s:
             return f"it was not over within {limits.total_s:g} s"
     return None

@@ -100,14 +100,6 @@ def _empty_cache() -> None:
     _unknown("torch.cuda.empty_cache", "cudaFree waits for the device, once per block that the allocator gives back")
 
 
-def _zero(*_: Any, **__: Any) -> int:
-    return 0
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
-
-
 #: Like an H100: code that asks takes the path it would take there.
 _PROPERTIES = SimpleNamespace(
     name="steptrace virtual CUDA device", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132,
@@ -116,6 +108,17 @@ _PROPERTIES = SimpleNamespace(
     is_multi_gpu_board=False, L2_cache_size=50 * 2**20, gcnArchName="sm_90",
 )  # fmt: skip
 
+#: What has no effect: the device draws from the CPU's generator, keeps no statistics, and is always initialised.
+_OF_NO_EFFECT = (
+    "init", "ipc_collect", "manual_seed", "manual_seed_all", "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats", "seed", "seed_all", "set_rng_state",
+    "set_rng_state_all", "set_stream", "set_sync_debug_mode",
+)  # fmt: skip
+#: What is always 0.
+_ZERO = (
+    "get_sync_debug_mode", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
+    "utilization",
+)  # fmt: skip
 #: Replacements of functions and classes of `torch.cuda`.
 CUDA: dict[str, Callable[..., Any]] = {
     "is_available": lambda: True,
@@ -148,20 +151,15 @@ CUDA: dict[str, Callable[..., Any]] = {
     "is_current_stream_capturing": lambda: False,
     "graph": _no_capture,
     "make_graphed_callables": _no_capture,
-    **dict.fromkeys(
-        ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"), _nothing
-    ),
-    **dict.fromkeys(("reset_peak_memory_stats", "reset_accumulated_memory_stats", "ipc_collect"), _nothing),
-    **dict.fromkeys(("init", "set_stream", "set_sync_debug_mode"), _nothing),
-    **dict.fromkeys(("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"), _zero),
-    **dict.fromkeys(("utilization", "get_sync_debug_mode"), _zero),
+    **dict.fromkeys(_OF_NO_EFFECT, lambda *_, **__: None),
+    **dict.fromkeys(_ZERO, lambda *_, **__: 0),
 }
 
 #: In `torch.accelerator`, what is called as in `torch.cuda`.
 _SAME = (
-    *("is_available", "device_count", "current_stream", "set_stream", "empty_cache", "memory_allocated"),
-    *("max_memory_allocated", "memory_reserved", "reset_peak_memory_stats"),
-)
+    "current_stream", "device_count", "empty_cache", "is_available", "max_memory_allocated", "memory_allocated",
+    "memory_reserved", "reset_peak_memory_stats", "set_stream",
+)  # fmt: skip
 #: Replacements in `torch.accelerator`, which newer code asks instead; DataLoader does to decide about pinning.
 ACCELERATOR: dict[str, Callable[..., Any]] = {
     **{name: CUDA[name] for name in _SAME},

@@ -22,10 +22,11 @@ from torch.utils.data import DataLoader
 
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.execution import extend_rules
-from steptrace.predict.recorder import LOOK_PAST, Prediction
+from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs, replaced
 from steptrace.predict.rule import declared_rules
 from steptrace.train.arrangement import Precision
+from steptrace.train.call_site import LOOK_PAST
 from steptrace.train.loop import Training, train_step
 from steptrace.train.setup import build_loss, collate_of, read_config
 
@@ -147,7 +148,7 @@ def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
 
 def _raised_at(error: BaseException) -> str:
     """Where in the program an error arose: its innermost line that is neither PyTorch's nor the prediction's."""
-    own = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*LOOK_PAST, __file__))]
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*LOOK_PAST, "<frozen "))]
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 

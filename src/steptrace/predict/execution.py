@@ -1,7 +1,8 @@
 """One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -25,6 +26,10 @@ from steptrace.predict.tensor import (
 )
 
 _COMPOSITE = "CompositeImplicitAutograd"
+#: Said of an operator that is given a tensor on each side.
+_MIXED: Final = (
+    "a CPU tensor among CUDA tensors, which most operators refuse there: Expected all tensors to be on the same device"
+)
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
 #: Operators whose tensor arguments may lie on both sides; elsewhere CUDA refuses a CPU tensor with dimensions.
@@ -33,7 +38,12 @@ _BOTH_SIDES = {
     "_foreach_copy", "_foreach_copy_", "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_cudnn_ctc_loss",
     "_cudnn_rnn", "_cudnn_rnn_backward", "tensor_split", "set_", "segment_reduce",
 }  # fmt: skip
-
+#: Operators that copy between GPUs, or only ask for shapes.
+_BETWEEN_GPUS = (
+    "_to_copy", "copy_", "_foreach_copy", "_foreach_copy_", "is_same_size", "is_set_to", "resize_as_",
+)  # fmt: skip
+#: Operators that take a single value from another GPU; elsewhere it is refused as any other tensor of one is.
+_VALUE_OF_ANY_GPU = re.compile(r"where|fill_?|(masked|index)_fill_?|_?(unsafe_)?index_put(_impl)?_?")
 
 #: Types of devices that name the virtual one; C++ may have got "cuda" from PyTorch's own Python.
 _VIRTUAL = (backend.DEVICE_TYPE, "cuda")
@@ -82,8 +92,7 @@ def extend_rules(extra: Sequence[Rule]) -> None:
 
 def _rules_of(func: Any) -> list[Rule] | None:
     """The rows of an operator, by its overload or else its name; None if the table has none."""
-    namespace, _, packet = func._schema.name.partition("::")
-    name = packet if namespace == "aten" else f"{namespace}::{packet}"
+    name = _packet(func) if func.namespace == "aten" else func._schema.name
     return _table.get(f"{name}.{func._overloadname}") or _table.get(name)
 
 
@@ -101,8 +110,39 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             decomposed = func.decompose(*args, **kwargs)
         if decomposed is not NotImplemented:
             return decomposed
+    _refuse_several_gpus(func, args, tensors)
     _judge(func, args, kwargs, tensors)
     return _run_on_device(func, args, kwargs)
+
+
+def _refuse_several_gpus(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+    """Raise as CUDA does for tensors of several GPUs."""
+    virtual = [tensor for tensor in tensors if isinstance(tensor, VirtualTensor)]
+    if len({tensor.gpu for tensor in virtual}) < 2 or func.namespace != "aten":
+        return
+    for together in _on_one_gpu(_packet(func), args, virtual):
+        gpus = sorted({tensor.gpu for tensor in together if isinstance(tensor, VirtualTensor)})
+        if len(gpus) > 1:
+            found = "Expected all tensors to be on the same device, but found at least two devices, "
+            raise RuntimeError(f"{found}{' and '.join(f'cuda:{gpu}' for gpu in gpus)}! ({func.name()})")
+
+
+def _on_one_gpu(packet: str, args: Sequence[Any], virtual: Sequence[VirtualTensor]) -> list[Sequence[Any]]:
+    """The groups of an operator's tensors, each of which has to be on one GPU."""
+    if packet in _BETWEEN_GPUS:
+        return []
+    if "_foreach_" in packet:  # the tensors of one place in all lists, with those that are for all places
+        lists = [value for value in args if isinstance(value, list | tuple)]
+        for_all = [value for value in args if isinstance(value, Tensor)]
+        return [[*place, *for_all] for place in zip(*lists, strict=False)]
+    if _VALUE_OF_ANY_GPU.fullmatch(packet):
+        return [[tensor for tensor in virtual if tensor.dim() > 0]]
+    return [virtual]
+
+
+def _packet(func: Any) -> str:
+    """The operator's name without namespace and overload."""
+    return str(func._schema.name.partition("::")[2])
 
 
 def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -153,12 +193,12 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
         recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
     elif _DATA_DEPENDENT & set(func.tags):
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
-    packet = name.partition("::")[2]
+    packet = _packet(func)
     layouts = {t.layout for t in tensors} - {torch.strided}
     if layouts and not (layouts == {torch.sparse_coo} and packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "of the operators on sparse tensors few are covered, and this one is not")
     if packet not in _BOTH_SIDES and any(not is_virtual(t) and t.dim() > 0 for t in tensors):
-        recorder.cannot_judge(name, "a CPU tensor among CUDA tensors: CUDA may refuse this call")
+        recorder.cannot_judge(name, _MIXED)
 
 
 def _judge_node(node: Any, recorder: Syncs) -> None:
@@ -186,9 +226,11 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         inner_kwargs["device"] = torch.device("cpu")
     if inner_kwargs.pop("pin_memory", False):
         inner_kwargs["pin_memory"] = False
-    if func is torch.ops.aten._to_copy.default and is_virtual(args[0]) is not stays_virtual:
-        # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
-        inner_kwargs["non_blocking"] = False
+    if func is torch.ops.aten._to_copy.default:
+        inner_kwargs.pop("layout", None)  # C++ takes a compressed sparse tensor for a strided one, and names that
+        if is_virtual(args[0]) is not stays_virtual:
+            # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
+            inner_kwargs["non_blocking"] = False
     result = SUBSTITUTES.get(func, func)(*map_tensors(unwrap, args), **inner_kwargs)
     if func is torch.ops.aten._to_copy.default and not stays_virtual:
         return mark_pinned(result) if kwargs.get("non_blocking") else result

@@ -5,56 +5,23 @@ Python stack. In the backward pass, of which that stack shows no more than the c
 created the running autograd node: anomaly mode stores that stack with every node.
 """
 
-import linecache
 import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-import steptrace
-from steptrace.train.step_recorders import trace_file_name
+from steptrace.train.call_site import Site as ProgramSite
+from steptrace.train.call_site import calling_site, frames_from, trace_file_name
 
-_PREDICT = f"{Path(__file__).parent}/"
-_PIPELINE = f"{Path(steptrace.__file__).parent}/"
-#: Frames to look past: PyTorch's, the virtual device's, a probe's in somebody's program, and the interpreter's own.
-LOOK_PAST = (f"{Path(torch.__file__).parent}/", _PREDICT, f"{_PIPELINE}launch/", "<frozen ")
-#: Those of the pipeline that drive a program. Whatever lies further out only started it, and is not to blame.
-_DRIVER = f"{_PREDICT}drive.py"
-_WORKLOADS = f"{_PIPELINE}workloads/"
-#: Lines that the text of a place has at most.
-_LONGEST = 10
 _TRACE_LINE = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
-
-
-class _Location(NamedTuple):
-    """A line of the program; all None if no frame of it was on the stack."""
-
-    file: str | None
-    line: int | None
-    function: str | None
-
-    @property
-    def code(self) -> str | None:
-        """The line's text, or None if it cannot be read; `if (` alone says nothing, so to where its brackets close."""
-        if self.file is None or self.line is None:
-            return None
-        text = linecache.getline(self.file, self.line).strip()
-        for line in range(self.line + 1, self.line + _LONGEST):
-            if all(text.count(opened) <= text.count(closed) for opened, closed in ("()", "[]", "{}")):
-                break
-            text = f"{text} {linecache.getline(self.file, line).strip()}"
-        return text or None
-
-
-_NOWHERE = _Location(None, None, None)
+#: As the interpreter calls its own files; a program may be a file without a name.
+_INTERPRETER = "<frozen "
 
 
 @dataclass(frozen=True)
@@ -188,13 +155,13 @@ class Syncs:
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
         """The fields of a `Place` at the program's running line, not counted yet."""
-        location, phase = _locate(self._owner)
+        site, phase = _locate(self._owner)
+        place = dict.fromkeys((*ProgramSite._fields, "code")) if site is None else {**site._asdict(), "code": site.code}
         label = self._labels[-1] if self._labels else None
-        fields = {"op": op, "code": location.code, "label": label, "phase": phase, "count": 0, "reason": reason}
-        return location._asdict() | fields
+        return {**place, "op": op, "label": label, "phase": phase, "count": 0, "reason": reason}
 
 
-def _locate(owner: int) -> tuple[_Location, str]:
+def _locate(owner: int) -> tuple[ProgramSite | None, str]:
     """The program's line that is running now, and its phase (`forward` or `backward`).
 
     `owner` is the thread in which the prediction was started; it is in `.backward()` meanwhile, and its line is what is
@@ -203,40 +170,19 @@ def _locate(owner: int) -> tuple[_Location, str]:
     node = torch._C._current_autograd_node()
     here = sys._getframe(1)
     if node is None:
-        return _innermost(_frames(here)), "forward"
+        return calling_site(frames_from(here), _INTERPRETER), "forward"
     # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
-    found = _innermost(_frames(here, until="_engine_run_backward"))
-    if found is _NOWHERE:
-        found = _innermost(_stored(node))
-    if found is _NOWHERE:
-        found = _innermost(_frames(sys._current_frames().get(owner)))
-    return found, "backward"
+    own = calling_site(frames_from(here, until="_engine_run_backward"), _INTERPRETER)
+    found = own or calling_site(_stored(node), _INTERPRETER)
+    return found or calling_site(frames_from(sys._current_frames().get(owner)), _INTERPRETER), "backward"
 
 
-def _innermost(frames: Iterable[_Location]) -> _Location:
-    """The first of the frames, from the innermost outwards, that is the program's."""
-    for location in frames:
-        file = str(location.file)
-        if file == _DRIVER:
-            return _NOWHERE
-        if not file.startswith(LOOK_PAST):
-            return _NOWHERE if file.startswith(_PIPELINE) and not file.startswith(_WORKLOADS) else location
-    return _NOWHERE
-
-
-def _frames(frame: FrameType | None, until: str | None = None) -> Iterator[_Location]:
-    """The running frames from the innermost outwards, up to a function of the given name."""
-    while frame is not None and frame.f_code.co_name != until:
-        yield _Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back
-
-
-def _stored(node: object) -> Iterator[_Location]:
+def _stored(node: object) -> Iterator[ProgramSite]:
     """The frames that created an autograd node, which anomaly mode has stored from the outermost inwards."""
     for entry in reversed((getattr(node, "metadata", None) or {}).get("traceback_") or []):
         found = _TRACE_LINE.match(entry)
         if found:
-            yield _Location(found["file"], int(found["line"]), found["function"])
+            yield ProgramSite(found["file"], int(found["line"]), found["function"])
 
 
 _Place = TypeVar("_Place", Site, Unknown)

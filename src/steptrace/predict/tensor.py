@@ -28,6 +28,14 @@ _CUDA_TYPE_NAMES = {
     torch.bool: "Bool",
 }
 
+#: By layout, what gives the tensors that a sparse one is saved as.
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
 
 _Storage: Any = torch.storage._StorageBase
 
@@ -162,10 +170,9 @@ class VirtualTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if Syncs.active is not None and self.numel() > 0:
             Syncs.active.sync("d2h_copy", "torch.save", "saving copies to the host")
-        if self.layout is torch.sparse_coo:
-            for part in (self._inner._indices(), self._inner._values()):
-                on_device(part.untyped_storage(), self.gpu)
-        elif self.layout is torch.strided:
+        for part in _PARTS.get(self.layout, ()):
+            on_device(getattr(self._inner, part)().untyped_storage(), self.gpu)
+        if self.layout is torch.strided:
             self.untyped_storage()  # is the device's from now on
         values = self._inner.detach().requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):

@@ -53,7 +53,7 @@ def rows(study: StudyHistory, variant: str) -> list[tuple[str, ...]]:
             fmt.step_time(kept.median_ms, kept.low_ms, kept.high_ms)[0],
             "–" if kept.ratio is None else fmt.ratio(kept.ratio),
             kept.verdict or "–",
-            _changed(run),
+            _changed(run, kept),
         )
         for run, kept in _with(study, variant)
     ]
@@ -66,8 +66,14 @@ def _with(study: StudyHistory, variant: str) -> Iterator[tuple[KeptRun, KeptVari
                 yield run, kept
 
 
-def _changed(run: KeptRun) -> str:
-    return ", ".join(f"{c.key} {c.before or 'none'} → {c.now or 'none'}" for c in run.changes) or "–"
+def _changed(run: KeptRun, kept: KeptVariant) -> str:
+    """What is not as before; the configuration is not as in the result that this one is judged against."""
+    return ", ".join([*(["its configuration"] if kept.reconfigured else []), *environment_changes(run)]) or "–"
+
+
+def environment_changes(run: KeptRun) -> list[str]:
+    """What of the environment is not as in the result before, in words."""
+    return [f"{c.key} {c.before or 'none'} → {c.now or 'none'}" for c in run.changes]
 
 
 def machines_of(study: StudyHistory) -> list[tuple[str, str]]:
@@ -85,7 +91,10 @@ def _chart(study: StudyHistory, variant: str) -> InlineSvg | None:
     """The course of its step time; None for one result, which stands in the table."""
     numbers = {machine: k for k, (machine, _) in enumerate(machines_of(study))}
     dots = [
-        Dot(kept.median_ms, kept.low_ms, kept.high_ms, _tip(run, kept), numbers[run.machine], bool(run.changes))
+        Dot(
+            *(kept.median_ms, kept.low_ms, kept.high_ms, _tip(run, kept), numbers[run.machine]),
+            bool(run.changes) or kept.reconfigured,
+        )
         for run, kept in _with(study, variant)
     ]
     if len(dots) < 2:
@@ -94,5 +103,5 @@ def _chart(study: StudyHistory, variant: str) -> InlineSvg | None:
 
 
 def _tip(run: KeptRun, kept: KeptVariant) -> str:
-    changed = f"; changed before it: {_changed(run)}" if run.changes else ""
+    changed = f"; changed before it: {_changed(run, kept)}" if run.changes or kept.reconfigured else ""
     return f"{run.name}: {fmt.duration_ms(kept.median_ms)}, {run.machine}{changed}"

@@ -3,15 +3,18 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.kept import KeptRun
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.judging.history import KeptResult, history
+from steptrace.judging.history import KeptResult, history, trends
 from steptrace.report.draw.cells import Dot, course_cell
+from steptrace.report.history import environment_changes
 from steptrace.report.page import overview
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import DeviceNote
@@ -125,48 +128,48 @@ def load_past(comparisons: Sequence[Path | str], kept: Sequence[Path | str]) -> 
 def _past(heading: str, results: Sequence[KeptResult]) -> dict[str, Any] | None:
     """A study over time; None if no result was kept that can be held against the present one.
 
-    `times` names each result of the present one's machine with its date; `changed` says which versions changed from one
-    to the next; `elsewhere` names kept results of other machines or scales, whose step times are not comparable.
+    `times` names each result of the present one's machine with its date; `changed` says what of the environment changed
+    from one to the next; `elsewhere` names kept results of other machines or scales, whose step times are not
+    comparable.
     """
     now = results[-1]
     shown = [result for result in results if result.machine == now.machine]
     elsewhere = tuple(result.name for result in results if result.machine != now.machine)
     if len(shown) < 2:
         return None
-    names = dict.fromkeys(name for result in reversed(shown) for name in result.step_ms)
+    (study,) = trends({now.study: shown})
+    names = dict.fromkeys(variant.name for run in reversed(study.results) for variant in run.variants)
+    changes = [(before.name, run) for before, run in pairwise(study.results) if run.changes]
     return {
         "title": heading,
-        "times": [*map(_when, shown)],
-        "changed": [*filter(None, map(_changed, shown, shown[1:]))],
-        "variants": [_variant(name, shown) for name in names],
+        "times": [*map(_when, study.results)],
+        "changed": [f"{before} to {run.name}: {', '.join(environment_changes(run))}" for before, run in changes],
+        "variants": [_variant(name, study.results) for name in names],
         "elsewhere": elsewhere,
     }
 
 
-def _when(result: KeptResult) -> str:
-    return result.name if result.saved_at is None else f"{result.name}, {result.saved_at:%Y-%m-%d}"
+def _when(run: KeptRun) -> str:
+    return run.name if run.date is None else f"{run.name}, {run.date[:10]}"
 
 
-def _changed(before: KeptResult, after: KeptResult) -> str:
-    """The versions that are not the same, in words; empty if all are."""
-    keys = [key for key in before.versions if before.versions[key] != after.versions[key]]
-    words = ", ".join(f"{key} {before.versions[key]} → {after.versions[key]}" for key in keys)
-    return f"{before.name} to {after.name}: {words}" if words else ""
-
-
-def _variant(name: str, results: Sequence[KeptResult]) -> dict[str, Any]:
-    """One variant's course, its first and its present step time, and now over the last kept (None without either)."""
-    times = [result.step_ms.get(name) for result in results]
-    medians = [None if found is None else found.median for found in times]
-    tips = [f"{_when(result)}: {fmt.duration_ms(ms)}" for result, ms in zip(results, medians, strict=True)]
-    dots = [None if t is None else Dot(t.median, t.low, t.high, tip) for t, tip in zip(times, tips, strict=True)]
-    now, last = medians[-1], medians[-2]
+def _variant(name: str, runs: Sequence[KeptRun]) -> dict[str, Any]:
+    """One variant's course, its first and its present step time, and how it compares with the last kept."""
+    times = [next((variant for variant in run.variants if variant.name == name), None) for run in runs]
+    medians = [fmt.duration_ms(None if kept is None else kept.median_ms) for kept in times]
+    tips = [f"{_when(run)}: {median}" for run, median in zip(runs, medians, strict=True)]
+    dots = [
+        None if kept is None else Dot(kept.median_ms, kept.low_ms, kept.high_ms, tip)
+        for kept, tip in zip(times, tips, strict=True)
+    ]
+    now = times[-1]
     return {
         "name": name,
         "course": course_cell(dots, f"{name} over time. {', '.join(tips)}"),
-        "first": fmt.duration_ms(next((ms for ms in medians if ms is not None), None)),
-        "now": fmt.duration_ms(now),
-        "change": f"{now / last:.3g}×" if now and last else None,
+        "first": next((median for median, kept in zip(medians, times, strict=True) if kept is not None), None),
+        "now": medians[-1],
+        "ratio": None if now is None or now.ratio is None else fmt.ratio(now.ratio),
+        "reconfigured": now is not None and now.reconfigured,
     }
 
 

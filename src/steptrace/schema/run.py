@@ -59,11 +59,17 @@ INPUT_OF_RUN = Table(
 
 OP_LINES = Table(
     "op_lines",
-    "One operator dispatched in one training step, with the source line that called it (op_lines.parquet).",
+    "One operator dispatched in a watched training step, with the source line that called it (op_lines.parquet).",
+    Column("step", "int64", "Number of the watched step, from 0."),
     Column("order", "int64", "Position of the operator within the step, from 0."),
     Column("op", "string", "Name of the operator without its overload, as in a trace: `aten::index`."),
     Column("label", "string", "Innermost `record_function` label around the call.", nullable=True),
-    Column("phase", "string", "Outermost label: data, forward, loss, backward or optimizer.", nullable=True),
+    Column(
+        "phase",
+        "string",
+        "`backward` within autograd's engine, or else the outermost label: data, forward, loss, backward or optimizer.",
+        nullable=True,
+    ),
     Column(
         "file",
         "string",
@@ -73,5 +79,5 @@ OP_LINES = Table(
     ),
     Column("line", "int64", "Line of the call in `file`, from 1.", nullable=True),
     Column("function", "string", "Name of the function that the line stands in.", nullable=True),
-    key=("order",),
+    key=("step", "order"),
 )

@@ -43,6 +43,9 @@ class Table:
         self.name, self.doc, self.columns, self.key = name, doc, columns, key
         self.names = [column.name for column in columns]
 
+    def __repr__(self) -> str:
+        return f"Table({self.name}: {', '.join(self.names)})"
+
 
 def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> "pd.DataFrame":
     """Return `frame` with its columns in declared order, or raise `SchemaError` naming the first defect.

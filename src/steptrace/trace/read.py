@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, GrowingColumn, Na
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
 from steptrace.trace.scan import chunk_scanner
 from steptrace.trace.stream import CHUNK, EventStream
+
+#: The waits for the device with which the profiler ends, at most.
+_STOPS: Final = 2
 
 
 @dataclass
@@ -161,12 +164,13 @@ class _Reader:
                 expected="events of the categories cpu_op, cuda_runtime, kernel, ...",
                 next_step="record with torch.profiler and its export_chrome_trace",
             )
-        if not starts:
+        if not starts or _is_profilers_stop(columns, names):
             raise TraceError(
                 "a trace without any operator, call or GPU activity",
                 where=self.path,
                 expected="events of a profiled program",
-                next_step="check the profiler's schedule: the active steps must be reached",
+                next_step="check the profiler's schedule: the active steps must be reached; and after them it begins "
+                "anew, so export in on_trace_ready, or give it repeat=1",
             )
         base = int(min(starts))
         notes += _unknown_categories(self.counts)
@@ -213,6 +217,13 @@ _NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead"
 
 #: Categories that are named one by one.
 _CATEGORIES_SAID = 10
+
+
+def _is_profilers_stop(columns: dict[str, dict[str, NDArray[Any]]], names: list[str]) -> bool:
+    """Whether all there is is the wait at the profiler's end: an export in the wait or warm-up of a schedule."""
+    calls = [names[place] for place in columns["call"]["name"].tolist()[: _STOPS + 1]]
+    others = sum(len(columns[kind]["ts"]) for kind in ("op", "gpu", "label"))
+    return not others and 0 < len(calls) <= _STOPS and all(name.endswith("DeviceSynchronize") for name in calls)
 
 
 def _unknown_categories(counts: Counter[str]) -> list[str]:

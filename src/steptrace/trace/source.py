@@ -4,13 +4,14 @@ The site is the first Python frame that is neither PyTorch's nor the pipeline's 
 pass belongs to the line of the forward operator whose gradient it computes, unless the user's own `backward` runs it.
 
 A trace knows only the line of a function's `def`. Traces that steptrace records have two files beside them:
-`op_lines.parquet`, the line that executed each operator of one step, and `sources.json`, the files' text as it was.
-The k-th operator of a name under a label in a step then has the k-th line, if function and file agree with the trace.
+`op_lines.parquet`, the line that executed each operator of some steps (`executing.py` finds it in them), and
+`sources.json`, the files' text as it was.
 """
 
-from collections import Counter, defaultdict
+import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from steptrace.intervals import Ints
 from steptrace.record import SOURCES_FILE, read_sources
 from steptrace.trace.columns import (
     counted,
-    has_ancestor,
     innermost,
     marks_steps,
     nearest,
@@ -33,7 +33,8 @@ from steptrace.trace.columns import (
     take,
     texts,
 )
-from steptrace.trace.frames import Frame, parse_frame, site_frames
+from steptrace.trace.executing import ExecutingLines, same_file
+from steptrace.trace.frames import Frame, site_frames
 from steptrace.trace.model import Trace, on_training
 
 #: What names a site, in this order.
@@ -57,11 +58,50 @@ class SourceLines:
 
     def code(self, file: str, line: int) -> str | None:
         """The text of a line as it was when recorded, or else of the Python file in one of the folders."""
-        text = next((text for name, text in self.sources.items() if same_file(name, file)), None)
-        if text is None:
-            text = next((text for folder in self.folders if (text := _text_in(folder, file)) is not None), None)
-        lines = text.splitlines() if text is not None else []
+        lines = (self._text(file) or "").splitlines()
         return lines[line - 1].strip() if 0 < line <= len(lines) else None
+
+    def definition(self, frame: Frame) -> Frame:
+        """The frame with the line where its function begins, as far as the text of its file is there.
+
+        A trace names that line, too, but of a function that ran when the profiler started the line it was at. A file
+        that only ends like a recorded one may be another, as a library's `lib/model.py` beside a program's `model.py`.
+        """
+        unsure = frame.file not in self.sources and any(same_file(name, frame.file) for name in self.sources)
+        return frame if unsure else replace(frame, line=self.begins(frame) or frame.line)
+
+    def begins(self, frame: Frame) -> int | None:
+        """The line where the frame's function begins; None if no text has such a function around the frame's line."""
+        text = self._text(frame.file)
+        if text is None:
+            return None
+        if frame.function == "<module>":
+            return 1
+        name = frame.function.split(".")[-1]
+        around = (first for known, first, last in _functions(text) if known == name and first <= frame.line <= last)
+        return max(around, default=None)
+
+    def _text(self, file: str) -> str | None:
+        """The text that was recorded under a file's name, or else one whose name can mean it, or else of a folder."""
+        alike = (name for name in self.sources if same_file(name, file))
+        name = file if file in self.sources else next(alike, None)
+        if name is not None:
+            return self.sources[name]
+        return next((text for folder in self.folders if (text := _text_in(folder, file)) is not None), None)
+
+
+@lru_cache(maxsize=64)
+def _functions(text: str) -> list[tuple[str, int, int]]:
+    """The functions that a file defines: name, first line, decorators included, and last line."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [
+        (node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.end_lineno or node.lineno)
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def _text_in(folder: Path, file: str) -> str | None:
@@ -88,7 +128,9 @@ def load_source_lines(trace: Path, folders: tuple[Path, ...] = ()) -> SourceLine
     path = trace.parent / OP_LINES_FILE
     try:
         if path.is_file():
-            op_lines = schema.validate(schema.read_table(path), schema.OP_LINES).sort_values("order")
+            table = schema.read_table(path)
+            one_step = {} if "step" in table else {"step": 0}  # as it was written before there could be several
+            op_lines = schema.validate(table.assign(**one_step), schema.OP_LINES).sort_values(["step", "order"])
         path = trace.parent / SOURCES_FILE
         if path.is_file():
             recorded = read_sources(path)
@@ -97,13 +139,6 @@ def load_source_lines(trace: Path, folders: tuple[Path, ...] = ()) -> SourceLine
     except (OSError, ValueError) as error:
         raise TraceError(f"cannot be read ({error})", where=path, next_step="delete it or repeat the run") from error
     return SourceLines(op_lines, recorded, folders)
-
-
-def same_file(one: str, other: str) -> bool:
-    """Whether two names can mean one file: equal, or one the end of the other."""
-    a, b = one.split("/"), other.split("/")
-    shared = min(len(a), len(b))
-    return a[-shared:] == b[-shared:]
 
 
 def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
@@ -116,8 +151,11 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
     op = row_numbers(events["op"])
     frame, forward = _frames_of(trace, events, op)
     label, phase = _labels_of(trace, events, op)
-    executing = _ExecutingLines(trace, lines.op_lines)
-    places, place = executing.places(frame, np.where(forward >= 0, forward, op), op)
+    executing = ExecutingLines(trace, lines.begins)
+    if lines.op_lines is not None and len(trace.ops):
+        callers, _ = _frames_of(trace, trace.ops, np.arange(len(trace.ops)))
+        executing.learn(lines.op_lines, label_rows(trace, trace.ops), callers)
+    places, place = executing.places(frame, np.where(forward >= 0, forward, op), op, lines.definition)
     return pd.DataFrame(
         {
             "file": pick(_objects(_shown(p.file) for p in places), place),
@@ -190,82 +228,3 @@ def _labels_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[list[str |
         "backward" if b else name if name in _PHASES else None for b, name in zip(in_backward, outermost, strict=True)
     ]
     return texts(labels["name"], rows).tolist(), phases
-
-
-class _ExecutingLines:
-    """Finds the line that executed an operator, by its place in the step's order of operators."""
-
-    def __init__(self, trace: Trace, op_lines: pd.DataFrame | None) -> None:
-        self._trace = trace
-        self._recorded: defaultdict[tuple[Any, ...], list[Frame | None]] = defaultdict(list)
-        if op_lines is None or len(trace.ops) == 0:
-            return
-        for order in op_lines.itertuples():
-            place = None if pd.isna(order.file) else Frame(str(order.file), int(order.line), str(order.function))  # type: ignore[arg-type]
-            self._recorded[_key(str(order.op), order.label, backward=str(order.phase) == "backward")].append(place)
-        self._number_ops(set(op_lines["op"]))
-
-    def _number_ops(self, recorded: set[str]) -> None:
-        """Give each operator its key and its place among those of its key in its step.
-
-        The recorder sees an operator only where no recorded one is around it: once it runs, what it calls inside is
-        out of sight.
-        """
-        ops = self._trace.ops
-        parent = row_numbers(ops["parent"])
-        listed = ops["name"].isin(recorded).to_numpy()
-        self._visible = nearest(parent, listed & ~has_ancestor(parent, listed))
-        labels = texts(self._trace.annotations["name"], label_rows(self._trace, ops))
-        step = row_numbers(ops["step"])
-        self._counts: Counter[tuple[Any, ...]] = Counter()
-        self._place: dict[int, tuple[tuple[Any, ...], int, int]] = {}
-        for row in np.argsort(ops["ts"].to_numpy(), kind="stable").tolist():
-            if self._visible[row] == row and step[row] >= 0:
-                key = _key(str(ops["name"].iloc[row]), labels[row], backward=bool(ops["backward"].iloc[row]))
-                self._place[row] = (key, int(step[row]), self._counts[key, step[row]])
-                self._counts[key, step[row]] += 1
-
-    def places(self, frame: Ints, exact_op: Ints, op: Ints) -> tuple[list[Frame], Ints]:
-        """The distinct lines of some events, and for each event the place of its own among them, -1 where unknown.
-
-        An event's line is the one that executed `exact_op`, or else the frame's; without a frame `op` counts too.
-        """
-        names = self._trace.frames["name"]
-        code = take(names.cat.codes.to_numpy().astype(np.int64), frame)
-        number: dict[Frame, int] = {}
-        by_code = {int(c): parse_frame(str(names.cat.categories[c])) if c >= 0 else None for c in np.unique(code)}
-        if not self._recorded:
-            place = np.full(len(names.cat.categories) + 1, -1, dtype=np.int64)
-            for c, known in by_code.items():
-                place[c] = -1 if known is None else number.setdefault(known, len(number))
-            return list(number), place[code]
-        found = []
-        for row, c in enumerate(code.tolist()):
-            known = by_code[c]
-            line = self.of(exact_op[row], known) or known or self.of(op[row], None)
-            found.append(-1 if line is None else number.setdefault(line, len(number)))
-        return list(number), np.array(found, dtype=np.int64)
-
-    def of(self, op: int, frame: Frame | None) -> Frame | None:
-        """The line that executed operator `op`, None if it is not known or contradicts `frame`."""
-        if not self._recorded or op < 0:
-            return None
-        place = self._place.get(int(self._visible[op]))
-        if place is None:
-            return None
-        key, step, number = place
-        candidates = self._recorded.get(key, [])
-        if self._counts[key, step] == len(candidates):
-            found = candidates[number]
-        else:
-            # Another number of them ran in the recorded step: only a single line for all leaves no doubt.
-            found = candidates[0] if len(set(candidates)) == 1 else None
-        if found is None or frame is None:
-            return found if frame is None and (len(self._trace.frames) == 0 or key[-1]) else None
-        agrees = same_file(found.file, frame.file) and found.function.split(".")[-1] == frame.function.split(".")[-1]
-        return Frame(frame.file, found.line, frame.function) if agrees else None
-
-
-def _key(op: str, label: Any, *, backward: bool) -> tuple[Any, ...]:
-    """What the recorder and a trace can agree on: on a GPU the backward pass runs outside the labels."""
-    return (op, None if backward or label is None or pd.isna(label) else str(label), backward)

@@ -22,6 +22,7 @@ def export(profiler: Any, trace: Path, *, unfinished: str | None = None) -> None
         put_in_place(plain, trace, unfinished=unfinished)
     finally:
         plain.unlink(missing_ok=True)
+        plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # what PyTorch leaves where it cannot write all
 
 
 def put_in_place(plain: Path, trace: Path, *, unfinished: str | None = None) -> None:

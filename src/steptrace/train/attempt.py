@@ -12,12 +12,12 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from steptrace import deadline
-from steptrace.documents.run import Status
+from steptrace.documents.run import LOG_FILE, Status
 from steptrace.errors import RecordError, SteptraceError
 from steptrace.record import FINISHED_FILE, STATUS_FILE, read_status, write_status
 from steptrace.terminal import printable
@@ -43,7 +43,7 @@ _STALE = (
     "tables",
     "ranks",
     "equivalence.json",
-    "train.log",
+    LOG_FILE,
 )
 #: Locked as long as an attempt, or anything it started, is at work in the folder.
 LOCK_FILE = ".lock"
@@ -64,7 +64,7 @@ class Order:
     failures: Path | None = None
     key: str = ""
     label: str = ""
-    log: str = "train.log"
+    log: str = LOG_FILE
     show_log: bool = False
 
 
@@ -188,10 +188,7 @@ def _follow(child: Guarded, log: Log, parent: int, ends_at: float | None) -> str
 
 def _record(order: Order, ending: Ending, tail: Sequence[str], started_at: str, wall_s: float) -> None:
     status = Status(
-        status=ending.status,
-        exit_code=ending.exit_code,
-        signal=ending.signal,
-        error=ending.error,
+        **asdict(ending),
         log_tail=tuple(tail),
         started_at=started_at,
         wall_s=round(wall_s, 3),

@@ -126,7 +126,7 @@ def _candidates(kind: str) -> dict[str, dict[str, str]]:
         cores = sha256(repr(sorted(_cores())).encode()).hexdigest()[:12]
         return {f"cpu-{cores}": {}}
     uuids = nvidia_gpus()
-    ids = visible_gpus()
+    ids = visible_gpus(uuids)
     if ids is None:  # an index names a part of a divided GPU to nobody: only its UUID does
         divided = any(uuid.startswith("MIG-") for uuid in uuids)
         ids = uuids if divided else [str(index) for index in range(count_gpus())]
@@ -134,7 +134,7 @@ def _candidates(kind: str) -> dict[str, dict[str, str]]:
     for name in ids:
         # The same GPU has different indices in different containers; its UUID is the same in all. CUDA takes the
         # beginning of a UUID, too.
-        full = [uuid for uuid in uuids if uuid.startswith(name)]
+        full = [uuid for uuid in uuids if uuid.upper().startswith(name.upper())]
         physical = uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else full[0] if full else name
         devices[f"gpu-{file_safe(physical.removeprefix('GPU-'))}"] = {"CUDA_VISIBLE_DEVICES": name}
     return devices

@@ -24,12 +24,10 @@ in the config's `precision.tolerance` goes before it.
 """
 
 import argparse
-import math
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +41,7 @@ from steptrace.errors import SteptraceError, TrainError
 from steptrace.files import write_versioned
 from steptrace.train.answers import reference_answer, variant_answer, vector
 from steptrace.train.arrangement import Precision, arranged
+from steptrace.train.cases import Case, verdict_on
 from steptrace.train.devices import acquire
 from steptrace.train.loop import Batch
 from steptrace.train.setup import build_dataset, build_loss, collate_of, device_of, load_config, seed_everything
@@ -51,28 +50,6 @@ from steptrace.train.tolerance import NetworkSize, gradient_tolerance, loss_tole
 EQUIVALENCE_FILE = "equivalence.json"
 
 CPU: Final = torch.device("cpu")
-
-
-#: What is held, in the order in which it is told; the first two are the loss's, the others the network's.
-HELD: Final = ("loss", "gradient", "predictions", "parameters")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One batch on which variant and reference were compared: relative errors and what they may be, by `HELD`."""
-
-    name: str
-    loss: float
-    reference_loss: float
-    errors: Mapping[str, float]
-    tolerance: Mapping[str, float]
-
-    def excess(self, held: str) -> float:
-        """The error as a multiple of what it may be; infinite if it is no number."""
-        error, allowed = self.errors[held], self.tolerance[held]
-        if math.isnan(error):
-            return math.inf
-        return error / allowed if allowed > 0 else math.inf if error > 0 else 0.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -167,33 +144,6 @@ def relative_error(got: Tensor, reference: Tensor) -> float:
     return error / size if size > 0 else error
 
 
-def verdict_on(cases: list[Case]) -> dict[str, Any]:
-    """The content of equivalence.json: `same` if no error of any case is larger than it may be, else `differs`.
-
-    The figures of `loss`, `gradient` and so on are each those of the case that comes nearest to its tolerance, or lies
-    furthest beyond it.
-    """
-    worst = {held: max(cases, key=lambda case: case.excess(held)) for held in HELD}
-    errors = {held: case.errors[held] for held, case in worst.items()}
-    return {
-        "status": "same" if all(case.excess(held) <= 1 for held, case in worst.items()) else "differs",
-        **{f"{held}_rel_err": _finite(error) for held, error in errors.items()},
-        # NaN counts as larger than any number.
-        "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
-        "tolerance": {held: case.tolerance[held] for held, case in worst.items()},
-        "cases": [
-            {
-                "name": case.name,
-                "loss": _finite(case.loss),
-                "reference_loss": _finite(case.reference_loss),
-                **{f"{held}_rel_err": _finite(error) for held, error in case.errors.items()},
-                "tolerance": dict(case.tolerance),
-            }
-            for case in cases
-        ],
-    }
-
-
 def _one(value: float) -> Tensor:
     return torch.tensor([value], dtype=torch.float64)
 
@@ -212,11 +162,6 @@ def _turn(device: str) -> Generator[None]:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         lease.close()
-
-
-def _finite(value: float) -> float | None:
-    """The value, or None for NaN and infinity, which JSON does not have."""
-    return value if math.isfinite(value) else None
 
 
 if __name__ == "__main__":

@@ -15,10 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-#: Set to 1 by a workflow whose jobs run on its own machine.
+#: Set to 1 by who starts processes on its own machine: a workflow for its jobs, `find-batch` for its trials.
 VARIABLE: Final = "STEPTRACE_FORK"
 #: What can be run: each has a `main(arguments)` that returns an exit code.
-PROGRAMS: Final = ("steptrace.train.main", "steptrace.train.equivalence", "steptrace.predict.main")
+PROGRAMS: Final = (
+    "steptrace.train.main",
+    "steptrace.train.equivalence",
+    "steptrace.train.batch_memory",
+    "steptrace.predict.main",
+)
 #: A new server listens before it imports anything.
 _LISTENS_S: Final = 20.0
 #: Longest message.

@@ -25,7 +25,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -108,25 +107,17 @@ def _live_no_longer_than(owner: int) -> None:
     die_with(watcher, signal.SIGKILL)
 
 
-@dataclass
 class _Server:
-    """Waits for clients, and for the ends of what was forked for them."""
+    """Waits for clients, and for the ends of what was forked for them; `files` are those that it has open itself."""
 
-    address: str
-    _events: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    _runs: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self._events = selectors.EpollSelector()
+        self._runs: dict[int, tuple[int, socket.socket]] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(f"\0{self.address}")
+        self._listener.bind(f"\0{address}")
         self._listener.listen(64)
         self._events.register(self._listener, selectors.EVENT_READ, self._accept)
-
-    @property
-    def files(self) -> set[int]:
-        """Open files that are the server's own."""
-        assert isinstance(self._events, selectors.EpollSelector)
-        return {self._listener.fileno(), self._events.fileno()}
+        self.files = {self._listener.fileno(), self._events.fileno()}
 
     def serve(self) -> None:
         """Until nobody asks any more; or this process is killed, and by `die_with` all its forks."""

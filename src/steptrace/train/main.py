@@ -18,9 +18,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet  # noqa: F401  with the next line: what every run would import later, once for all of a fork server
@@ -30,10 +30,11 @@ from omegaconf import DictConfig, OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
 from steptrace.deadline import write_stacks_before_it
-from steptrace.documents.run import RunMemory, RunRecord
+from steptrace.documents.run import RunRecord
 from steptrace.errors import SteptraceError
 from steptrace.record import write_communication, write_memory, write_rows, write_run, write_steps
 from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN
+from steptrace.train import passes
 from steptrace.train.arrangement import check_compiled, compilations, recompiled
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
@@ -41,38 +42,9 @@ from steptrace.train.environment import collect_environment
 from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
 from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.nvml import NvmlSampler
-from steptrace.train.passes import (
-    batch_bytes,
-    left_out,
-    measure_input,
-    measure_sections,
-    profile_steps,
-    record_op_lines,
-    record_warned_syncs,
-    trace_name,
-)
 from steptrace.train.setup import build_loader, device_of, load_config, training
 
 _PROGRESS_PERIOD_S = 5.0
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the steps of a run gave: the table `STEPS_OF_RUN`, peak memory and NVML's view of the timed part.
-
-    `sections` (the table `SECTIONS_OF_RUN`) and `batch_bytes` are None unless the config asks for section steps, and
-    `input` (the table `INPUT_OF_RUN`) unless it asks for input steps.
-    """
-
-    steps: pd.DataFrame
-    sections: pd.DataFrame | None
-    input: pd.DataFrame | None
-    batch_bytes: dict[str, int] | None
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    memory: RunMemory
-    nvml: dict[str, float] | None
-    warnings: tuple[str, ...]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -102,7 +74,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
 def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
     seed = config.seed + repeat
     explained = config.profile.repeats is None or repeat < config.profile.repeats
-    traces = tuple(trace_name(rank) for rank in range(ranks.world_size)) if explained else ()
+    traces = tuple(passes.trace_name(rank) for rank in range(ranks.world_size)) if explained else ()
     with (
         nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as folder,  # the others would say the same
         watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
@@ -111,40 +83,29 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
         memory.training = parts
         own = Path(folder)
         environment = collect_environment(parts.device)
-        measured = measure(parts, config, out / traces[ranks.rank] if explained else None, memory)
-        warnings = measured.warnings
+        steps, figures = measure(parts, config, memory, own, out / traces[ranks.rank] if explained else None)
         if explained:
-            warnings = (*warnings, *record_op_lines(parts, own), *record_warned_syncs(parts, own))
-        write_memory(own, measured.memory)
-        steps = slowest(from_every_rank(measured.steps, ranks))
+            figures["warnings"] += (*passes.record_op_lines(parts, own), *passes.record_warned_syncs(parts, own))
+        write_steps(own, slowest(from_every_rank(steps, ranks)))
         if not ranks.alone:
             write_communication(own, communication(parts, config))
         barrier(ranks)  # every trace is written
-    record = RunRecord(
-        study=config.study,
-        variant=config.variant,
-        repeat=repeat,
-        seed=seed,
-        world_size=ranks.world_size,
-        digest=config.digest,
-        scale=config.scale.name,
-        device=config.device,
-        clock=step_clock(parts.device).name,
-        environment=environment,
-        peak_allocated_bytes=measured.peak_allocated_bytes,
-        peak_reserved_bytes=measured.peak_reserved_bytes,
-        nvml=measured.nvml,
-        traces=traces,
-        config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
-        warnings=warnings,
-        batch_bytes=measured.batch_bytes,
-    )
-    if ranks.rank == 0:
-        write_steps(out, steps)
-        for table, rows in ((SECTIONS_OF_RUN, measured.sections), (INPUT_OF_RUN, measured.input)):
-            if rows is not None:
-                write_rows(out, table, rows)
-        write_run(out, record)  # last: a folder with run.json is complete
+        record = RunRecord(
+            study=config.study,
+            variant=config.variant,
+            repeat=repeat,
+            seed=seed,
+            world_size=ranks.world_size,
+            digest=config.digest,
+            scale=config.scale.name,
+            device=config.device,
+            clock=step_clock(parts.device).name,
+            environment=environment,
+            traces=traces,
+            config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
+            **figures,
+        )
+        write_run(own, record)  # last: a folder with run.json is complete
     return record
 
 
@@ -156,57 +117,53 @@ def slowest(by_rank: list[pd.DataFrame]) -> pd.DataFrame:
     return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})
 
 
-def measure(parts: Training, config: DictConfig, trace: Path | None, memory: MemoryWatch) -> Measured:
+def measure(
+    parts: Training, config: DictConfig, memory: MemoryWatch, own: Path, trace: Path | None
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Take all steps of a run; without a `trace` to write only those that are timed, and one for the memory.
 
     The first phase's peak memory is left out, as first steps allocate for good.
+
+    Returns:
+        The table `STEPS_OF_RUN`, and fields of the run's record; memory.json and the other tables are in folder `own`.
     """
-    on_gpu = parts.device.type == "cuda"
-    warmup = run_steps(parts, config.scale.warmup_steps, _progress("warmup", config.scale.warmup_steps, parts.ranks))
+    on_gpu, scale = parts.device.type == "cuda", config.scale
+    warmup = run_steps(parts, scale.warmup_steps, _progress("warmup", scale.warmup_steps, parts.ranks))
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(parts.device)
     graphs = compilations()
-    with NvmlSampler(parts.device, config.scale.nvml_period_s) as sampler:
-        timed = run_steps(parts, config.scale.timed_steps, _progress("timed", config.scale.timed_steps, parts.ranks))
-    compiled = recompiled(graphs)
+    with NvmlSampler(parts.device, scale.nvml_period_s) as sampler:
+        timed = run_steps(parts, scale.timed_steps, _progress("timed", scale.timed_steps, parts.ranks))
+    figures: dict[str, Any] = {
+        "warnings": (*sampler.warnings, *recompiled(graphs)),
+        "nvml": sampler.summary(),
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(parts.device) if on_gpu else None,
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(parts.device) if on_gpu else None,
+    }
     check_compiled(config.step)
-    peak_allocated_bytes = torch.cuda.max_memory_allocated(parts.device) if on_gpu else None
-    peak_reserved_bytes = torch.cuda.max_memory_reserved(parts.device) if on_gpu else None
-    section_steps = config.scale.section_steps if trace else 0
+    unrecorded = 1  # the one for the memory
+    tables = {}
     # Before the window: on a GPU the profiler's hooks into the runtime stay once it has run.
-    sections = measure_sections(parts, section_steps) if section_steps else None
-    loaded, input_steps = _input(parts, config) if trace else (None, 0)
+    if trace and scale.section_steps:
+        tables[SECTIONS_OF_RUN] = passes.measure_sections(parts, scale.section_steps)
+        unrecorded += scale.section_steps
+    if trace and scale.input_steps:
+        loader = build_loader(config, parts.device, config.seed, parts.ranks)
+        tables[INPUT_OF_RUN] = passes.measure_input(parts, loader, scale.input_steps)
+        unrecorded += passes.left_out(loader) + scale.input_steps
     held = memory.measure()
     memory.end_limit()  # what the profiler keeps is not the training's
-    before = section_steps + input_steps + 1
-    profiled, unrecorded = _profiled(parts, config, trace) if trace else ([], 0)
-    return Measured(
-        steps=steps_table(warmup, timed, profiled, unrecorded=before + unrecorded),
-        sections=sections,
-        input=loaded,
-        batch_bytes=batch_bytes(parts) if section_steps else None,
-        peak_allocated_bytes=peak_allocated_bytes,
-        peak_reserved_bytes=peak_reserved_bytes,
-        memory=memory.with_workspaces(held),
-        nvml=sampler.summary(),
-        warnings=(*sampler.warnings, *compiled),
-    )
-
-
-def _profiled(parts: Training, config: DictConfig, trace: Path) -> tuple[list[StepTiming], int]:
-    """The profiled steps, and how many of the window before them are not recorded."""
-    window = config.profile
-    steps, unrecorded = profile_steps(parts, window, trace), window.wait + window.warmup
-    _progress("profiled", unrecorded + window.active, parts.ranks)(unrecorded + window.active)
-    return steps, unrecorded
-
-
-def _input(parts: Training, config: DictConfig) -> tuple[pd.DataFrame | None, int]:
-    """The pass over the input, if the config asks for it, and how many steps it took."""
-    if not config.scale.input_steps:
-        return None, 0
-    loader = build_loader(config, parts.device, config.seed, parts.ranks)
-    return measure_input(parts, loader, config.scale.input_steps), left_out(loader) + config.scale.input_steps
+    for table, rows in tables.items():
+        write_rows(own, table, rows)
+    profiled = []
+    if trace:
+        profiled = passes.profile_steps(parts, config.profile, trace)
+        before = config.profile.wait + config.profile.warmup
+        unrecorded += before
+        _progress("profiled", before + config.profile.active, parts.ranks)(before + config.profile.active)
+    figures["batch_bytes"] = passes.batch_bytes(parts) if SECTIONS_OF_RUN in tables else None
+    write_memory(own, memory.with_workspaces(held))
+    return steps_table(warmup, timed, profiled, unrecorded=unrecorded), figures
 
 
 def steps_table(
@@ -232,14 +189,9 @@ def _progress(phase: str, total: int, ranks: Ranks) -> Callable[[int], None]:
             return
         if done == total or time.monotonic() - last_said >= _PROGRESS_PERIOD_S:
             last_said = time.monotonic()
-            _say(f"{phase} {done}/{total}")
+            print(f"{phase} {done}/{total}", flush=True)  # noqa: T201
 
     return after_step
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 @told_to_torchrun

@@ -24,7 +24,7 @@ line of the forward pass.
 
 import time
 import warnings
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from steptrace.files import write_versioned
 from steptrace.record import WARNED_SYNCS_FILE, write_op_lines, write_sources
 from steptrace.schema.run import INPUT_OF_RUN
 from steptrace.trace.written import export
-from steptrace.train.loop import Batch, StepTiming, Training, step_clock, synchronize, timings, train_step
+from steptrace.train.loop import Batch, StepTiming, Training, step_clock, synchronize, tensors_of, timings, train_step
 from steptrace.train.step_recorders import OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.train.timed_loader import TimedBatch, timed_loader
 
@@ -92,19 +92,8 @@ def measure_sections(training: Training, steps: int) -> pd.DataFrame:
 
 def batch_bytes(training: Training) -> dict[str, int]:
     """Bytes of the tensors in the next batch, which is not trained on: `inputs` and `targets`."""
-    inputs, targets = next(training.batches)
-    return {"inputs": tensor_bytes(inputs), "targets": tensor_bytes(targets)}
-
-
-def tensor_bytes(value: Any) -> int:
-    """Bytes of all tensors in a batch's part: in lists, tuples and mappings, and in the attributes of objects."""
-    if isinstance(value, Tensor):
-        return value.nbytes
-    if isinstance(value, Mapping):
-        return sum(map(tensor_bytes, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(tensor_bytes, value))
-    return sum(map(tensor_bytes, vars(value).values())) if hasattr(value, "__dict__") else 0
+    parts = zip(("inputs", "targets"), next(training.batches), strict=True)
+    return {name: sum(tensor.nbytes for tensor in tensors_of(part)) for name, part in parts}
 
 
 _NULLABLE = [column.name for column in INPUT_OF_RUN.columns if column.nullable]

@@ -5,7 +5,6 @@ is still there. In the backward pass the line is that of the forward operator wh
 autograd's sequence numbers. The mode and the filters for warnings are the process's, and are put back after each step.
 """
 
-import linecache
 import sys
 import warnings
 from collections import Counter
@@ -14,14 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from types import FrameType
 from typing import Any, Final
 
 import torch
-from torch.profiler.python_tracer import _prefix_regex
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import steptrace
+from steptrace.train.call_site import Site, calling_site, frames_from, trace_file_name
 
 #: Said of a program that torch.compile has compiled parts of: no dispatch mode sees into these.
 COMPILED = (
@@ -30,19 +27,6 @@ COMPILED = (
 )
 #: What PyTorch calls the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
-_PIPELINE = str(Path(steptrace.__file__).parent) + "/"
-_WORKLOADS = _PIPELINE + "workloads/"
-#: Frames to look past: PyTorch's, the interpreter's own, and those of a probe inside somebody else's program.
-_LOOK_PAST = (str(Path(torch.__file__).parent) + "/", "<", _PIPELINE + "launch/")
-
-
-@dataclass(frozen=True)
-class Site:
-    """A line of source that called an operator; `path` is the file's absolute path."""
-
-    path: str
-    line: int
-    function: str
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,8 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._labels.pop()
         else:
             labels = self._labels
-            self.lines.append(OpLine(name, labels[-1] if labels else None, labels[0] if labels else None, self._site()))
+            phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
+            self.lines.append(OpLine(name, labels[-1] if labels else None, phase, self._site()))
             return self.run(lambda: func(*args, **(kwargs or {})))
         return func(*args, **(kwargs or {}))
 
@@ -88,13 +73,13 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the operator whose line was recorded last."""
         return operator()
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of `schema.OP_LINES`, with the files called as a trace calls them."""
+    def rows(self, step: int = 0) -> list[dict[str, Any]]:
+        """The rows of `schema.OP_LINES` of one step, with the files called as a trace calls them."""
         names = self._names()
         return [
             {
-                **{"order": order, "op": line.op, "label": line.label, "phase": line.phase},
-                "file": names[line.site.path] if line.site else None,
+                **{"step": step, "order": order, "op": line.op, "label": line.label, "phase": line.phase},
+                "file": names[line.site.file] if line.site else None,
                 "line": line.site.line if line.site else None,
                 "function": line.site.function if line.site else None,
             }
@@ -107,36 +92,21 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {name: f.read_text(encoding="utf-8", errors="replace") for name, f in files.items() if f.is_file()}
 
     def _names(self) -> dict[str, str]:
-        paths = sorted({line.site.path for line in self.lines if line.site})
+        paths = sorted({line.site.file for line in self.lines if line.site})
         return {path: trace_file_name(path) for path in paths}
 
     def _site(self) -> Site | None:
+        here = sys._getframe(2)
         node = torch._C._current_autograd_node()
         if node is not None:  # in the backward pass, where most operators have no Python frame of their own
-            own = calling_site(sys._getframe(2), until=_ENGINE)
-            return own or self._forward_sites.get(node._sequence_nr()) or calling_site(sys._getframe(2))
-        site = calling_site(sys._getframe(2))
+            own = calling_site(frames_from(here, until=_ENGINE))
+            return own or self._forward_sites.get(node._sequence_nr()) or calling_site(frames_from(here))
+        site = calling_site(frames_from(here))
         # Autograd numbers its nodes, and makes an operator's node just before it dispatches the operator: the first
         # operator seen after a number was given out is the one that the node belongs to.
         sequence_nr = torch.autograd._get_sequence_nr() - 1
         self._forward_sites.setdefault(sequence_nr, site)
         return site
-
-
-def calling_site(frame: FrameType | None, until: str | None = None) -> Site | None:
-    """The first frame from `frame` outwards, up to a function called `until`, that is neither PyTorch's nor our own.
-
-    None once the pipeline's own code is reached, since what lies further out only started it. The workloads count as
-    the user's code.
-    """
-    while frame is not None and frame.f_code.co_name != until:
-        path = frame.f_code.co_filename
-        if not path.startswith(_LOOK_PAST):
-            if path.startswith(_PIPELINE) and not path.startswith(_WORKLOADS):
-                return None
-            return Site(path, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back
-    return None
 
 
 def why_incomplete(error: Exception) -> str:
@@ -145,13 +115,6 @@ def why_incomplete(error: Exception) -> str:
     if "torch.compile" in reason or type(error).__module__.startswith("torch._dynamo"):
         return COMPILED
     return f"source lines are incomplete: the watched step raised {type(error).__name__}: {reason}"
-
-
-def trace_file_name(path: str) -> str:
-    """A file's name as Kineto writes it into a trace: without the entry of `sys.path` that it lies under."""
-    # PyTorch's own list of these entries, so that both agree by construction.
-    prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
-    return path.removeprefix(prefix)
 
 
 #: What the warning says (c10/cuda/CUDAFunctions.cpp).
@@ -213,10 +176,8 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
 
 def _site_of_warning() -> Site | None:
     """The program's line that is running, from outside the machinery of warnings."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename in (__file__, warnings.__file__):
-        frame = frame.f_back
-    return calling_site(frame)
+    machinery = (__file__, warnings.__file__)
+    return calling_site(site for site in frames_from(sys._getframe(1)) if site.file not in machinery)
 
 
 def summary(by_step: list[list[OpLine]]) -> dict[str, Any]:
@@ -238,13 +199,7 @@ def summary(by_step: list[list[OpLine]]) -> dict[str, Any]:
 
 
 def _site(line: OpLine) -> dict[str, Any]:
-    site = line.site
-    return {
-        "file": trace_file_name(site.path) if site else None,
-        "line": site.line if site else None,
-        "function": site.function if site else None,
-        "code": (linecache.getline(site.path, site.line).strip() or None) if site else None,
-        "op": line.op or None,
-        "label": line.label,
-        "phase": line.phase,
-    }
+    place: dict[str, Any] = dict.fromkeys(("file", "line", "function", "code"))
+    if line.site is not None:
+        place = {**line.site._asdict(), "file": trace_file_name(line.site.file), "code": line.site.code}
+    return {**place, "op": line.op or None, "label": line.label, "phase": line.phase}

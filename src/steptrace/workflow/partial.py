@@ -11,17 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from steptrace import standing
 from steptrace.record import STATUS_FILE, ended_well
-from steptrace.standing import (
-    PARTIAL,
-    PARTIAL_SUMMARY,
-    SUMMARY,
-    WHOLE,
-    comparisons_with_pages,
-    is_whole,
-    planned_runs,
-    study_folders,
-)
 
 
 def write_partial_pages(results: Path, pages: Path) -> list[Path]:
@@ -35,9 +26,9 @@ def write_partial_pages(results: Path, pages: Path) -> list[Path]:
         The pages written; empty if no study is between its first run and its end.
     """
     begun = {
-        study: [run for run in planned_runs(study) if (run / STATUS_FILE).is_file()]
-        for study in study_folders(results)
-        if not is_whole(study)
+        study: [run for run in standing.planned_runs(study) if (run / STATUS_FILE).is_file()]
+        for study in standing.study_folders(results)
+        if not standing.is_whole(study)
     }
     begun = {study: runs for study, runs in begun.items() if runs}
     if not begun:  # as at most ends of a workflow: it does without what takes a second to import
@@ -52,13 +43,13 @@ def write_partial_pages(results: Path, pages: Path) -> list[Path]:
     _summarize([run for runs in begun.values() for run in runs])
     written = []
     for study in begun:
-        partial = write(study / PARTIAL, with_findings(compare(study, partial=True)))
-        (study / WHOLE).unlink(missing_ok=True)
+        partial = write(study / standing.PARTIAL, with_findings(compare(study, partial=True)))
+        (study / standing.WHOLE).unlink(missing_ok=True)
         written.append(pages / f"{study.name}.html")
         render_study(partial, written[-1])
     traces = sorted(results.glob("traces/*/summary.json"))
     written.append(pages / "index.html")
-    render_index(comparisons_with_pages(results, pages), written[-1], traces, kept_baselines())
+    render_index(standing.comparisons_with_pages(results, pages), written[-1], traces, kept_baselines())
     return written
 
 
@@ -70,10 +61,10 @@ def _summarize(runs: Sequence[Path]) -> None:
     if missing:
         workers = min(len(missing), os.cpu_count() or 1)
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            list(pool.map(summarize_run, missing, [run / PARTIAL_SUMMARY for run in missing]))
+            list(pool.map(summarize_run, missing, [run / standing.PARTIAL_SUMMARY for run in missing]))
 
 
 def _needs_summary(run: Path) -> bool:
     status = run / STATUS_FILE
-    made = [run / name for name in (SUMMARY, PARTIAL_SUMMARY)]
+    made = [run / name for name in (standing.SUMMARY, standing.PARTIAL_SUMMARY)]
     return ended_well(run) and not any(f.is_file() and f.stat().st_mtime >= status.stat().st_mtime for f in made)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from steptrace import intervals
 from steptrace.documents.summary import GpuTime
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import spans_of
+from steptrace.trace.columns import spans_of, start_end
 from steptrace.trace.model import Trace, once
 
 
@@ -40,7 +40,7 @@ class Activity:
 @once
 def activity(trace: Trace, device: int) -> Activity:
     """The busy spans of GPU `device` by class."""
-    kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
+    kernels = trace.kernels[["ts", "dur", "kind"]][(trace.kernels["device"] == device).to_numpy()]
     every = spans_of(kernels)
     kind = kernels["kind"].to_numpy(dtype=object)
     compute, comm, memory = (intervals.union(every[kind == name]) for name in ("compute", "comm", "memory"))
@@ -105,12 +105,13 @@ def _blocks_in_time(trace: Trace, device: int) -> tuple[Ints, NDArray[np.float64
 
     Copies and sets run on none. None without kernels, or if the blocks of one are unknown.
     """
-    kernels = trace.kernels[((trace.kernels["device"] == device) & (trace.kernels["category"] == "kernel")).to_numpy()]
-    blocks = kernels["blocks_per_sm"].to_numpy(dtype=np.float64)
-    if len(kernels) == 0 or np.isnan(blocks).any():
+    kernels = trace.kernels
+    chosen = ((kernels["device"] == device) & (kernels["category"] == "kernel")).to_numpy()
+    blocks = kernels["blocks_per_sm"].to_numpy(dtype=np.float64)[chosen]
+    if len(blocks) == 0 or np.isnan(blocks).any():
         return None
-    ts, dur = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
-    times = np.concatenate([ts, ts + dur])
+    start, end = start_end(kernels)
+    times = np.concatenate([start[chosen], end[chosen]])
     change = np.concatenate([blocks, -blocks])
     edges, place = np.unique(times, return_inverse=True)
     # Rounded sums: what is added and taken away again must leave exactly nothing.

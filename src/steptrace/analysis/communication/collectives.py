@@ -16,7 +16,8 @@ from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.documents.rows import table_of
-from steptrace.documents.summary import CollectiveName, Collectives, CollectivesOfStep, RankKernel, RankWait
+from steptrace.documents.summary import Collectives, RankKernel, RankWait
+from steptrace.documents.summary.communication import CollectiveName, CollectivesOfStep
 from steptrace.intervals import Spans
 from steptrace.schema.table import Column, Table
 from steptrace.trace.columns import Ints, counted, judge_names, references, row_numbers, spans_of, unmeasured
@@ -242,4 +243,4 @@ def host_compute(trace: Trace) -> Spans | None:
     recorded = training & ops["step"].notna().to_numpy() if len(trace.steps) else training
     if not recorded.any():
         return None
-    return intervals.union(spans_of(ops[training & ~judge_names(ops["name"], is_collective_op)]))
+    return intervals.union(spans_of(ops[["ts", "dur"]][training & ~judge_names(ops["name"], is_collective_op)]))

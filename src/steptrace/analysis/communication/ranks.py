@@ -17,7 +17,6 @@ from steptrace.analysis.communication.rank_match import Clocks, align, all_colle
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.documents.run import Communication
 from steptrace.documents.summary import (
-    MatchedName,
     RankAllReduce,
     RankCollectives,
     RankKernel,
@@ -26,6 +25,7 @@ from steptrace.documents.summary import (
     Straggler,
     TraceSummary,
 )
+from steptrace.documents.summary.communication import MatchedName
 from steptrace.errors import RecordError
 from steptrace.record import read_communication
 from steptrace.schema import frame_of

@@ -28,7 +28,8 @@ from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.common.tables_paths import SEQUENCES
 from steptrace.documents.rows import KernelName, KernelType, table_of
-from steptrace.documents.summary import Placement, Sequence, SequenceEntry
+from steptrace.documents.summary import Placement, Sequence
+from steptrace.documents.summary.program import SequenceEntry
 from steptrace.intervals import Ints
 from steptrace.trace.columns import judge_names, marks_steps
 from steptrace.trace.model import Trace, launching_op, on_training
@@ -102,8 +103,9 @@ def kernel_sequences(
     launched, by_launch = launched[by_time], order[by_time]
     is_label = (calls["kind"] == "annotation").to_numpy() & calls["training"].to_numpy()
     start = calls["ts"].to_numpy()
-    first = np.where(is_label, np.searchsorted(launched, start), at_node)
-    stop = np.where(is_label, np.searchsorted(launched, start + calls["host_ns"].to_numpy()), after_node)
+    first, stop = (np.searchsorted(launched, start + length) for length in (0, calls["host_ns"].to_numpy()))
+    is_label &= stop - first != after_node - at_node  # one that owns its own thread's work alone is like an operator
+    first, stop = np.where(is_label, first, at_node), np.where(is_label, stop, after_node)
     enough = np.flatnonzero((stop - first >= minimum_length) & (stop > first))
     if name is None:
         # Of calls inside each other with the same work, the outermost: the first, since the tree names it first.

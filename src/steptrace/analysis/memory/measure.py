@@ -54,7 +54,7 @@ _OF_PHASE: Final = {
     "backward": "gradients",
     "optimizer": "optimizer_state",
 }
-_DEVICE: Final = ["device_type", "device"]
+DEVICE: Final = ["device_type", "device"]
 HOST: Final = 0
 
 
@@ -96,7 +96,7 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
             "category": category,
         },
     )
-    return table.sort_values([*_DEVICE, "ts", "address"], kind="stable", na_position="first", ignore_index=True)
+    return table.sort_values([*DEVICE, "ts", "address"], kind="stable", na_position="first", ignore_index=True)
 
 
 def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -113,7 +113,7 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
     peaks: list[dict[str, Any]] = []
     curves = []
     events = trace.memory
-    keys: list[Any] = list(blocks[_DEVICE].drop_duplicates().itertuples(index=False))
+    keys: list[Any] = list(blocks[DEVICE].drop_duplicates().itertuples(index=False))
     for kind, device in keys:
         of_device, group = on_device(events, kind, device), on_device(blocks, kind, device)
         instants, level = _level(group, trace.window[0])
@@ -148,10 +148,11 @@ def memory_at_peak(
     peaks: list[Any] = list(devices.itertuples())
     for row in peaks:
         alive = _alive(on_device(blocks, row.device_type, row.device), row.peak_ts)
-        origins = _origins(trace, alive, lines)
         rest = row.peak_allocated - int(alive["bytes"].sum())
         known = pd.DataFrame(_by_memory_record(rest, held.get(row.device_type)), columns=["category", "bytes"])
-        part = _joined(known, origins).reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
+        part = _joined(known, origins(trace, alive, lines)).reindex(
+            columns=["category", *SITE_COLUMNS, "blocks", "bytes"]
+        )
         part = part.sort_values("bytes", ascending=False, kind="stable")
         parts.append(part.assign(device_type=row.device_type, device=row.device))
     return schema.frame_of(MEMORY_AT_PEAK, pd.concat(parts, ignore_index=True) if parts else ())
@@ -194,7 +195,7 @@ def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
 
 def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
     """The trace's start and the instants at which the live blocks of a device change; their bytes from each on."""
-    begin, end = _life(blocks)
+    begin, end = life(blocks)
     size = blocks["bytes"].to_numpy()
     times = np.concatenate([[start], begin[begin != MISSING], end[end != MISSING]])
     instants, change = steps_of(times, np.concatenate([[0], size[begin != MISSING], -size[end != MISSING]]))
@@ -228,19 +229,19 @@ def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arr
 
 def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:
     """The blocks that live at an instant; one that is released there does not."""
-    begin, end = _life(blocks)
+    begin, end = life(blocks)
     found: pd.DataFrame = blocks[(begin <= at) & ((end == MISSING) | (end > at))]
     return found
 
 
-def _life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
+def life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
     """When each block was allocated and released; `MISSING` where the trace does not hold it."""
     begin, end = (blocks[name].to_numpy(dtype=np.int64, na_value=MISSING) for name in ("ts", "until"))
     return begin, end
 
 
-def _origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFrame:
-    """The live blocks grouped by category and place in the program; the operator is the outermost one."""
+def origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFrame:
+    """Blocks grouped by category and place in the program, the most bytes first; the operator is the outermost one."""
     columns = ["category", *SITE_COLUMNS]
     known = alive[alive["ts"].notna().to_numpy()].reset_index(drop=True)
     events = pd.DataFrame({name: known[name].astype("int64") for name in ("ts", "thread")}).assign(op=known["op"])
@@ -254,7 +255,9 @@ def _origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFr
     before = alive.loc[alive["ts"].isna(), ["category", "bytes"]]
     rows = _joined(rows, before).reindex(columns=[*columns, "bytes"])
     groups = rows.groupby(columns, dropna=False, sort=False)["bytes"].agg(["size", "sum"]).reset_index()
-    return groups.rename(columns={"size": "blocks", "sum": "bytes"})
+    return groups.rename(columns={"size": "blocks", "sum": "bytes"}).sort_values(
+        "bytes", ascending=False, kind="stable"
+    )
 
 
 def _joined(*frames: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from steptrace.analysis.common.analysis import Analysis, plain, records, rows
 from steptrace.analysis.memory import measure
+from steptrace.analysis.memory.growth import memory_growth
 from steptrace.documents.rows import AtPeak
 from steptrace.documents.run import RunMemory
 from steptrace.documents.summary import DeviceMemory
@@ -25,14 +26,16 @@ _KINDS: Final = {0: "cpu", 1: "cuda"}
 
 
 def memory_tables(path: Path, trace: Trace, lines: SourceLines) -> dict[str, pd.DataFrame]:
-    """`memory_blocks`, `memory_curve`, `memory_devices` and `memory_at_peak`; none for a trace without such events."""
+    """The tables of `analysis.memory.tables`; none for a trace without such events."""
     if len(trace.memory) == 0:
         return {}
     held = _held(_memory_record(path))
     blocks = measure.memory_blocks(trace)
     devices, curve = measure.memory_devices(trace, blocks, held)
     at_peak = measure.memory_at_peak(trace, blocks, devices, held, lines)
-    return {"memory_blocks": blocks, "memory_curve": curve, "memory_devices": devices, "memory_at_peak": at_peak}
+    growth, kept = memory_growth(trace, blocks, lines)
+    tables = {"memory_blocks": blocks, "memory_curve": curve, "memory_devices": devices, "memory_at_peak": at_peak}
+    return {**tables, "memory_growth": growth, "memory_kept": kept}
 
 
 def memory(analysis: Analysis) -> tuple[DeviceMemory, ...] | None:
@@ -60,9 +63,9 @@ def downsample(values: Ints, most: int) -> Ints:
 def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> DeviceMemory:
     kind, device = _KINDS.get(row["device_type"], str(row["device_type"])), row["device"]
     of_run = recorded if recorded is not None and recorded.device == kind else None
-    at_peak, curve = (
+    at_peak, curve, growth, kept = (
         measure.on_device(analysis.tables[name], row["device_type"], row["device"])
-        for name in ("memory_at_peak", "memory_curve")
+        for name in ("memory_at_peak", "memory_curve", "memory_growth", "memory_kept")
     )
     sums = at_peak.groupby("category")["bytes"].sum()
     capacity, source = _capacity(analysis, row, of_run)
@@ -83,6 +86,8 @@ def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None)
         by_category={name: int(sums.get(name, 0)) for name in measure.CATEGORIES},
         at_peak=rows(at_peak.head(MOST), AtPeak),
         curve=_curve(curve),
+        growth_bytes=tuple(growth["bytes"].tolist()),
+        kept=rows(kept.head(MOST), AtPeak),
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables of what the allocators gave out: blocks, curves, peaks, and what was live at a peak."""
+"""The tables of what the allocators gave out: blocks, curves, peaks, and what was live at a peak, what steps leave."""
 
 from steptrace.documents.rows import AtPeak, columns_of
 from steptrace.schema.table import Column, Table
@@ -54,6 +54,30 @@ MEMORY_DEVICES = Table(
 MEMORY_AT_PEAK = Table(
     "memory_at_peak",
     "What was live at a device's peak: the blocks of one origin together. Their bytes add up to the peak.",
+    _DEVICE_TYPE,
+    _DEVICE,
+    *columns_of(AtPeak),
+)
+
+MEMORY_GROWTH = Table(
+    "memory_growth",
+    "What each step left behind on a device, but for blocks of 512 B and less: neither a program's first step nor the "
+    "window's last.",
+    _DEVICE_TYPE,
+    _DEVICE,
+    Column("index", "int64", "The N of the step's `ProfilerStep#N`."),
+    Column(
+        "bytes",
+        "int64",
+        "Bytes it made that are live when the window ends, or what it added to the blocks that outlive a step where "
+        "that is less: negative where more of older ones was released.",
+        "B",
+    ),
+)
+
+MEMORY_KEPT = Table(
+    "memory_kept",
+    "What these steps made that is live when the window ends: the blocks of one origin together.",
     _DEVICE_TYPE,
     _DEVICE,
     *columns_of(AtPeak),

@@ -7,19 +7,16 @@ from steptrace.documents.comparison.runs import (
     Difference,
     Equivalence,
     Noise,
-    ProcessError,
     RatioToBaseline,
     RunResult,
     Status,
     StepTimes,
-    Tolerance,
     Verdict,
     WaterfallPart,
 )
 from steptrace.documents.comparison.syncs import (
     PredictedSite,
     SyncAgreement,
-    SyncChange,
     SyncCounts,
     SyncDiff,
     SyncPrices,
@@ -31,20 +28,14 @@ from steptrace.documents.comparison.window import (
     Breakdown,
     CommunicationOfVariant,
     InputOfVariant,
-    InputVerdict,
-    LoadingParts,
     MemoryOfVariant,
-    OutOfMemoryOfVariant,
     OverviewOfVariant,
     PlacementOfVariant,
     PrecisionOfVariant,
-    StragglerOfVariant,
-    TriedMessage,
 )
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment, is_simulated
 from steptrace.documents.step_figures import StepFigures
-from steptrace.documents.summary.launches import Place
 
 
 def key_of(override: str) -> str:

@@ -18,53 +18,23 @@ from steptrace.documents.rows import (
 from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.summary.communication import (
     AllReduce,
-    AllReduceOfStep,
-    CollectiveName,
     Collectives,
-    CollectivesOfStep,
-    MatchedName,
     RankAllReduce,
     RankCollectives,
     RankKernel,
     RankWait,
     ReducePasses,
-    Redundant,
     Straggler,
 )
-from steptrace.documents.summary.launches import (
-    CopySeries,
-    Distribution,
-    Launches,
-    LaunchOperator,
-    QueueSeries,
-    Series,
-    Syncs,
-    SyncSite,
-    WhatIf,
-)
-from steptrace.documents.summary.program import (
-    ClassOfPath,
-    CriticalPath,
-    Flame,
-    FlameBox,
-    Lane,
-    LineTime,
-    OperatorTime,
-    Program,
-    Sequence,
-    SequenceEntry,
-    Timeline,
-)
+from steptrace.documents.summary.launches import Launches, Series, Syncs, WhatIf
+from steptrace.documents.summary.program import CriticalPath, Program, Sequence, Timeline
 from steptrace.documents.summary.time import (
     DeviceTime,
     GpuTime,
-    HostCall,
-    HostGap,
     HostGaps,
     Idle,
     Input,
     Overview,
-    Parts,
     Placement,
     Precision,
     Section,
@@ -83,7 +53,7 @@ class Quality(Document, frozen=True):
 
 
 class DeviceMemory(Document, frozen=True):
-    """The peak of one device's memory."""
+    """The peak of one device's memory, and what steps leave behind there."""
 
     device_type: Annotated[str, field("`cpu`, `cuda`, or the profiler's number.")]
     device: Annotated[int | None, field("Index; null for the host.")]
@@ -102,6 +72,13 @@ class DeviceMemory(Document, frozen=True):
     curve: Annotated[
         tuple[tuple[int, int, int | None], ...], field("Instant (ns), allocated, reserved (B), a point each.")
     ]
+    growth_bytes: Annotated[
+        tuple[int, ...] | None,
+        field("What each step left behind, but a program's first and the window's last: see docs/memory.md.", "B"),
+    ] = None
+    kept: Annotated[
+        tuple[AtPeak, ...], field("What of these steps is live when the window ends, by origin, largest first.")
+    ] = ()
 
 
 class TraceSummary(StepFigures, frozen=True):

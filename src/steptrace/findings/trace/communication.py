@@ -10,7 +10,8 @@ from typing import Final
 
 from steptrace.analysis.input import MODERATE_SHARE
 from steptrace.documents.finding import Severity, Source
-from steptrace.documents.summary import AllReduce, CollectiveName, Redundant, Summary
+from steptrace.documents.summary import AllReduce, Summary
+from steptrace.documents.summary.communication import CollectiveName, Redundant
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window, window_of
 from steptrace.format import duration, number, size_bytes

@@ -1,19 +1,35 @@
-"""Rules on memory: too little left, much left unused, room lost between blocks."""
+"""Rules on memory: too little left, much left unused, room lost between blocks, growth from step to step."""
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
+from steptrace.documents.finding import Source
+from steptrace.documents.rows import AtPeak
 from steptrace.documents.summary import DeviceMemory
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.step_time import BUSY_PCT
 from steptrace.findings.trace.window import Window
-from steptrace.format import size_bytes
+from steptrace.format import count, size_bytes
 from steptrace.format import whole_percent as percent
 
 #: Shares of a device's memory at its peak: above the one it is nearly full, below the other half of it is unused.
 FULL_SHARE, UNUSED_SHARE = 0.90, 0.50
 #: Of the allocator's free memory, what is not in its largest free block; and its free memory of all it reserved.
 FRAGMENTED, FREE_SHARE = 0.50, 0.10
+#: What a step leaves behind from where it is told; of how many steps; and in how many a full device is urgent.
+LEFT_BYTES, MOST_STEPS, SOON_STEPS = 4096, 0.75, 1000
+#: With fewer steps a buffer that still fills looks the same: nothing more is concluded from them.
+ENOUGH_STEPS: Final = 4
+#: Why growth on the host is an info.
+_UNTOLD: Final = (
+    "releases of what the host allocated before the trace are not recorded, so a full buffer may look the same"
+)
+_FEW: Final = (
+    "so few steps cannot tell growth from a buffer that fills up, or from gradients that come one by one: profile six"
+)
+#: Share of the events at which the allocator's counter has to agree, for releases are not to have been lost.
+AGREES_SHARE: Final = 0.99
 
 
 def _low_headroom(window: Window) -> Iterator[Match]:
@@ -59,6 +75,43 @@ def _fragmentation(window: Window) -> Iterator[Match]:
             )
 
 
+def _growth(window: Window) -> Iterator[Match]:
+    for device in _devices(window):
+        left = device.growth_bytes or ()
+        growing = sum(size >= LEFT_BYTES for size in left)
+        lost = device.counter_agrees is not None and device.counter_agrees < AGREES_SHARE
+        if len(left) < 2 or growing < MOST_STEPS * len(left) or left[-1] < LEFT_BYTES or lost:
+            continue
+        size, on_host, few = median(left), device.device_type == "cpu", len(left) < ENOUGH_STEPS
+        room = None if device.capacity_bytes is None else device.capacity_bytes - device.peak_allocated_bytes
+        more = None if room is None or few or not device.complete else int(room / size)
+        lines = (
+            Source(file=row.file, line=row.line, function=row.function, code=row.code)
+            for row in device.kept
+            if row.file is not None and row.line is not None
+        )
+        yield Match(
+            severity="info" if on_host or few else "high" if more is not None and more < SOON_STEPS else "warning",
+            claim=f"memory of {_name(device)} grows by {size_bytes(size)} a step"
+            + ("" if more is None else f": at this rate it is full after at most {count(more)} more steps"),
+            evidence=(
+                f"{growing} of {len(left)} steps left at least {size_bytes(LEFT_BYTES)} behind",
+                _peak(device),
+                *(_kept(row) for row in device.kept[:3]),
+                *([_UNTOLD] if on_host else []),
+                *([_FEW] if few else []),
+            ),
+            source=next(lines, None),
+        )
+
+
+def _kept(row: AtPeak) -> str:
+    """One origin of what steps left behind."""
+    place = f" at {row.file}:{row.line}" if row.file else ""
+    said = row.op or "no operator"
+    return f"{size_bytes(row.bytes)} in {count(row.blocks)} blocks allocated by {said}{place} are live at the end"
+
+
 def _devices(window: Window) -> tuple[DeviceMemory, ...]:
     return window.entry.memory or ()
 
@@ -97,4 +150,15 @@ MEMORY_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("low_headroom", _low_headroom, {"full": FULL_SHARE}),
     rule("unused_memory", _unused_memory, {"unused": UNUSED_SHARE, "busy": BUSY_PCT / 100}),
     rule("fragmented_memory", _fragmentation, {"lost": FRAGMENTED, "free": FREE_SHARE}),
+    rule(
+        "growing_memory",
+        _growth,
+        {
+            "left": size_bytes(LEFT_BYTES),
+            "most": MOST_STEPS,
+            "soon": SOON_STEPS,
+            "agrees": AGREES_SHARE,
+            "enough": ENOUGH_STEPS,
+        },
+    ),
 )

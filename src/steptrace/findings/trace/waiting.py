@@ -5,18 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from steptrace.documents.summary import HostGap, HostGaps, Launches
+from steptrace.documents.summary import HostGaps, Launches
+from steptrace.documents.summary.time import HostGap
+from steptrace.findings import step_time
 from steptrace.findings.model import Match, Rule, Thresholds, rule
-from steptrace.findings.step_time import (
-    BOUND,
-    BUSY_PCT,
-    TOGETHER,
-    by_blocked_time,
-    gpu_idle,
-    place,
-    sync_sites,
-    syncs_together,
-)
 from steptrace.findings.trace.window import Window, has_stacks, profiled_step
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
@@ -81,9 +73,9 @@ def _together(window: Window) -> Iterator[Match]:
     """As on a study; the places are named, and what a replay saves is the one figure."""
     step = profiled_step(window)
     count = len(step.sites)
-    names = list(dict.fromkeys(place(site) for site in by_blocked_time(step.sites)))
+    names = list(dict.fromkeys(step_time.place(site) for site in step_time.by_blocked_time(step.sites)))
     first = "; ".join(names[:_NAMED])
-    for match in syncs_together(step):
+    for match in step_time.syncs_together(step):
         yield replace(
             match,
             claim=f"{count} places make the host wait for the GPU one after the other, and without one alone the "
@@ -213,9 +205,9 @@ _LAUNCH_BOUND: Final[Thresholds] = {
 }
 
 WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
-    rule("sync_bound", lambda window: sync_sites(profiled_step(window)), BOUND),
-    rule("syncs_together", _together, TOGETHER, "trace"),
-    rule("gpu_idle", lambda window: gpu_idle(profiled_step(window)), {"busy": BUSY_PCT / 100}),
+    rule("sync_bound", lambda window: step_time.sync_sites(profiled_step(window)), step_time.BOUND),
+    rule("syncs_together", _together, step_time.TOGETHER, "trace"),
+    rule("gpu_idle", lambda window: step_time.gpu_idle(profiled_step(window)), {"busy": step_time.BUSY_PCT / 100}),
     rule("launch_bound", _launch_bound, _LAUNCH_BOUND),
     rule("host_bound", _host_bound, {"least": HOST_MODERATE}),
 )

@@ -4,11 +4,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import escape
-
 from steptrace.report.draw.bars import PART_COLOURS, Part, words
 from steptrace.report.draw.drawing import ticks
-from steptrace.report.draw.svg import InlineSvg, title
+from steptrace.report.draw.svg import InlineSvg, element, image, text, title
 
 #: Values that lie further apart than this need a logarithmic axis.
 LOG_FROM = 6.0
@@ -55,12 +53,12 @@ def interval_cell(
     drawn = ""
     if baseline is not None:
         at = scale.place(baseline)
-        drawn += f'<line class="baseline" x1="{at}%" x2="{at}%" y1="0" y2="100%"/>'
+        drawn += element("line", f'class="baseline" x1="{at}%" x2="{at}%" y1="0" y2="100%"')
     if ends is not None:
         left, right = map(scale.place, ends)
-        drawn += f'<line class="interval" x1="{left}%" x2="{right}%" y1="50%" y2="50%"/>'
-    drawn += f'<circle class="mark" cx="{scale.place(value)}%" cy="50%" r="5"/>'
-    return InlineSvg(_svg(f"on-scale {look}", _ROW, drawn, alt))
+        drawn += element("line", f'class="interval" x1="{left}%" x2="{right}%" y1="50%" y2="50%"')
+    drawn += element("circle", f'class="mark" cx="{scale.place(value)}%" cy="50%" r="5"')
+    return image(f"on-scale {look}", f'width="100%" height="{_ROW}"', drawn, alt)
 
 
 @dataclass(frozen=True)
@@ -105,17 +103,18 @@ def course_cell(dots: Sequence[Dot | None], alt: str, height: int = _ROW) -> Inl
             continue
         x = f"{100 * (index + 0.5) / len(dots):.4g}%"
         colour = MACHINE_COLOURS[dot.machine % len(MACHINE_COLOURS)]
-        drawn += f'<g style="--look: var(--{colour})">'
+        shown = ""
         if dot.changed:
             left = f"{100 * index / len(dots):.4g}%"
-            drawn += f'<line class="changed" x1="{left}" x2="{left}" y1="0" y2="{height}"/>'
+            shown += element("line", f'class="changed" x1="{left}" x2="{left}" y1="0" y2="{height}"')
         if last := before.get(dot.machine):
-            drawn += f'<line class="course" x1="{last[0]}" x2="{x}" y1="{at(last[1])}" y2="{at(dot.value)}"/>'
+            shown += element("line", f'class="course" x1="{last[0]}" x2="{x}" y1="{at(last[1])}" y2="{at(dot.value)}"')
         if dot.low is not None and dot.high is not None:
-            drawn += f'<line class="interval" x1="{x}" x2="{x}" y1="{at(dot.low)}" y2="{at(dot.high)}"/>'
-        drawn += f'<circle class="mark" cx="{x}" cy="{at(dot.value)}" r="4">{title(dot.tip)}</circle></g>'
+            shown += element("line", f'class="interval" x1="{x}" x2="{x}" y1="{at(dot.low)}" y2="{at(dot.high)}"')
+        shown += element("circle", f'class="mark" cx="{x}" cy="{at(dot.value)}" r="4"', title(dot.tip))
+        drawn += element("g", f'style="--look: var(--{colour})"', shown)
         before[dot.machine] = (x, dot.value)
-    return InlineSvg(_svg("on-scale", height, drawn, alt))
+    return image("on-scale", f'width="100%" height="{height}"', drawn, alt)
 
 
 def axis_cell(scale: Scale, labels: Iterable[tuple[float, str]], alt: str) -> InlineSvg:
@@ -124,8 +123,8 @@ def axis_cell(scale: Scale, labels: Iterable[tuple[float, str]], alt: str) -> In
     for value, label in labels:
         at = float(scale.place(value))
         anchor = "start" if at < 6 else "end" if at > 94 else "middle"
-        drawn += f'<text x="{at:g}%" y="14" text-anchor="{anchor}">{escape(label)}</text>'
-    return InlineSvg(_svg("on-scale axis", _AXIS, drawn, alt))
+        drawn += text(f'x="{at:g}%" y="14" text-anchor="{anchor}"', label)
+    return image("on-scale axis", f'width="100%" height="{_AXIS}"', drawn, alt)
 
 
 def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:
@@ -136,10 +135,6 @@ def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:
         if width:
             look = f'x="{left:.4g}%" width="{width:.4g}%"'
             colour = PART_COLOURS.get(part.label, "grey")
-            drawn += f'<rect {look} fill="var(--{colour})">{title(words(part))}</rect>'
+            drawn += element("rect", f'{look} fill="var(--{colour})"', title(words(part)))
         left += width
-    return InlineSvg(_svg("parts", _BAR, drawn, ", ".join(map(words, parts))))
-
-
-def _svg(kind: str, height: int, drawn: str, alt: str) -> str:
-    return f'<svg class="{kind}" role="img" aria-label="{escape(alt)}" width="100%" height="{height}">{drawn}</svg>'
+    return image("parts", f'width="100%" height="{_BAR}"', drawn, ", ".join(map(words, parts)))

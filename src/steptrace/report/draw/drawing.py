@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from markupsafe import escape
 
-from steptrace.report.draw.svg import InlineSvg, title
+from steptrace.report.draw.svg import InlineSvg, element, image, text, title
 
 #: Natural width of a chart in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
 WIDTH = 440.0
@@ -78,7 +78,7 @@ class Drawing:
         """Words on a line whose middle is at a height; `kind` is "note", small and pale, or "name", bold."""
         look = f' class="{kind}"' if kind != "note" else ""
         look += f' text-anchor="{anchor}"' if anchor != "start" else ""
-        self._parts.append(f'<text x="{_n(place[0])}" y="{_n(place[1] + 4)}"{look}>{escape(words)}</text>')
+        self._parts.append(text(f'x="{_n(place[0])}" y="{_n(place[1] + 4)}"{look}', words))
 
     def row_label(self, top: float, height: float, label: tuple[str, str]) -> None:
         """A row's name and the note on it: at the right end of its line, or below it where `height` has room."""
@@ -110,18 +110,16 @@ class Drawing:
     @contextmanager
     def of_variant(self, name: str) -> Iterator[None]:
         """What is drawn inside goes when a reader hides this variant."""
-        self._parts.append(f'<g data-variant="{escape(name)}">')
+        before, self._parts = self._parts, []
         yield
-        self._parts.append("</g>")
+        self._parts = [*before, element("g", f'data-variant="{escape(name)}"', "".join(self._parts))]
 
     def svg(self, alt: str) -> InlineSvg:
         """The drawing, with what it shows in words."""
-        box = f"0 0 {_n(WIDTH)} {_n(self.height)}"
-        head = f'<svg role="img" aria-label="{escape(alt)}" viewBox="{box}" class="chart drawn">'
-        return InlineSvg(f"{head}{''.join(self._parts)}</svg>")
+        return image("chart drawn", f'viewBox="0 0 {_n(WIDTH)} {_n(self.height)}"', "".join(self._parts), alt)
 
-    def _add(self, element: str, attributes: str, tip: str = "") -> None:
-        self._parts.append(f"<{element} {attributes}>{title(tip)}</{element}>" if tip else f"<{element} {attributes}/>")
+    def _add(self, name: str, attributes: str, tip: str = "") -> None:
+        self._parts.append(element(name, attributes, title(tip) if tip else ""))
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from markupsafe import escape
 
 from steptrace import format as fmt
-from steptrace.documents.summary import Flame, FlameBox
-from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
+from steptrace.documents.summary.program import Flame, FlameBox
+from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
 
 #: Height of a box and of the gap below it, in pixels.
 BOX, GAP = 18, 1
@@ -75,8 +75,8 @@ def _box(box: FlameBox, left: float, depth: int, total: int, what: str) -> str:
     letters = int(share * _LETTERS) - 1
     named = text('x="4" y="13"', shorten(name, letters)) if letters >= min(len(name), _FEWEST) else ""
     place = f'x="{100 * left:.7g}%" y="{depth * (BOX + GAP)}" width="{100 * share:.7g}%" height="{BOX}"'
-    drawn = f'{title(tooltip)}<rect width="100%" height="100%"/>{named}'
-    return f'<svg class="{escape(box.kind)}" {place}>{drawn}</svg>'
+    drawn = title(tooltip) + element("rect", 'width="100%" height="100%"') + named
+    return element("svg", f'class="{escape(box.kind)}" {place}', drawn)
 
 
 def _widest(boxes: Sequence[FlameBox], shown: list[int], total: int) -> str:

@@ -1,4 +1,8 @@
-"""SVG for the pictures that are no charts: boxes with names and tooltips, coloured by the page's style sheet."""
+"""SVG as text: every element of every picture is written here, and the pictures that are as wide as the page.
+
+A chart is a `drawing.Drawing`, in pixels and scaled as a whole. What is stretched to the width of a page or a column
+while its letters keep their size (flame graphs, timelines, cells of tables) has its elements placed in percent.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,12 +21,21 @@ def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str], *
 
     `data` is what the page's script has to know, as data attributes.
     """
-    head = f'class="{kind}" role="img" aria-label="{escape(alt)}" width="100%" height="{height}"'
-    head += "".join(f" data-{name}={quoted(value)}" for name, value in data.items())
+    size = f'width="100%" height="{height}"' + "".join(f" data-{name}={quoted(value)}" for name, value in data.items())
     return InlineSvg(
         f'<div class="{kind}-graph"><div class="flame-bar"><span class="legend">{"".join(legend)}</span></div>'
-        f"<svg {head}>{drawn}</svg></div>"
+        f"{image(kind, size, drawn, alt)}</div>"
     )
+
+
+def image(kind: str, size: str, drawn: str, alt: str) -> InlineSvg:
+    """A whole picture: its class, the attributes of its size, what it holds, and what it shows in words."""
+    return InlineSvg(element("svg", f'class="{kind}" role="img" aria-label="{escape(alt)}" {size}', drawn))
+
+
+def element(name: str, attributes: str, inside: str = "") -> str:
+    """An element with its attributes, such as `x="4" width="10%"`, and what is inside it."""
+    return f"<{name} {attributes}>{inside}</{name}>" if inside else f"<{name} {attributes}/>"
 
 
 def quoted(value: str) -> Markup:
@@ -39,7 +52,7 @@ def legend(names: Mapping[str, str], used: Iterable[str]) -> list[str]:
 
 def text(place: str, words: str) -> str:
     """Words at a place, such as `x="4" y="12"`."""
-    return f"<text {place}>{escape(words)}</text>"
+    return element("text", place, str(escape(words)))
 
 
 def title(words: str) -> str:

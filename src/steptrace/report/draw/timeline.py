@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from markupsafe import escape
 
 from steptrace import format as fmt
-from steptrace.documents.summary import Lane, Timeline
+from steptrace.documents.summary import Timeline
+from steptrace.documents.summary.program import Lane
 from steptrace.report.draw.bars import IDLE_NAMES
 from steptrace.report.draw.drawing import round_step
-from steptrace.report.draw.svg import InlineSvg, graph, legend, shorten, text, title
+from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.
 _UNITS = 10_000
@@ -139,9 +140,9 @@ def _lane(boxes: list[_Box], place: tuple[int, int], limits: tuple[int, int], na
     kinds: defaultdict[str, list[_Box]] = defaultdict(list)
     for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
         kinds[box.kind].append(box)
-    groups = "".join(f'<g class="{escape(kind)}">{_drawn(found, limits, names)}</g>' for kind, found in kinds.items())
+    groups = (element("g", f'class="{escape(kind)}"', _drawn(found, limits, names)) for kind, found in kinds.items())
     frame = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
-    return f"<svg {frame}>{groups}</svg>"
+    return element("svg", frame, "".join(groups))
 
 
 def _drawn(boxes: list[_Box], limits: tuple[int, int], names: dict[str, int]) -> str:
@@ -149,7 +150,11 @@ def _drawn(boxes: list[_Box], limits: tuple[int, int], names: dict[str, int]) ->
     pointed = [box for box in boxes if box.width >= pointed_from]
     small = [box for box in boxes if box.width < pointed_from]
     parts = [
-        f'<rect x="{box.x}" y="{_top(box)}" width="{box.width}" height="{box.height}">{title(_tooltip(box))}</rect>'
+        element(
+            "rect",
+            f'x="{box.x}" y="{_top(box)}" width="{box.width}" height="{box.height}"',
+            title(_tooltip(box)),
+        )
         for box in pointed
     ]
     named = sorted((box for box in small if box.width >= named_from), key=lambda box: (box.level, box.x))
@@ -161,7 +166,7 @@ def _drawn(boxes: list[_Box], limits: tuple[int, int], names: dict[str, int]) ->
 def _path(boxes: list[_Box], data: str = "") -> str:
     """Boxes as one path."""
     path = "".join(f"M{box.x} {_top(box)}h{box.width}v{box.height}h-{box.width}z" for box in boxes)
-    return f'<path d="{path}"{data}/>' if boxes else ""
+    return element("path", f'd="{path}"{data}') if boxes else ""
 
 
 def _relative_path(boxes: list[_Box]) -> str:
@@ -170,7 +175,7 @@ def _relative_path(boxes: list[_Box]) -> str:
     for box in sorted(boxes, key=lambda box: (box.level, box.x)):
         path += f"m{box.x - x} {_top(box) - y}h{box.width}v{box.height}h-{box.width}z"
         x, y = box.x, _top(box)
-    return f'<path d="{path}"/>' if boxes else ""
+    return element("path", f'd="{path}"') if boxes else ""
 
 
 def _top(box: _Box) -> int:
@@ -187,8 +192,7 @@ def _names(lane_kind: str, boxes: list[_Box], top: int) -> list[str]:
         if room < min(_NAMED, (len(name) + 1) * _LETTER) or box.height < _BOX - 3:
             continue
         place = f'x="{box.x / 100:g}%" y="{top + box.level * _PITCH}" width="{room / 100:g}%" height="{_BOX}"'
-        named = text('x="4" y="12"', name)
-        found.append(f"<svg {place}>{named}</svg>")
+        found.append(element("svg", place, text('x="4" y="12"', name)))
     return found
 
 
@@ -219,7 +223,7 @@ def _grid(scale: int, height: int) -> str:
     parts = []
     for tick in range(0, scale + 1, step):
         share = 100 * tick / scale
-        parts.append(f'<line class="grid" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"/>')
+        parts.append(element("line", f'class="grid" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"'))
         if share < 95:
             unit = " ms" if tick == 0 else ""
             parts.append(text(f'class="tick" x="{share:.4g}%" dx="3" y="{height + 12}"', f"{tick / 1e6:g}{unit}"))
@@ -237,17 +241,20 @@ def _behind(timeline: Timeline, lanes: list[tuple[Lane, list[_Box]]], scale: int
     for lane, boxes in lanes:
         if lane.kind == "syncs":
             parts += [
-                f'<rect class="wait" x="{box.x / 100:g}%" width="{box.width / 100:g}%" y="0" height="{height}"/>'
+                element(
+                    "rect", f'class="wait" x="{box.x / 100:g}%" width="{box.width / 100:g}%" y="0" height="{height}"'
+                )
                 for box in boxes
             ]
     span, host = timeline.span_ns, timeline.host_ns
     if span < scale:
         share = 100 * span / scale
-        parts.append(f'<rect class="after" x="{share:.4g}%" width="{100 - share:.4g}%" y="0" height="{height}"/>')
+        place = f'class="after" x="{share:.4g}%" width="{100 - share:.4g}%" y="0" height="{height}"'
+        parts.append(element("rect", place))
     if host is not None and host < 0.995 * span:
         share = 100 * host / scale
-        line = f'<line class="left" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}">'
-        parts.append(f"{line}{title(f'the host left the step, {fmt.duration_ns(host)}')}</line>")
+        place = f'class="left" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"'
+        parts.append(element("line", place, title(f"the host left the step, {fmt.duration_ns(host)}")))
     return "".join(parts)
 
 

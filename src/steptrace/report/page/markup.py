@@ -14,17 +14,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import (
-    Place,
-    PredictedSite,
-    SyncAgreement,
-    SyncChange,
-    SyncSiteOfVariant,
-    VariantResult,
-)
-from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
+from steptrace.documents.comparison import PredictedSite, SyncAgreement, SyncSiteOfVariant, VariantResult
+from steptrace.documents.comparison.syncs import BATCH_COPY, SyncChange, is_batch_copy
 from steptrace.documents.finding import Finding, Source
-from steptrace.documents.summary import SyncSite
+from steptrace.documents.summary.launches import Place, SyncSite
 from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.page.definitions import definitions
 

@@ -4,7 +4,8 @@ from math import ceil
 from typing import Any, Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, MemoryFit, MemoryOfVariant, OutOfMemoryOfVariant
+from steptrace.documents.comparison import Comparison, MemoryFit, MemoryOfVariant
+from steptrace.documents.comparison.window import OutOfMemoryOfVariant
 from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import variants_shown

@@ -3,7 +3,8 @@
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, SyncChange, SyncDiff, VariantResult, WhatIfOfVariant
+from steptrace.documents.comparison import Comparison, SyncDiff, VariantResult, WhatIfOfVariant
+from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.report.page.markup import Html, rank_predicted, rank_sites, render
 from steptrace.report.study.model import MANY, variants_shown
 

@@ -4,14 +4,8 @@ import re
 from collections.abc import Sequence
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import (
-    Comparison,
-    Equivalence,
-    GateOutcome,
-    ProcessError,
-    VariantResult,
-    is_measuring,
-)
+from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, VariantResult, is_measuring
+from steptrace.documents.comparison.runs import ProcessError
 from steptrace.report.page.markup import Html, render, sentence
 from steptrace.report.study.model import samples_per_step
 from steptrace.report.study.provenance import environment_name

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.documents.rows import Copy
-from steptrace.documents.summary import CopySeries, DeviceMemory, QueueSeries, Ranks, SyncSite, TraceSummary
+from steptrace.documents.summary import DeviceMemory, Ranks, TraceSummary
+from steptrace.documents.summary.launches import CopySeries, QueueSeries, SyncSite
 from steptrace.findings.step_time import SYNC_SHARE
 from steptrace.findings.trace.window import window_of
 from steptrace.report.draw import bars as draw

@@ -27,21 +27,27 @@ from steptrace.report.trace.time import span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
 
 
-def write(summary: Summary, out: Path) -> None:
+def write(summary: Summary, out: Path, title: str | None = None) -> None:
     """Write the page of a summary.json's content.
+
+    Args:
+        summary: the content.
+        out: the page's file.
+        title: its heading; default: the name of the trace, or how many there are.
 
     Raises:
         RecordError: the summary holds no traces.
     """
-    write_text(out, page_html(build(summary), summary.ranks, summary.warnings))
+    traces = build(summary)
+    title = title or (traces[0].title if len(traces) == 1 else f"{len(traces)} traces")
+    write_text(out, page_html(title, traces, summary.ranks, summary.warnings))
 
 
-def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
+def page_html(title: str, traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
     """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
     if len(traces) == 1:
-        view = traces[0]
-        shown, body = _topics(view, 2, "")
-        return page(f"{view.title} – steptrace", _intro(traces, shown, warnings, _first(traces, ())) + body, shown)
+        shown, body = _topics(traces[0], 2, "")
+        return page(f"{title} – steptrace", _intro(title, traces, shown, warnings, _first(traces, ())) + body, shown)
     together = [(topic, ranks) for topic in RANK_TOPICS if ranks is not None and topic.shown(ranks)]
     toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic, _ in together)]
     found = () if ranks is None else ranks.findings
@@ -64,8 +70,8 @@ def page_html(traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequen
         for i, view in enumerate(traces)
     ]
     return page(
-        "Traces – steptrace",
-        _intro(traces, toc, warnings, _first(traces, found)) + overview + Markup("").join(each),
+        f"{title} – steptrace",
+        _intro(title, traces, toc, warnings, _first(traces, found)) + overview + Markup("").join(each),
         toc,
     )
 
@@ -155,7 +161,9 @@ def _unprofiled(trace: TraceSummary) -> str:
     return fmt.duration_ns(trace.unprofiled_step_ns)
 
 
-def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str], to_do: Html) -> Html:
+def _intro(
+    title: str, traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str], to_do: Html
+) -> Html:
     first, trace = traces[0], traces[0].trace
     # Without steps nothing can be said of one: such figures are left out, not "not measured".
     shown = [f for f in STEP_FIGURES if not f.needs_steps or any(view.trace.steps for view in traces)]
@@ -171,7 +179,6 @@ def _intro(traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings
             *((f.name, fmt.with_unit(getattr(trace, f.key), f.unit)) for f in shown),
             ("Launches found", fmt.share(trace.quality.launch_coverage)),
         ]
-    title = first.title if len(traces) == 1 else f"{len(traces)} traces"
     said = headline(first) if len(traces) == 1 else None
     # What the headline says need not be said twice.
     warned = [[text for text in v.trace.quality.warnings if v.has_gpu or not text.startswith(_NO_GPU)] for v in traces]

@@ -1,0 +1,74 @@
+"""What steps leave behind: memory that grows from step to step, and where what stays was allocated.
+
+A step adds its blocks that outlive the whole next step, less older ones that are released in that one. So a batch
+that the next step replaces adds nothing, nor does a state that is made anew in every step. Of what was added only
+counts what is still there when the window ends: a queue of batches for later steps is no growth.
+
+Blocks that hold a value or a few are left out, however many: whoever measures a training keeps its losses, too.
+
+The last step is left out, for nothing says what of it would have stayed; and so is a program's very first one
+(`ProfilerStep#0`), which makes optimizer state and caches.
+"""
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from steptrace import schema
+from steptrace.analysis.memory.measure import DEVICE, life, on_device, origins
+from steptrace.analysis.memory.tables import MEMORY_GROWTH, MEMORY_KEPT
+from steptrace.intervals import Ints
+from steptrace.trace.events import MISSING
+from steptrace.trace.model import Trace
+from steptrace.trace.source import SourceLines
+
+#: The size up to which a block holds a value or a few: that of the CUDA allocator's smallest.
+_VALUE_BYTES: Final = 512
+
+
+def memory_growth(trace: Trace, blocks: pd.DataFrame, lines: SourceLines) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What each step left behind, and the origins of what stayed (tables `memory_growth` and `memory_kept`).
+
+    Args:
+        trace: the trace; without two steps both tables are empty.
+        blocks: its `memory_blocks`.
+        lines: what is known of source lines.
+    """
+    number = trace.steps["index"].to_numpy()
+    grown, kept = [], []
+    for kind, device in blocks[DEVICE].drop_duplicates().itertuples(index=False) if len(number) > 1 else ():
+        identity = {"device_type": kind, "device": device}
+        group = on_device(blocks[(blocks["bytes"] > _VALUE_BYTES).to_numpy()], kind, device)
+        born, stays, added = _left_behind(trace, group)
+        counts = np.append(number[:-1] > 0, False)
+        size = np.minimum(added, _sum_by(born[stays], group["bytes"].to_numpy()[stays], len(number)))[counts]
+        grown.append(pd.DataFrame({**identity, "index": number[counts], "bytes": size}).astype({"device": "Int64"}))
+        kept.append(origins(trace, group[stays & counts[born]], lines).assign(**identity))
+    return (
+        schema.frame_of(MEMORY_GROWTH, pd.concat(grown, ignore_index=True) if grown else ()),
+        schema.frame_of(MEMORY_KEPT, pd.concat(kept, ignore_index=True) if kept else ()),
+    )
+
+
+def _left_behind(trace: Trace, blocks: pd.DataFrame) -> tuple[Ints, NDArray[np.bool_], Ints]:
+    """Of each block the step that made it (-1: none) and whether it is there at the end; the bytes each step added."""
+    start, size = trace.steps["ts"].to_numpy(), blocks["bytes"].to_numpy()
+    last = int(start[-1] + trace.steps["host_dur"].iloc[-1])
+    begin, end = life(blocks)
+    born = np.searchsorted(start, begin, side="right") - 1
+    stays = ((end == MISSING) | (end > last)) & (begin < last)
+    released = np.where(stays, len(start), np.searchsorted(start, end, side="right") - 1)
+    outlives = released > born + 1
+    added = _sum_by(born[outlives & (born >= 0)], size[outlives & (born >= 0)], len(start))
+    gone = outlives & ~stays & (released > 0)
+    return (
+        np.where(begin < last, born, -1),
+        stays & (born >= 0),
+        added - _sum_by(released[gone] - 1, size[gone], len(start)),
+    )
+
+
+def _sum_by(step: Ints, size: Ints, steps: int) -> Ints:
+    return np.bincount(step, weights=size, minlength=steps).astype(np.int64)

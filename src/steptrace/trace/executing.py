@@ -1,0 +1,179 @@
+"""The line that executed an operator of a trace: of the same operator in a step that was watched.
+
+The k-th operator of a name, under a label, called by one function, has the k-th line that was recorded of these in a
+step with as many of them. Where no watched step had as many, only a single line for all leaves no doubt.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from steptrace.intervals import Ints
+from steptrace.trace.columns import has_ancestor, judge_names, nearest, row_numbers, take, texts
+from steptrace.trace.frames import Frame, parse_frame
+from steptrace.trace.model import Trace
+
+#: Ends each creation of a tensor from Python's values. What the call does before, such as the copy to the GPU, runs
+#: where no dispatch mode sees it.
+_CREATED = "aten::lift_fresh"
+#: Converts an operator's arguments where autocast is on.
+_CAST = "aten::to"
+
+#: A function's name and, where the text of its file is there, the line where it begins: two classes have a `forward`.
+_Function = tuple[str, int | None]
+#: What the recorder and a trace can agree on: operator, label, whether in the backward pass, and the calling function
+#: with the last part of its file's name.
+_Key = tuple[str, str | None, bool, tuple[str, _Function] | None]
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two names can mean one file: equal, or one the end of the other."""
+    a, b = one.split("/"), other.split("/")
+    shared = min(len(a), len(b))
+    return a[-shared:] == b[-shared:]
+
+
+class _Place(NamedTuple):
+    """The place of an operator among those of each of its keys in its step, the narrower key first."""
+
+    step: int
+    numbers: tuple[tuple[_Key, int], ...]
+
+
+class _Recorded(NamedTuple):
+    """The lines of one key: in their order, of each watched step that has any, and the only one if all are the same."""
+
+    steps: list[list[Frame | None]]
+    only: Frame | None
+
+
+class ExecutingLines:
+    """Finds the line that executed an operator, by its place in the step's order of operators.
+
+    Args:
+        trace: the trace.
+        begins: the line where the function of a frame begins, None if it is not known.
+    """
+
+    def __init__(self, trace: Trace, begins: Callable[[Frame], int | None]) -> None:
+        self._trace = trace
+        self._recorded: dict[_Key, _Recorded] = {}
+        self._function: Callable[[Frame], _Function] = cache(lambda f: (f.function.split(".")[-1], begins(f)))
+
+    def learn(self, op_lines: pd.DataFrame, labels: Ints, callers: Ints) -> None:
+        """Take up the lines of the watched steps.
+
+        Args:
+            op_lines: their operators with their lines.
+            labels: the row of the label of each operator of the trace, -1 for none.
+            callers: the row of the frame that called each, of a backward operator's forward operator; -1 for none.
+        """
+        recorded: defaultdict[_Key, defaultdict[int, list[Frame | None]]] = defaultdict(lambda: defaultdict(list))
+        for order in op_lines.itertuples():
+            place = None if pd.isna(order.file) else Frame(str(order.file), int(order.line), str(order.function))  # type: ignore[arg-type]
+            label = None if pd.isna(order.label) else str(order.label)  # type: ignore[arg-type]
+            for key in self._keys(str(order.op), label, backward=str(order.phase) == "backward", frame=place):
+                recorded[key][int(order.step)].append(place)  # type: ignore[arg-type]
+        for key, steps in recorded.items():
+            distinct = {line for step in steps.values() for line in step}
+            self._recorded[key] = _Recorded([*steps.values()], distinct.pop() if len(distinct) == 1 else None)
+        self._find_visible(set(op_lines["op"]))
+        self._number_ops(texts(self._trace.annotations["name"], labels).tolist(), callers)
+
+    def _find_visible(self, recorded: set[str]) -> None:
+        """For each operator the one that the recorder saw around it, or -1.
+
+        The recorder sees an operator only where no recorded one is around it: once it runs, what it calls inside is
+        out of sight. Of a tensor's creation it sees the end, and what autocast calls again only then, after the casts.
+        """
+        ops, frames = self._trace.ops, self._trace.frames
+        parent, frame = row_numbers(ops["parent"]), row_numbers(ops["frame"])
+        listed = ops["name"].isin(recorded).to_numpy()
+        created = np.flatnonzero(listed & (ops["name"] == _CREATED).to_numpy() & (frame >= 0))
+        created = created[judge_names(frames["name"], lambda name: parse_frame(name) is None)[frame[created]]]
+        creation = np.full(len(frames) + 1, -1, dtype=np.int64)
+        creation[frame[created]] = created
+        within = creation[frame]
+        name = ops["name"].cat.codes.to_numpy()
+        again = parent[(parent >= 0) & (name == name[parent])]
+        casts = parent[(parent >= 0) & (ops["name"] == _CAST).to_numpy()]
+        listed = listed & ((within < 0) | (within == np.arange(len(ops))))
+        listed[np.intersect1d(again, casts)] = False
+        self._visible = np.where(within >= 0, within, nearest(parent, listed & ~has_ancestor(parent, listed)))
+
+    def _number_ops(self, labels: list[str | None], callers: Ints) -> None:
+        """Give each operator its keys and its place among those of them in its step."""
+        ops = self._trace.ops
+        code, by_code = self._parsed(callers)
+        step = row_numbers(ops["step"]).tolist()
+        names, backward = ops["name"].astype(object).tolist(), ops["backward"].tolist()
+        self._counts: Counter[tuple[_Key, int]] = Counter()
+        self._place: dict[int, _Place] = {}
+        for row in np.argsort(ops["ts"].to_numpy(), kind="stable").tolist():
+            if self._visible[row] == row and step[row] >= 0:
+                keys = self._keys(names[row], labels[row], backward=backward[row], frame=by_code[code[row]])
+                within = step[row]
+                self._place[row] = _Place(within, tuple((key, self._counts[key, within]) for key in keys))
+                for key in keys:
+                    self._counts[key, within] += 1
+
+    def places(
+        self, frame: Ints, exact_op: Ints, op: Ints, definition: Callable[[Frame], Frame]
+    ) -> tuple[list[Frame], Ints]:
+        """The distinct lines of some events, and for each event the place of its own among them, -1 where unknown.
+
+        An event's line is the one that executed `exact_op`, or else the `definition` of its frame; without a frame `op`
+        counts too.
+        """
+        code, by_code = self._parsed(frame)
+        defined = {c: known and definition(known) for c, known in by_code.items()}
+        number: dict[Frame, int] = {}
+        if not self._recorded:
+            place = np.full(len(self._trace.frames["name"].cat.categories) + 1, -1, dtype=np.int64)
+            for c, line in defined.items():
+                place[c] = -1 if line is None else number.setdefault(line, len(number))
+            return list(number), place[code]
+        found = []
+        for row, c in enumerate(code.tolist()):
+            line = self.of(exact_op[row], by_code[c]) or defined[c] or self.of(op[row], None)
+            found.append(-1 if line is None else number.setdefault(line, len(number)))
+        return list(number), np.array(found, dtype=np.int64)
+
+    def _parsed(self, frames: Ints) -> tuple[Ints, dict[int, Frame | None]]:
+        """A number for the name of each of some frames, -1 for none, and what the names of these numbers say."""
+        names = self._trace.frames["name"]
+        code = take(names.cat.codes.to_numpy().astype(np.int64), frames)
+        return code, {int(c): parse_frame(str(names.cat.categories[c])) if c >= 0 else None for c in np.unique(code)}
+
+    def of(self, op: int, frame: Frame | None) -> Frame | None:
+        """The line that executed operator `op`, None if it is not known or contradicts `frame`."""
+        place = self._place.get(int(self._visible[op])) if op >= 0 else None
+        if place is None:
+            return None
+        for key, number in place.numbers:
+            recorded = self._recorded.get(key)
+            if recorded is None:
+                continue
+            lines = {step[number] for step in recorded.steps if len(step) == self._counts[key, place.step]}
+            found = recorded.only if not lines else lines.pop() if len(lines) == 1 else None
+            if found is not None and (agreed := self._agreed(found, frame, backward=key[2])) is not None:
+                return agreed
+        return None
+
+    def _agreed(self, found: Frame, frame: Frame | None, *, backward: bool) -> Frame | None:
+        if frame is None:
+            return found if len(self._trace.frames) == 0 or backward else None
+        (name, begins), (own_name, own_begins) = self._function(found), self._function(frame)
+        same_begin = begins is None or own_begins is None or begins == own_begins  # unknown where a file was edited
+        agrees = same_file(found.file, frame.file) and name == own_name and same_begin
+        return Frame(frame.file, found.line, frame.function) if agrees else None
+
+    def _keys(self, op: str, label: str | None, *, backward: bool, frame: Frame | None) -> tuple[_Key, ...]:
+        """What an operator is found by; on a GPU the backward pass runs outside the labels."""
+        shown = None if backward else label
+        known = () if frame is None else ((op, shown, backward, (frame.file.split("/")[-1], self._function(frame))),)
+        return (*known, (op, shown, backward, None))

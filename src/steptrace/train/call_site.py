@@ -1,0 +1,70 @@
+"""Which line of a program is running: its innermost frame that is neither PyTorch's nor the pipeline's own.
+
+Needs PyTorch and the standard library only.
+"""
+
+import linecache
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple
+
+import torch
+from torch.profiler.python_tracer import _prefix_regex
+
+import steptrace
+
+_PIPELINE: Final = f"{Path(steptrace.__file__).parent}/"
+_WORKLOADS: Final = f"{_PIPELINE}workloads/"
+#: What drives a prediction. Whatever lies further out only started it, and is not to blame.
+_DRIVER: Final = f"{_PIPELINE}predict/drive.py"
+#: Files to look past: PyTorch's, the virtual device's, and those of a probe in somebody's program.
+LOOK_PAST: Final = (f"{Path(torch.__file__).parent}/", f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
+#: Lines that the text of a site has at most.
+_LONGEST: Final = 10
+
+
+class Site(NamedTuple):
+    """A line of source; `file` is the file's absolute path."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def code(self) -> str | None:
+        """The line's text, or None if it cannot be read; `if (` alone says nothing, so to where its brackets close."""
+        text = linecache.getline(self.file, self.line).strip()
+        for line in range(self.line + 1, self.line + _LONGEST):
+            if all(text.count(opened) <= text.count(closed) for opened, closed in ("()", "[]", "{}")):
+                break
+            text = f"{text} {linecache.getline(self.file, line).strip()}"
+        return text or None
+
+
+def calling_site(frames: Iterable[Site], generated: str = "<") -> Site | None:
+    """The first of the frames, from the innermost outwards, that is the program's.
+
+    None once the pipeline's own code is reached, since what lies further out only started it. The workloads count as
+    the user's code. Frames without a file whose names begin with `generated` are nobody's.
+    """
+    for site in frames:
+        if site.file == _DRIVER:
+            return None
+        if not site.file.startswith((*LOOK_PAST, generated)):
+            return None if site.file.startswith(_PIPELINE) and not site.file.startswith(_WORKLOADS) else site
+    return None
+
+
+def frames_from(frame: FrameType | None, until: str | None = None) -> Iterator[Site]:
+    """The running frames from one outwards, up to a function called `until`."""
+    while frame is not None and frame.f_code.co_name != until:
+        yield Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+
+
+def trace_file_name(path: str) -> str:
+    """A file's name as Kineto writes it into a trace: without the entry of `sys.path` that it lies under."""
+    # PyTorch's own list of these entries, so that both agree by construction.
+    prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
+    return path.removeprefix(prefix)

@@ -1,0 +1,67 @@
+"""Errors of one answer beside another, and the verdict on them: what equivalence.json holds. Imports no torch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """One batch or step on which two answers were compared: relative errors by what is held, and what they may be.
+
+    An error without a tolerance is told and not held.
+    """
+
+    name: str
+    loss: float
+    reference_loss: float
+    errors: Mapping[str, float]
+    tolerance: Mapping[str, float]
+
+    def excess(self, held: str) -> float:
+        """The error as a multiple of what it may be; infinite if it is no number."""
+        error, allowed = self.errors[held], self.tolerance.get(held)
+        if allowed is None:
+            return 0.0
+        if math.isnan(error):
+            return math.inf
+        return error / allowed if allowed > 0 else math.inf if error > 0 else 0.0
+
+
+def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
+    """The content of equivalence.json: `same` if no error of any case is larger than it may be, else `differs`.
+
+    The figures of `loss`, `gradient` and so on are each those of the case that comes nearest to its tolerance, or lies
+    furthest beyond it. `max_rel_err` is the larger one of these two; what is not finite is null.
+    """
+    every = dict.fromkeys(held for case in cases for held in case.errors)
+    worst = {held: max((c for c in cases if held in c.errors), key=lambda case: case.excess(held)) for held in every}
+    errors = {held: case.errors[held] for held, case in worst.items()}
+    return {
+        "status": "same" if all(case.excess(held) <= 1 for held, case in worst.items()) else "differs",
+        **_told(errors),
+        # NaN counts as larger than any number.
+        "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
+        "tolerance": {held: case.tolerance[held] for held, case in worst.items() if held in case.tolerance},
+        "cases": [
+            {
+                "name": case.name,
+                "loss": _finite(case.loss),
+                "reference_loss": _finite(case.reference_loss),
+                **_told(case.errors),
+                "tolerance": dict(case.tolerance),
+                "holds": all(case.excess(held) <= 1 for held in case.errors),
+            }
+            for case in cases
+        ],
+    }
+
+
+def _told(errors: Mapping[str, float]) -> dict[str, float | None]:
+    return {f"{held}_rel_err": _finite(error) for held, error in errors.items()}
+
+
+def _finite(value: float) -> float | None:
+    """The value, or None for NaN and infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None
