@@ -1,5 +1,9 @@
 """What torchrun's output says of the rank that failed."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from steptrace.train.endings import classify, last_lines
@@ -107,3 +111,43 @@ def test_a_rank_that_says_nothing_has_its_exit_code():
 @pytest.mark.parametrize("lines", [[], ["ValueError: x"], summary(1, *TRACEBACK)[:13]])
 def test_other_output_names_no_rank(lines):
     assert first_failure(lines) is None
+
+
+def test_without_a_summary_the_ranks_own_tracebacks_tell():
+    lines = [
+        "[rank0]: Traceback (most recent call last):",
+        "[rank0]: RuntimeError: Connection closed by peer",
+        "[rank1]: Traceback (most recent call last):",
+        "[rank1]: ValueError: rank went wrong",
+        OWN.replace("failed", "Failed to parse reply file: /tmp/error.json"),
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+    ]
+    assert classify(1, lines).error == "rank 1: ValueError: rank went wrong"
+    assert last_lines(lines) == ["Traceback (most recent call last):", "ValueError: rank went wrong"]
+    assert first_failure([line for line in lines if "rank" not in line]) is None
+
+
+#: Rank 1 fails while rank 0 is about to write down why it does.
+CUT_OFF = """
+import os, time, torch
+torch.distributed.init_process_group("gloo")
+if os.environ["RANK"] == "0":
+    open(os.environ["TORCHELASTIC_ERROR_FILE"], "w").close()
+    torch.distributed.barrier()
+    time.sleep(60)
+torch.distributed.barrier()
+raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
+"""
+
+
+def test_torchrun_that_fails_over_a_cut_error_file_hides_no_failure(tmp_path):
+    program = tmp_path / "cut_off.py"
+    program.write_text(CUT_OFF)
+    command = [sys.executable, *launcher(2).split(), str(program)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    lines = done.stderr.splitlines()
+    assert first_failure(lines) is not None, done.stderr
+    ending = classify(done.returncode, lines)
+    assert (ending.status, ending.error) == ("oom", "rank 1: torch.OutOfMemoryError: Tried to allocate 2.00 GiB")

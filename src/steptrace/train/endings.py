@@ -65,7 +65,7 @@ def classify(
             return Ending("ok", 0, None, None)
         return Ending("failed", 0, None, f"ended without an error but left no {', '.join(missing)}")
     if any(OUT_OF_MEMORY.search(line) for line in lines) or (kernel_killed and _was_killed(number, lines)):
-        oom = next((line for line in reversed(lines) if OUT_OF_MEMORY.search(line)), None)
+        oom = next((line for line in reversed((*lines, *told)) if OUT_OF_MEMORY.search(line)), None)
         return Ending(
             "oom", code, number, f"{who}{(oom or 'killed by the kernel for lack of memory').strip()}"[:_LONGEST]
         )

@@ -3,6 +3,9 @@
 When a rank ends badly, `torchrun` ends the others and closes with a summary of all failures. The others often fail
 too, because their connection is gone. The summary's root cause is the earliest failure to the second, so it may be
 one of those: a rank that lost its connection is not the one to look at while another has a reason of its own.
+
+There is no summary where `torchrun` ends a rank while that writes down its error: it fails to read the cut file. Then
+what the ranks wrote tells, each line of a traceback with its rank.
 """
 
 import re
@@ -14,6 +17,7 @@ from typing import Final
 
 _FAILURES: Final = "Failures:"
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
+_NO_SUMMARY: Final = "Failed to parse reply file"
 _NEXT_FAILURE: Final = re.compile(r"\[\d+\]:\Z")
 #: What a rank says that fails because another is gone, by gloo, NCCL and the store.
 _LOST_CONNECTION: Final = re.compile(
@@ -48,13 +52,14 @@ def launcher(world_size: int) -> str:
 
 
 def first_failure(lines: Sequence[str]) -> RankFailure | None:
-    """The failure that ended the others, as `torchrun`'s summary tells; None if `lines` hold no such summary."""
+    """The failure that ended the others, as `torchrun` tells; None if `lines` tell of no rank that failed."""
     at = _last(lines, _ROOT_CAUSE)
-    cause = _failures(lines, at, len(lines)) if at is not None else []
-    if at is None or not cause:
-        return None
-    others = _failures(lines, _last(lines, _FAILURES) or at, at)
-    return next((failure for failure in (*cause, *others) if not _is_consequence(failure)), cause[0])
+    if at is not None:
+        cause = _failures(lines, at, len(lines))
+        failures = [*cause, *_failures(lines, _last(lines, _FAILURES) or at, at)] if cause else []
+    else:
+        failures = _tracebacks(lines) if any(_NO_SUMMARY in line for line in lines) else []
+    return next((failure for failure in failures if not _is_consequence(failure)), next(iter(failures), None))
 
 
 def _last(lines: Sequence[str], text: str) -> int | None:
@@ -78,6 +83,15 @@ def _is_consequence(failure: RankFailure) -> bool:
     """Whether a rank failed because another had: `torchrun` ended it, or its connection was gone."""
     end = "\n".join(failure.lines[-_LINES_OF_MESSAGE:])
     return failure.exit_code == -signal.SIGTERM or _LOST_CONNECTION.search(end) is not None
+
+
+def _tracebacks(lines: Sequence[str]) -> list[RankFailure]:
+    """The ranks that wrote a traceback, in the order in which they began to."""
+    by_rank: dict[int, list[str]] = {}
+    for line in lines:
+        if match := _PREFIX.match(line):
+            by_rank.setdefault(int(match[1]), []).append(line[match.end() :])
+    return [RankFailure(rank, 1, tuple(told)) for rank, told in by_rank.items()]
 
 
 def _traceback(summary: Sequence[str]) -> list[str]:
