@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 
 from steptrace.record import read_run, read_steps
 from steptrace.schema import OP_LINES, validate
+from steptrace.train import main as train_main
 from steptrace.train.main import main
 
 FILES = {"run.json", "steps.parquet", "trace.json.gz", "op_lines.parquet", "sources.json", "memory.json"}
@@ -101,6 +103,23 @@ def test_a_loss_that_raises_ends_the_process_with_its_traceback(write_config, tm
     assert "my_failing_loss.py" in done.stderr
     assert "ValueError: logits looked wrong" in done.stderr
     assert not (out / "run.json").exists()
+
+
+def test_what_fails_at_the_end_leaves_no_record(write_config, tmp_path, monkeypatch):
+    """A folder with run.json is complete: what a training closes at its end has been closed by then."""
+    real = train_main.training
+
+    @contextmanager
+    def fails_at_its_end(*given):
+        with real(*given) as parts:
+            yield parts
+        raise OSError("the loader's workers could not be ended")
+
+    monkeypatch.setattr(train_main, "training", fails_at_its_end)
+    with pytest.raises(OSError, match="could not be ended"):
+        run(write_config(), tmp_path / "run0")
+    assert (tmp_path / "run0" / "steps.parquet").exists()
+    assert not (tmp_path / "run0" / "run.json").exists()
 
 
 def test_a_config_that_cannot_be_read_is_a_message_and_exit_code_2(tmp_path, capsys):

@@ -42,10 +42,12 @@ QUEUES = table_of("queues", Queue, "device", "stream")
 
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
-    return schema.frame_of(QUEUE_LENGTHS, _series(trace))  # what the series is made of is freed before it is checked
+    return schema.frame_of(
+        QUEUE_LENGTHS, _length_columns(trace)
+    )  # what the series is made of is freed before it is checked
 
 
-def _series(trace: Trace) -> dict[str, Ints] | tuple[()]:
+def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
     """Columns of `queue_lengths`: a launch leaves the queue when the first of its activities on the stream begins."""
     launch = row_numbers(trace.kernels["launch"])
     linked = np.flatnonzero(launch >= 0)

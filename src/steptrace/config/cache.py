@@ -69,7 +69,7 @@ class ComposeCache:
         if not self._new:
             return
         entries = {key: asdict(entry) for key, entry in self._entries.items()}
-        with saving_time():
+        with left_if_unwritable():
             write_if_changed(self._path, json.dumps(entries))
             for old in self._path.parent.glob("configs-*.json"):
                 if old != self._path:
@@ -133,7 +133,7 @@ def write_if_changed(path: Path, text: str) -> bool:
 
 
 @contextmanager
-def saving_time() -> Iterator[None]:
+def left_if_unwritable() -> Iterator[None]:
     """Around the writing of what saves the next call time: where this user may not write, it is left."""
     try:
         yield

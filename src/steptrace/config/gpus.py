@@ -33,10 +33,10 @@ def visible_gpus(uuids: list[str]) -> list[str] | None:
         return None
     names = itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(",")))
     count = len(uuids) or _amd_gpus()
-    return [*itertools.takewhile(lambda name: _names_one(name, count, uuids), names)] if count else [*names]
+    return [*itertools.takewhile(lambda name: _names_gpu(name, count, uuids), names)] if count else [*names]
 
 
-def _names_one(name: str, count: int, uuids: list[str]) -> bool:
+def _names_gpu(name: str, count: int, uuids: list[str]) -> bool:
     if name.isdecimal():
         return int(name) < count
     name = name.upper()

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.config.cache import saving_time, write_if_changed
+from steptrace.config.cache import left_if_unwritable, write_if_changed
 from steptrace.config.digest import code_digest, versions
 from steptrace.config.documents import lookup, read_yaml
 from steptrace.config.inspect_targets import Answer, Call
@@ -139,7 +139,7 @@ def check_calls(calls: Iterable[Placed], *, cache: Path, workdir: Path, groups: 
         remembered[digests[placed]] = _checked[digests[placed]] = (str(answer.file), _stamp(answer.file))
     if len(remembered) > _MOST:
         remembered = {digest: remembered[digest] for digest in digests.values()}
-    with saving_time():
+    with left_if_unwritable():
         write_if_changed(cache, json.dumps(remembered))
 
 

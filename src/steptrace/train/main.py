@@ -90,22 +90,23 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
         if not ranks.alone:
             write_communication(own, communication(parts, config))
         barrier(ranks)  # every trace is written
-        record = RunRecord(
-            study=config.study,
-            variant=config.variant,
-            repeat=repeat,
-            seed=seed,
-            world_size=ranks.world_size,
-            digest=config.digest,
-            scale=config.scale.name,
-            device=config.device,
-            clock=step_clock(parts.device).name,
-            environment=environment,
-            traces=traces,
-            config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
-            **figures,
-        )
-        write_run(own, record)  # last: a folder with run.json is complete
+    record = RunRecord(
+        study=config.study,
+        variant=config.variant,
+        repeat=repeat,
+        seed=seed,
+        world_size=ranks.world_size,
+        digest=config.digest,
+        scale=config.scale.name,
+        device=config.device,
+        clock=step_clock(parts.device).name,
+        environment=environment,
+        traces=traces,
+        config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
+        **figures,
+    )
+    if ranks.rank == 0:
+        write_run(out, record)  # last: a folder with run.json is complete
     return record
 
 

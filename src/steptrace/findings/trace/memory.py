@@ -22,7 +22,7 @@ LEFT_BYTES, MOST_STEPS, SOON_STEPS = 4096, 0.75, 1000
 #: With fewer steps a buffer that still fills looks the same: nothing more is concluded from them.
 ENOUGH_STEPS: Final = 4
 #: Why growth on the host is an info.
-_UNTOLD: Final = (
+_RELEASES_UNKNOWN: Final = (
     "releases of what the host allocated before the trace are not recorded, so a full buffer may look the same"
 )
 _FEW: Final = (
@@ -98,7 +98,7 @@ def _growth(window: Window) -> Iterator[Match]:
                 f"{growing} of {len(left)} steps left at least {size_bytes(LEFT_BYTES)} behind",
                 _peak(device),
                 *(_kept(row) for row in device.kept[:3]),
-                *([_UNTOLD] if on_host else []),
+                *([_RELEASES_UNKNOWN] if on_host else []),
                 *([_FEW] if few else []),
             ),
             source=next(lines, None),
