@@ -40,8 +40,8 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` as UTF-8 in one step."""
-    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    """Write `text` as UTF-8 in one step; `?` stands for a byte of a command line that is none."""
+    replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
 
 
 def read_json(path: Path) -> Any:

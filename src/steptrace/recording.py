@@ -213,7 +213,8 @@ class Recording:
             if state in WITH_TRACE or not self._record_file.exists():
                 self._record_file.parent.mkdir(parents=True, exist_ok=True)
                 record = self._record(self.count if state in WITH_TRACE else 0)
-                write_whole(self._record_file, json.dumps(record, indent=2).encode() + b"\n")
+                text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+                write_whole(self._record_file, text.encode(errors="replace"))
         except Exception as error:  # PyTorch's too: a GPU that has failed cannot say its name
             _LOG.warning("%s was not written: %s", self._record_file, error)
 

@@ -122,14 +122,16 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     assert not list((tmp_path / "control").iterdir())
 
 
-def test_the_page_tells_unprofiled_from_profiled_steps(tmp_path: Path, capfd) -> None:
+def test_the_page_tells_unprofiled_from_profiled_steps_of_any_command(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
     options = ["--steps", "4", "--warmup", "2", "--profile", "2", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    argument = os.fsdecode(b"caf\xe9")  # Latin-1 in a UTF-8 environment
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", argument]) == 0
+    assert read_run(out / "run0").config["program"]["command"][-1] == "caf?"
     timed = read_steps(out / "run0").query("phase == 'timed'")["step_ns"]
     (trace,) = json.loads((out / "summary.json").read_text())["traces"]
     assert trace["unprofiled_step_ns"] == pytest.approx(timed.median(), rel=0.01)
     page = (out / "report.html").read_text()
     assert "Unprofiled step, median" in page
-    assert f"<title>{sys.executable} {FORMS} loader – steptrace</title>" in page
+    assert f"<title>{sys.executable} {FORMS} loader &#39;caf?&#39; – steptrace</title>" in page
     assert "  Of profiled steps (" in capfd.readouterr().out

@@ -265,7 +265,10 @@ def test_a_file_that_only_ends_like_a_recorded_one_keeps_its_lines() -> None:
     library = "\n" * 29 + "def forward():\n" + "    library()\n" * 60
     both = SourceLines(None, {"model.py": program, "/site-packages/lib/model.py": library})
     assert sites_of_syncs(trace, both)["line"].tolist() == [1, 30, 1, 1]
-    assert both.code("/site-packages/lib/model.py", 40) == "library()"
+    assert both.code(Frame("/site-packages/lib/model.py", 40, "forward")) == "library()"
+    only = SourceLines(None, {"model.py": program})
+    quoted = [only.code(Frame("lib/model.py", line, name)) for name in ("forward", "other") for line in (40, 90)]
+    assert quoted == ["program()", None, None, None]
 
 
 def test_without_frames_the_recorded_line_stands_alone() -> None:
@@ -362,15 +365,16 @@ def test_a_script_named_like_a_standard_module_is_found_if_nothing_else_is() -> 
 
 def test_code_comes_from_the_recorded_text_before_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.py").write_text("on disk 1\n  on disk 2\n")
+    (tmp_path / "a.py").write_text("def f():\n  on_disk(2)\n")
     (tmp_path / "secret.txt").write_text("not source\n")
-    assert SourceLines(None, {"x/a.py": "then 1\n\tthen 2"}).code("a.py", 2) == "then 2"
+    assert SourceLines(None, {"x/a.py": "def f():\n\tthen(2)"}).code(Frame("a.py", 2, "f")) == "then(2)"
     named = SourceLines(folders=(tmp_path,))
-    assert named.code("a.py", 2) == "on disk 2"
-    assert named.code(str(tmp_path / "a.py"), 2) == "on disk 2"
-    assert named.code("a.py", 9) is None
-    assert named.code("b.py", 1) is None
-    assert named.code("secret.txt", 1) is None
+    assert named.code(Frame("a.py", 2, "f")) == "on_disk(2)"
+    assert named.code(Frame(str(tmp_path / "a.py"), 2, "f")) == "on_disk(2)"
+    assert named.code(Frame("a.py", 2, "<lambda>")) == "on_disk(2)"
+    assert named.code(Frame("a.py", 9, "<module>")) is None
+    assert named.code(Frame("b.py", 1, "<module>")) is None
+    assert named.code(Frame("secret.txt", 1, "<module>")) is None
 
 
 def test_a_trace_quotes_no_file_outside_of_the_folders_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,8 +384,8 @@ def test_a_trace_quotes_no_file_outside_of_the_folders_named(tmp_path: Path, mon
     (tmp_path / "named").mkdir()
     (tmp_path / "named" / "link.py").symlink_to(secret)
     for file in ("secret.py", str(secret), "../secret.py", "link.py", "a\0.py"):
-        assert SourceLines().code(file, 1) is None
-        assert SourceLines(folders=(tmp_path / "named",)).code(file, 1) is None
+        assert SourceLines().code(Frame(file, 1, "<module>")) is None
+        assert SourceLines(folders=(tmp_path / "named",)).code(Frame(file, 1, "<module>")) is None
 
 
 def test_files_beside_a_trace(tmp_path: Path) -> None:

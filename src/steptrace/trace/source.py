@@ -56,10 +56,16 @@ class SourceLines:
     sources: dict[str, str] = field(default_factory=dict, repr=False)
     folders: tuple[Path, ...] = ()
 
-    def code(self, file: str, line: int) -> str | None:
-        """The text of a line as it was when recorded, or else of the Python file in one of the folders."""
-        lines = (self._text(file) or "").splitlines()
-        return lines[line - 1].strip() if 0 < line <= len(lines) else None
+    def code(self, frame: Frame) -> str | None:
+        """The text of a frame's line as it was when recorded, or else of the Python file in one of the folders.
+
+        None where the text under another name that can mean the file has no such function at that line.
+        """
+        named = frame.function.startswith("<")  # a lambda, a module's own code
+        if frame.file not in self.sources and not named and self.begins(frame) is None:
+            return None
+        lines = (self._text(frame.file) or "").splitlines()
+        return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else None
 
     def definition(self, frame: Frame) -> Frame:
         """The frame with the line where its function begins, as far as the text of its file is there.
@@ -164,7 +170,7 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
             "op": texts(trace.ops["name"], op),
             "label": pd.Series(label, dtype=object),
             "phase": pd.Series(phase, dtype=object),
-            "code": pick(_objects(lines.code(p.file, p.line) for p in places), place),
+            "code": pick(_objects(map(lines.code, places)), place),
         },
         columns=list(SITE_COLUMNS),
     )
