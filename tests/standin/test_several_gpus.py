@@ -51,8 +51,8 @@ def test_each_training_has_a_device_of_its_own(
         assert one[0] != other[0] or min(one[2], other[2]) <= max(one[1], other[1])
 
 
-def test_cuda_refuses_tensors_of_two_gpus_where_predictions_do() -> None:
-    file = Path(__file__).parents[1] / "predict" / "test_predict_several_gpus.py"
+def test_cuda_refuses_tensors_of_two_devices_where_predictions_do() -> None:
+    file = Path(__file__).parents[1] / "predict" / "test_predict_several_devices.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file), "-k", "cuda_refuses_it"],
         env=os.environ | {"FAKECUDA_DEVICES": "2"},

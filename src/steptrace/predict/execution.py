@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,22 +26,21 @@ from steptrace.predict.tensor import (
 )
 
 _COMPOSITE = "CompositeImplicitAutograd"
-#: Said of an operator that is given a tensor on each side.
-_MIXED: Final = (
-    "a CPU tensor among CUDA tensors, which most operators refuse there: Expected all tensors to be on the same device"
-)
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
-#: Operators whose tensor arguments may lie on both sides; elsewhere CUDA refuses a CPU tensor with dimensions.
-_BOTH_SIDES = {
-    "_to_copy", "copy_", "index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
-    "_foreach_copy", "_foreach_copy_", "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_cudnn_ctc_loss",
-    "_cudnn_rnn", "_cudnn_rnn_backward", "tensor_split", "set_", "segment_reduce",
+#: Operators that copy between devices, or only ask for shapes.
+_ANY_DEVICES = {
+    "_to_copy", "copy_", "_foreach_copy", "_foreach_copy_", "as_strided_scatter", "diagonal_scatter", "select_scatter",
+    "slice_scatter", "is_same_size", "is_set_to", "resize_as_", "_use_cudnn_ctc_loss",
 }  # fmt: skip
-#: Operators that copy between GPUs, or only ask for shapes.
-_BETWEEN_GPUS = (
-    "_to_copy", "copy_", "_foreach_copy", "_foreach_copy_", "is_same_size", "is_set_to", "resize_as_",
-)  # fmt: skip
+#: Operators that take some tensor with dimensions from the host, such as lengths.
+_TAKE_FROM_HOST = {
+    "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_cudnn_ctc_loss", "_cudnn_rnn",
+    "_cudnn_rnn_backward", "tensor_split", "set_", "segment_reduce", "_segment_reduce_backward",
+    "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "rrelu_with_noise_backward",
+}  # fmt: skip
+#: Operators whose second argument, the indices, may lie on the host.
+_INDEX = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
 #: Operators that take a single value from another GPU; elsewhere it is refused as any other tensor of one is.
 _VALUE_OF_ANY_GPU = re.compile(r"where|fill_?|(masked|index)_fill_?|_?(unsafe_)?index_put(_impl)?_?")
 
@@ -110,34 +109,46 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             decomposed = func.decompose(*args, **kwargs)
         if decomposed is not NotImplemented:
             return decomposed
-    _refuse_several_gpus(func, args, tensors)
+    _refuse_several_devices(func, args, tensors)
     _judge(func, args, kwargs, tensors)
     return _run_on_device(func, args, kwargs)
 
 
-def _refuse_several_gpus(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
-    """Raise as CUDA does for tensors of several GPUs."""
-    virtual = [tensor for tensor in tensors if isinstance(tensor, VirtualTensor)]
-    if len({tensor.gpu for tensor in virtual}) < 2 or func.namespace != "aten":
+def _refuse_several_devices(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+    """Raise as CUDA does for tensors of several devices; a single value may lie on the host."""
+    if func.namespace != "aten" or len(set(map(_device, tensors))) < 2:
         return
-    for together in _on_one_gpu(_packet(func), args, virtual):
-        gpus = sorted({tensor.gpu for tensor in together if isinstance(tensor, VirtualTensor)})
-        if len(gpus) > 1:
+    for together in _on_one_device(_packet(func), args, tensors):
+        devices = sorted(
+            {_device(tensor) for tensor in together if is_virtual(tensor) or tensor.dim() > 0}, reverse=True
+        )
+        if len(devices) > 1:
             found = "Expected all tensors to be on the same device, but found at least two devices, "
-            raise RuntimeError(f"{found}{' and '.join(f'cuda:{gpu}' for gpu in gpus)}! ({func.name()})")
+            raise RuntimeError(f"{found}{' and '.join(devices[:2])}! ({func.name()})")
 
 
-def _on_one_gpu(packet: str, args: Sequence[Any], virtual: Sequence[VirtualTensor]) -> list[Sequence[Any]]:
-    """The groups of an operator's tensors, each of which has to be on one GPU."""
-    if packet in _BETWEEN_GPUS:
+def _device(tensor: Tensor) -> str:
+    return f"cuda:{tensor.gpu}" if isinstance(tensor, VirtualTensor) else "cpu"
+
+
+def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+    """The groups of an operator's tensors, each of which has to be on one device."""
+    if packet in _ANY_DEVICES:
         return []
     if "_foreach_" in packet:  # the tensors of one place in all lists, with those that are for all places
         lists = [value for value in args if isinstance(value, list | tuple)]
         for_all = [value for value in args if isinstance(value, Tensor)]
-        return [[*place, *for_all] for place in zip(*lists, strict=False)]
+        places = zip(*lists, strict=False)
+        return [[*filter(lambda value: isinstance(value, Tensor), place), *for_all] for place in places]
+    together = list(tensors)
+    if packet in _TAKE_FROM_HOST:
+        together = list(filter(is_virtual, together))
+    elif _INDEX.fullmatch(packet):
+        indices = set(map(id, args[1]))
+        together = [tensor for tensor in together if is_virtual(tensor) or id(tensor) not in indices]
     if _VALUE_OF_ANY_GPU.fullmatch(packet):
-        return [[tensor for tensor in virtual if tensor.dim() > 0]]
-    return [virtual]
+        together = [tensor for tensor in together if tensor.dim() > 0]
+    return [together]
 
 
 def _packet(func: Any) -> str:
@@ -197,8 +208,6 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
     layouts = {t.layout for t in tensors} - {torch.strided}
     if layouts and not (layouts == {torch.sparse_coo} and packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "of the operators on sparse tensors few are covered, and this one is not")
-    if packet not in _BOTH_SIDES and any(not is_virtual(t) and t.dim() > 0 for t in tensors):
-        recorder.cannot_judge(name, _MIXED)
 
 
 def _judge_node(node: Any, recorder: Syncs) -> None:
