@@ -303,6 +303,20 @@ def test_a_budget_is_for_each_variant(
     assert main(["predict", "masked_loss", "--budget", "1", "--allow", "own.py:4"]) == 1
 
 
+def test_the_line_with_most_syncs_stands_first(
+    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = {3: (1, 0.5), 8: (1,), 5: (2, 1)}
+    sites = [{**SITE, "line": line, "count": count} for line, counts in lines.items() for count in counts]
+    followed(where={**PREDICTION, "sites": sorted(sites, key=lambda site: -site["count"])})
+    assert main(["predict", "masked_loss"]) == 0
+    (_, told) = capsys.readouterr().out.split("where: ")
+    rows = [line.split() for line in told.splitlines() if "own.py:" in line]
+    assert [(row[0], row[5]) for row in rows[:5]] == [
+        ("2", "own.py:5"), ("1", "own.py:5"), ("1", "own.py:3"), ("0.5", "own.py:3"), ("1", "own.py:8"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

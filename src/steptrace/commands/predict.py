@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -233,7 +234,7 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
     if prediction["sites"]:
         rows = [
             (f"{s['count']:g}", s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
-            for s in prediction["sites"]
+            for s in _most_first(prediction["sites"])
         ]
         lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
     if prediction["unknown"]:
@@ -249,6 +250,15 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _most_first(sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The sites by line, the line with most syncs first, else as the step comes to them."""
+    by_line: Counter[str] = Counter()
+    for site in sites:
+        by_line[_place(site)] += site["count"]
+    ranked = [place for place, _ in by_line.most_common()]
+    return sorted(sites, key=lambda site: ranked.index(_place(site)))
+
+
 def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
     """What usually replaces the operations at some sites, with the lines that it is for."""
     if not sites:
@@ -257,7 +267,7 @@ def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
     from steptrace.findings.replacements import replacement
 
     places: dict[str, list[str]] = {}
-    for site in sites:
+    for site in _most_first(sites):
         if advice := replacement(_site(site)):
             places.setdefault(advice, []).append(_place(site))
     lines = [f"    {', '.join(dict.fromkeys(of))}: {advice}" for advice, of in places.items()]
