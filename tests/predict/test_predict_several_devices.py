@@ -59,6 +59,7 @@ OF_HOST: dict[str, Case] = {
         a[:, None].log_softmax(-1), b[:1, :2].long(), b[0, :1].long() + 3, b[0, 1:2].long() + 1
     ),
     "scatters": lambda a, b: torch.slice_scatter(a, b),
+    "probabilities": lambda a, b: a.bernoulli_(b.clamp(0, 1)),
 }
 REFUSED_OF_HOST = {name: case for name, case in REFUSED.items() if name not in OF_HOST} | {
     "put": lambda a, b: a.__setitem__(torch.tensor([0], device=a.device), b[0]),
@@ -70,6 +71,9 @@ REFUSED_OF_HOST = {name: case for name, case in REFUSED.items() if name not in O
     "attention": lambda a, b: F.scaled_dot_product_attention(a[None], a[None], a[None], b > 1),
     "bincount": lambda a, b: torch.bincount(a[0].long(), b[0]),
     "equal": torch.equal,
+    "lengths": lambda a, _: nn.utils.rnn.pack_padded_sequence(a[None], a[0, :1].long(), batch_first=True),
+    "segments": lambda a, b: torch.segment_reduce(a, "sum", lengths=b[0, :1].long() + 3),
+    "memory": lambda a, b: a.set_(b),
     "clip": lambda a, b: torch.clamp(a, min=b),
 }
 
@@ -83,7 +87,7 @@ def expect(case: Case, other: str, *, refused: bool) -> None:
     if not refused:
         case(*devices(other))
         return
-    with pytest.raises(RuntimeError, match=r"same device|different devices|type .* should be the same"):
+    with pytest.raises(RuntimeError, match=r"same device|different device|get_device\(\)|should be the same|CPU int64"):
         case(*devices(other))
 
 

@@ -36,7 +36,7 @@ _ANY_DEVICES = {
 #: Operators that take some tensor with dimensions from the host, such as lengths.
 _TAKE_FROM_HOST = {
     "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_cudnn_ctc_loss", "_cudnn_rnn",
-    "_cudnn_rnn_backward", "tensor_split", "set_", "segment_reduce", "_segment_reduce_backward",
+    "_cudnn_rnn_backward", "tensor_split", "_segment_reduce_backward", "bernoulli", "bernoulli_",
     "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "rrelu_with_noise_backward",
 }  # fmt: skip
 #: Operators whose second argument, the indices, may lie on the host.
@@ -109,13 +109,15 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             decomposed = func.decompose(*args, **kwargs)
         if decomposed is not NotImplemented:
             return decomposed
-    _refuse_several_devices(func, args, tensors)
+    _refuse_devices(func, args, tensors)
     _judge(func, args, kwargs, tensors)
     return _run_on_device(func, args, kwargs)
 
 
-def _refuse_several_devices(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+def _refuse_devices(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
     """Raise as CUDA does for tensors of several devices; a single value may lie on the host."""
+    if func is torch.ops.aten._pack_padded_sequence.default and is_virtual(args[1]):
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {_device(args[1])}")
     if func.namespace != "aten" or len(set(map(_device, tensors))) < 2:
         return
     for together in _on_one_device(_packet(func), args, tensors):
