@@ -117,20 +117,14 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 def _refuse_devices(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
     """Raise as CUDA does for tensors of several devices; a single value may lie on the host."""
     if func is torch.ops.aten._pack_padded_sequence.default and is_virtual(args[1]):
-        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {_device(args[1])}")
-    if func.namespace != "aten" or len(set(map(_device, tensors))) < 2:
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
+    if func.namespace != "aten" or len({tensor.device for tensor in tensors}) < 2:
         return
     for together in _on_one_device(_packet(func), args, tensors):
-        devices = sorted(
-            {_device(tensor) for tensor in together if is_virtual(tensor) or tensor.dim() > 0}, reverse=True
-        )
+        devices = {str(tensor.device) for tensor in together if is_virtual(tensor) or tensor.dim() > 0}
         if len(devices) > 1:
             found = "Expected all tensors to be on the same device, but found at least two devices, "
-            raise RuntimeError(f"{found}{' and '.join(devices[:2])}! ({func.name()})")
-
-
-def _device(tensor: Tensor) -> str:
-    return f"cuda:{tensor.gpu}" if isinstance(tensor, VirtualTensor) else "cpu"
+            raise RuntimeError(f"{found}{' and '.join(sorted(devices, reverse=True))}! ({func.name()})")
 
 
 def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
