@@ -45,13 +45,14 @@ LONGEST_S = 300
 
 
 def processes(folder: Path) -> dict[int, tuple[int, bytes]]:
-    """Parents and command lines of everything that works in a folder."""
+    """Parents and command lines of everything that works in a folder; what is about to be gone has no line any more."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if (entry / "cwd").readlink() == folder:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                found[int(entry.name)] = (parent, (entry / "cmdline").read_bytes())
+                if line := (entry / "cmdline").read_bytes():
+                    found[int(entry.name)] = (parent, line)
         except OSError:
             continue
     return found
