@@ -42,9 +42,8 @@ QUEUES = table_of("queues", Queue, "device", "stream")
 
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
-    return schema.frame_of(
-        QUEUE_LENGTHS, _length_columns(trace)
-    )  # what the series is made of is freed before it is checked
+    # A call of its own: what the columns are made of is freed before they are checked.
+    return schema.frame_of(QUEUE_LENGTHS, _length_columns(trace))
 
 
 def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:

@@ -133,10 +133,9 @@ def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) 
         return []
     if "_foreach_" in packet:  # the tensors of one place in all lists, with those that are for all places
         lists = [value for value in args if isinstance(value, list | tuple)]
-        for_all = [value for value in args if isinstance(value, Tensor)]
         places = zip(*lists, strict=False)
-        return [[*filter(lambda value: isinstance(value, Tensor), place), *for_all] for place in places]
-    together = list(tensors)
+        return [[value for value in (*place, *args) if isinstance(value, Tensor)] for place in places]
+    together = tensors
     if packet in _TAKE_FROM_HOST:
         together = list(filter(is_virtual, together))
     elif _INDEX.fullmatch(packet):

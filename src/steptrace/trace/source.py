@@ -61,8 +61,8 @@ class SourceLines:
 
         None where the text under another name that can mean the file has no such function at that line.
         """
-        named = frame.function.startswith("<")  # a lambda, a module's own code
-        if frame.file not in self.sources and not named and self.begins(frame) is None:
+        unnamed = frame.function.startswith("<")  # a lambda, a module's own code
+        if frame.file not in self.sources and not unnamed and self.begins(frame) is None:
             return None
         lines = (self._text(frame.file) or "").splitlines()
         return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else None
