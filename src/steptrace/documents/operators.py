@@ -14,7 +14,7 @@ class TensorSpec(Document, frozen=True):
 
 
 class OperatorCalls(Document, frozen=True):
-    """All calls of one operator on a GPU with the same tensors from the same line, over the steps that were followed."""
+    """All calls of one operator on a GPU with the same tensors from the same line, over the followed steps."""
 
     name: Annotated[str, field("Operator with its overload: `aten.addmm.default`.")]
     inputs: Annotated[tuple[TensorSpec, ...], field("GPU tensors among the arguments, lists flattened.")]
