@@ -7,7 +7,7 @@ CORES  ?= all
 # Some tools look for others beside them (snakefmt for shfmt).
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: report test lint bench gpu-evidence gpu-results lock clean
+.PHONY: report test lint bench lock clean
 .DELETE_ON_ERROR:
 
 # A line a run says how far it is (profiles/default, `logger`). Whatever it exits with, 1 for a broken gate or a failed run, make exits with 2.
@@ -72,14 +72,6 @@ docs: $(VENV_DOCS)/.installed-docs
 
 bench: $(VENV)/.installed-dev
 	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
-
-# Everything that needs a GPU, and its small results into reports/reference/<gpu>/.
-gpu-evidence:
-	bash workflow/scripts/gpu_evidence.sh
-
-# The committed results as a page of tables.
-gpu-results: $(VENV)/.installed
-	$(BIN)/python workflow/scripts/evidence.py results $(sort $(dir $(wildcard reports/reference/*/environment.json))) --out docs/gpu-results.md
 
 # The lock files name every package of a fresh environment; torch stays at the version named here.
 lock:

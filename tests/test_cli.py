@@ -261,7 +261,7 @@ def test_the_package_can_be_run_as_a_module() -> None:
 @pytest.mark.parametrize(
     ("asked", "missing", "shown"),
     [
-        (["--help"], ["numpy", "pandas", "scipy", "msgspec", "yaml", "torch"], "find-batch"),
+        (["--help"], ["numpy", "pandas", "scipy", "msgspec", "yaml", "torch"], "predict"),
         (["predict", "--help"], ["numpy", "pandas", "scipy", "pyarrow", "torch"], "--budget"),
     ],
 )
@@ -285,9 +285,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(closed: str) -> None:
     script = (
         "import sys\n"
         "from steptrace import cli\n"
-        "from steptrace.commands import completion\n"
-        f"completion.run = lambda arguments: print('text' * 9999, file=sys.{closed})\n"
-        "sys.exit(cli.main(['completion', 'bash']))\n"
+        "from steptrace.commands import doctor\n"
+        f"doctor.run = lambda arguments: print('text' * 9999, file=sys.{closed})\n"
+        "sys.exit(cli.main(['doctor']))\n"
     )
     others = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {closed: output}
     done = subprocess.run([sys.executable, "-c", script], **others, check=False)  # type: ignore[call-overload]
@@ -299,11 +299,11 @@ def test_another_pipe_that_breaks_is_told() -> None:
     script = (
         "import errno, sys\n"
         "from steptrace import cli\n"
-        "from steptrace.commands import completion\n"
+        "from steptrace.commands import doctor\n"
         "def run(arguments):\n"
         "    raise BrokenPipeError(errno.EPIPE, 'Broken pipe')\n"
-        "completion.run = run\n"
-        "sys.exit(cli.main(['completion', 'bash']))\n"
+        "doctor.run = run\n"
+        "sys.exit(cli.main(['doctor']))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -62,9 +62,3 @@ def test_the_locks_have_all_that_their_packages_require() -> None:
             if locked is None or not wanted.specifier.contains(locked, prereleases=True):
                 problems.append(f"{package} {version} requires {wanted}, the lock has {locked}")
     assert problems == []
-
-
-def test_every_locked_package_has_its_licence_listed() -> None:
-    rows = re.findall(r"^\| ([A-Za-z0-9._-]+) \| (.+) \|$", (ROOT / "docs" / "dependencies.md").read_text(), re.M)
-    listed = {canonicalize_name(name): licence for name, licence in rows if name not in ("package", "---")}
-    assert set(listed) == set(WITH_CHECKS)

@@ -25,7 +25,7 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
 EXIT_NO_READER = 141  # likewise of SIGPIPE
 
-#: Every command with its line in the list of commands; `find-batch` is `steptrace.commands.find_batch`.
+#: Every command with its line in the list of commands.
 _COMMANDS: Final = {
     "run": "start any training program, unchanged, and measure its steps",
     "init": "a folder for studies of your own, which `snakemake --cores all` runs",
@@ -36,11 +36,8 @@ _COMMANDS: Final = {
     "excerpt": "one step of a trace, or a few milliseconds, as a small trace for Perfetto",
     "predict": "the syncs of a training step on CUDA, without a GPU",
     "baseline": "store the step times of results/, or compare with stored ones",
-    "find-batch": "the largest batch that a variant can train with, verified by training with it",
     "capture": "a trace of the next steps of a training that is already running",
-    "studies": "what can be run here, and what each study costs",
-    "doctor": "what this machine can measure, and what to do about what is missing",
-    "completion": "a script that completes commands and options in a shell",
+    "doctor": "what this machine can measure, what is missing, and the studies of this folder",
 }
 
 
@@ -103,7 +100,7 @@ def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if given is None or name == called:
-            module = importlib.import_module(f"steptrace.commands.{name.replace('-', '_')}")
+            module = importlib.import_module(f"steptrace.commands.{name}")
             for action in module.add(command) or (command,):
                 action.add_argument(
                     "--json", action="store_true", help="print JSON on standard output, and nothing else"

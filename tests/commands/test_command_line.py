@@ -1,4 +1,4 @@
-"""What all commands share: `--json`, exit codes, colours and progress on a terminal only, completion, the reference."""
+"""What all commands share: `--json`, exit codes, colours and progress on a terminal only; the reference."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from steptrace import cli, command_reference
+from steptrace.command_reference import commands
 from steptrace.commands import doctor, output
-from steptrace.commands.completion import commands
 from steptrace.errors import SteptraceError
 
 ROOT = Path(__file__).parents[2]
@@ -95,44 +95,6 @@ def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = cli.parser(["doctor", "--json"]).parse_args(["doctor", "--json"])
     output.show(arguments, {"file": Path("a") / "b"}, "text")
     assert json.loads(capsys.readouterr().out) == {"file": "a/b"}
-
-
-@pytest.fixture(scope="module")
-def for_bash() -> str:
-    """What `steptrace completion bash` writes."""
-    command = [sys.executable, "-m", "steptrace.cli", "completion", "bash"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["ca"], ["capture"]),
-        (["baseline", "co"], ["compare"]),
-        (["baseline", "compare", "--max"], ["--max-ratio"]),
-        (["predict", "--bud"], ["--budget"]),
-        (["predict", "mi"], ["mine"]),
-        (["completion", "z"], ["zsh"]),
-        (["diff", "trace."], ["trace.json"]),
-    ],
-)
-def test_completion_in_bash(tmp_path: Path, for_bash: str, words: list[str], expected: list[str]) -> None:
-    (tmp_path / "config" / "study").mkdir(parents=True)
-    (tmp_path / "config" / "study" / "mine.yaml").touch()
-    (tmp_path / "trace.json").touch()
-    ask = f"COMP_WORDS=(steptrace {' '.join(words)}); COMP_CWORD={len(words)}; _steptrace; echo ${{COMPREPLY[@]}}"
-    done = subprocess.run(
-        ["bash", "-c", f"{for_bash}\n{ask}"], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
-    assert done.stdout.split() == expected
-    assert done.stderr == ""
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(name.split()[-1] in script for name in NAMES)
 
 
 @pytest.mark.parametrize(

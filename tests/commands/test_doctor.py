@@ -32,10 +32,11 @@ def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[s
     found = _doctor(capsys)
     assert found["GPU"]["state"] == "missing"
     assert found["GPU"]["found"] == "none in sight, and CUDA_VISIBLE_DEVICES is ''"
-    assert "docs/how-to/gpu-node.md" in found["GPU"]["next_step"]
+    assert "docs/gpu-node.md" in found["GPU"]["next_step"]
     assert {found[name]["state"] for name in ("Python", "PyTorch", "Locks", "Load")} == {"ok"}
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:3] == ["masked_loss", "4", "yes"] for line in lines)
     assert any(line.startswith("missing  GPU") for line in lines)
     assert sum("next:" in line for line in lines) == sum(check["next_step"] is not None for check in found.values())
 

@@ -15,8 +15,8 @@ import pytest
 
 from steptrace.cli import main
 from steptrace.commands import predict
+from steptrace.commands.named_study import named_study
 from steptrace.commands.predicted import Followed, follow
-from steptrace.commands.studies import named_study
 from steptrace.config.study import Study
 from steptrace.errors import PredictError
 

@@ -106,7 +106,6 @@ def sample_bytes(settings):
 
 
 def test_steps_of_a_hundred_thousand_launches_are_few(planned):
-    """Its time on a GPU is calculated in docs/gpu-evidence.md, and so is the size of its trace."""
     study = planned("gpu").studies["giou"]
     loop = next(variant.config for variant in study.variants if variant.name == "loop")
     assert (loop["profile"]["active"], loop["profile"]["with_stack"]) == (1, False)

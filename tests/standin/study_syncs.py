@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from steptrace.analysis.build import summarize
-from steptrace.commands.studies import named_study
+from steptrace.commands.named_study import named_study
 
 #: At most these sizes, where a study's configuration has the key.
 LARGEST = {

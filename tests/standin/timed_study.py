@@ -17,7 +17,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from steptrace.commands.studies import named_study
+from steptrace.commands.named_study import named_study
 from steptrace.documents.run import Status
 from steptrace.record import read_steps, write_status
 from steptrace.train.main import run

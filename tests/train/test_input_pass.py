@@ -1,16 +1,10 @@
 """The pass that times the parts of loading: rows for whole steps, and a training that goes on as before."""
 
-from collections import Counter
-
 import pytest
-from omegaconf import OmegaConf
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from steptrace.commands.studies import steps_of
 from steptrace.record import read_rows, read_steps
 from steptrace.schema import INPUT_OF_RUN
 from steptrace.train.main import main
-from steptrace.train.passes import STEPS as WATCHED
 from steptrace.train.passes import left_out, measure_input
 from steptrace.train.setup import build_loader, training
 
@@ -43,16 +37,3 @@ def test_a_run_leaves_the_table_and_the_same_timed_steps(write_config, tmp_path)
     assert with_pass["loss"].tolist()[:6] == without["loss"].tolist()[:6]
     # The pass trains: its one step left out, its three and that for the memory have indices before the profiled ones.
     assert with_pass["step"].tolist() == [0, 1, 2, 3, 4, 5, 13, 14]
-
-
-def test_a_training_takes_as_many_steps_as_its_study_says(make_config, write_config, tmp_path):
-    changes = {"scale.input_steps": 3, "scale.section_steps": 2, "data.num_workers": 1}
-    steps = Counter()  # by optimizer: another is tried out before
-    hook = register_optimizer_step_post_hook(lambda optimizer, *_: steps.update([id(optimizer)]))
-    try:
-        assert main(["--config", str(write_config(changes)), "--out", str(tmp_path / "run"), "--repeat", "0"]) == 0
-    finally:
-        hook.remove()
-    config = OmegaConf.to_container(make_config(changes))
-    assert max(steps.values()) == steps_of(config)
-    assert steps_of({**config, "device": "cuda"}) == steps_of(config) + WATCHED

@@ -1,4 +1,4 @@
-"""A trace of the next few steps of a training that is already running: see `Capture`, and docs/capture.md.
+"""A trace of the next few steps of a training that is already running: see `Capture`, and docs/programs.md.
 
 Importing this package and making a `Capture` do not import torch; recording does.
 """

@@ -33,7 +33,7 @@ def add(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     command.description = (
         "Ask a running training, started by `steptrace run --capture` or with a steptrace.capture.Capture in its loop, "
-        "to record its next steps. See docs/capture.md."
+        "to record its next steps. See docs/programs.md."
     )
     command.add_argument("pid", nargs="?", type=positive, metavar="PID", help="the training's process")
     command.add_argument("--list", action="store_true", help="show the processes that can be captured, and stop")
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CaptureError(
             f"no trace: {without[0][1]}{more}",
             where=without[0][0].name,
-            next_step='see "What can fail" in docs/capture.md',
+            next_step='see "Capture from a live job" in docs/programs.md',
         )
     return 0
 
@@ -216,7 +216,7 @@ def _asked(asked: Sequence[Process], settings: Settings, start: int | None) -> s
     when = "" if start is None else f", from step {start} on"
     world_size = asked[0].place.world_size
     if start is not None and world_size is not None and len(asked) < world_size:
-        warn(f"only {len(asked)} of {world_size} ranks can be asked from here; see docs/capture.md")
+        warn(f"only {len(asked)} of {world_size} ranks can be asked from here; see docs/programs.md")
     return f"asked {who}: {settings.steps} steps after {settings.warmup} of warm-up{when}"
 
 

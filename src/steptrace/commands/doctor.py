@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from steptrace.commands.output import Colour, coloured, progress, show
+from steptrace.commands.output import Colour, coloured, columns, progress, show
 from steptrace.config.gpus import count_gpus, has_gpu, torch_has_gpu_support
 from steptrace.errors import SteptraceError
 from steptrace.machine import cpu_count
@@ -47,8 +47,8 @@ class Check:
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's argument."""
     command.description = (
-        "Look at PyTorch, GPU, NVML, profiler, compilers, locks, disk and load. Exit code 1 if no study can run here; "
-        "a missing GPU is no such reason. With a GPU in sight a small product is computed on it."
+        "Look at PyTorch, GPU, NVML, profiler, compilers, locks, disk and load, and list the studies of this folder. "
+        "Exit code 1 if no study can run here; a missing GPU is no such reason."
     )
 
 
@@ -60,8 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
             line.say(f"checking {look.__name__.strip('_').replace('_', ' ')}")
             checks += look()
     usable = all(check.state != "broken" for check in checks)
-    document = {"usable": usable, "checks": [asdict(check) for check in checks]}
-    show(arguments, document, "\n".join(_lines(checks)))
+    studies = _studies()
+    document = {"usable": usable, "checks": [asdict(check) for check in checks], "studies": studies}
+    show(arguments, document, "\n".join([*_lines(checks), *_listed(studies)]))
     return 0 if usable else EXIT_UNUSABLE
 
 
@@ -74,6 +75,38 @@ def _lines(checks: list[Check]) -> list[str]:
         lines.append(f"{' ' * (width + 11)}for: {check.allows}")
         lines += [f"{' ' * (width + 11)}next: {check.next_step}"] if check.next_step else []
     return lines
+
+
+def _studies() -> list[dict[str, Any]]:
+    """The studies that can be named in this folder: own ones and those that come with steptrace."""
+    import yaml
+
+    from steptrace.commands.named_study import project_here
+    from steptrace.config.settings import read_settings
+
+    project = project_here()
+    try:
+        default = read_settings(project, {}).studies
+    except SteptraceError:  # the workflow reports what is wrong with its settings
+        default = ()
+    studies = []
+    for name, file in sorted(project.study_files.items()):
+        try:
+            content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+            title, variants = str(content.get("title", name)), len(content.get("variants", ()))
+        except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError) as error:
+            title, variants = f"cannot be read: {type(error).__name__}", 0
+        studies.append({"name": name, "title": title, "variants": variants, "by_default": name in default})
+    return studies
+
+
+def _listed(studies: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (study["name"], str(study["variants"]), "yes" if study["by_default"] else "", study["title"])
+        for study in studies
+    ]
+    lines = columns(("study", "variants", "by default", "title"), rows)
+    return ["", *lines, "run one: snakemake --cores all --config 'studies=[STUDY]'"]
 
 
 def _python() -> list[Check]:
@@ -104,7 +137,7 @@ def _gpu() -> list[Check]:
     if not gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = "none in sight" if visible is None else f"none in sight, and CUDA_VISIBLE_DEVICES is '{visible}'"
-        return [Check("GPU", "missing", why, allows, "run the same command on a GPU node: docs/how-to/gpu-node.md")]
+        return [Check("GPU", "missing", why, allows, "run the same command on a GPU node: docs/gpu-node.md")]
     if not torch_has_gpu_support():
         found = f"{gpus} in sight, but PyTorch is built for CPUs"
         return [Check("GPU", "missing", found, allows, "install PyTorch's CUDA build")]

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
+from steptrace.commands.named_study import named_study
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.output import columns, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.run import add_limits
-from steptrace.commands.studies import named_study
 from steptrace.documents.comparison import PredictedSite
 from steptrace.documents.summary.launches import Place
 from steptrace.errors import ConfigError, PredictError

@@ -51,7 +51,7 @@ def _ran_out(study: Comparison, name: str, found: MemoryOfVariant, oom: OutOfMem
         "sentence": _sentence(found, oom),
         "rows": [row for row in oom.live if row.bytes >= _WORTH_A_ROW * sum(oom.by_category.values())],
         "bars": category_bars([(f"{name}, when memory ran out", oom.by_category)], "Bytes alive by category."),
-        "advice": _advice(study, name, found.batch_size, fit),
+        "advice": _advice(found.batch_size, fit),
     }
 
 
@@ -69,7 +69,7 @@ def _sentence(found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> str:
     return f"{who} ran out of memory {where}{batch}: it {asked}{taken}."
 
 
-def _advice(study: Comparison, name: str, batch: int | None, fit: MemoryFit | None) -> list[str]:
+def _advice(batch: int | None, fit: MemoryFit | None) -> list[str]:
     """What to try, the surest first."""
     largest = None if fit is None else fit.largest_batch
     if fit is not None and largest and batch is not None and largest < batch:
@@ -77,15 +77,14 @@ def _advice(study: Comparison, name: str, batch: int | None, fit: MemoryFit | No
         part = ceil(batch / parts)
         sizes = fmt.enumeration([fmt.count(size) for size, _ in fit.peaks])
         smaller = (
-            f"A smaller batch: {fmt.count(largest)} should fit, by the line through the peaks at batches of {sizes}. "
-            f"`steptrace find-batch {study.study} {name}` verifies it."
+            f"A smaller batch: {fmt.count(largest)} should fit, by the line through the peaks at batches of {sizes}."
         )
         accumulated = (
             f"Gradient accumulation: `step.accumulate={parts}` with `data.batch_size={part}` makes steps of "
             f"{fmt.count(parts * part)} samples with the memory of the smaller batch."
         )
     else:
-        smaller = f"A smaller batch: `steptrace find-batch {study.study} {name}` finds the largest that fits."
+        smaller = "A smaller batch: `data.batch_size=N`."
         accumulated = "Gradient accumulation (`step.accumulate=K`): K smaller batches go into each optimizer step."
     checkpointing = (
         "Activation checkpointing (`torch.utils.checkpoint`; in the study `memory`, `model.checkpointed=true`): keeps "
