@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from steptrace.documents.column import Subject, columns_of, subjects_of
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.diff import Diff
 from steptrace.documents.kept import Baseline, History
 from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.documents.summary import Summary
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.verdict import Verdict
 from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, Rule
 from steptrace.markdown import table
@@ -54,6 +55,29 @@ def figure_table() -> str:
     return table(("Figure", "Key", "Unit", "Better", "Needs a GPU", "Definition"), rows)
 
 
+def subject_tables() -> str:
+    """What a trace's page says, subject by subject, with the columns of its table, for docs/metrics.md."""
+    return "\n".join(_of_subject(subject) for subject in subjects_of(TraceSummary))
+
+
+def _of_subject(subject: Subject) -> str:
+    row = " ".join((subject.kind.__doc__ or "").split())
+    over_runs = {"none": "first run", "same": "if equal"}
+    columns = [
+        (
+            c.heading or "–",
+            f"`{c.name}`",
+            c.unit or "–",
+            "key" if c.is_key else over_runs.get(c.runs or "", "median" if c.is_number else "first run"),
+            c.meaning,
+        )
+        for c in columns_of(subject.kind)
+        if c.dtype is not None
+    ]
+    head = ("Column", "Key", "Unit", "Over runs", "Meaning")
+    return f"### {subject.heading}: `{subject.name}`\n\n{row}\n\n{table(head, columns)}"
+
+
 def rule_table() -> str:
     """The rules of findings as a table for docs/findings.md, those on the same cause in one row."""
     found: dict[str, tuple[Rule[Any], list[str]]] = {}
@@ -71,13 +95,17 @@ def _row(rule: Rule[Any], where: list[str]) -> tuple[str, ...]:
     return f"`{rule.name}`", ", ".join(where), condition, rule.basis, rule.advice, rule.counter_check, study
 
 
-#: The pages that hold a table, each behind a comment that says where it is made.
-TABLES: Final[dict[str, Callable[[], str]]] = {"metrics.md": figure_table, "findings.md": rule_table}
+#: By page and place what is made: from the comment `<!-- PLACE: made by ... -->` to the next `<!-- end -->`.
+TABLES: Final[dict[tuple[str, str], Callable[[], str]]] = {
+    ("metrics.md", "figures of a step"): figure_table,
+    ("metrics.md", "subjects of a trace"): subject_tables,
+    ("findings.md", "rules"): rule_table,
+}
 
 
-def with_table(text: str, made: str) -> str:
-    """The text of a page with its table made anew."""
-    before, begin, rest = text.partition(" made by steptrace.document_schemas -->\n")
+def with_table(text: str, place: str, made: str) -> str:
+    """The text of a page with what stands at one place made anew."""
+    before, begin, rest = text.partition(f"<!-- {place}: made by steptrace.document_schemas -->\n")
     _, end, after = rest.partition("<!-- end -->")
     return before + begin + made + end + after
 
@@ -88,9 +116,9 @@ def write(docs: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in DOCUMENTS:
         (folder / f"{name}.schema.json").write_text(json.dumps(schema_of(name), indent=1) + "\n", encoding="utf-8")
-    for name, made in TABLES.items():
+    for (name, place), made in TABLES.items():
         page = docs / name
-        page.write_text(with_table(page.read_text(encoding="utf-8"), made()), encoding="utf-8")
+        page.write_text(with_table(page.read_text(encoding="utf-8"), place, made()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -182,8 +182,9 @@ def count(value: float | None) -> str:
 
 
 def with_unit(value: float | None, unit: str | None) -> str:
-    """A figure by the unit that its declaration names: "%", "ns", "B", or none for a count."""
-    return {"%": percent, "ns": duration_ns, "B": size_bytes, None: count}[unit](value)
+    """A figure by the unit that its declaration names: "%", "share", "ns", "B", "B/s", or none for a count."""
+    of_unit = {"%": percent, "share": share, "ns": duration_ns, "B": size_bytes, "B/s": bandwidth, None: count}
+    return of_unit[unit](value)
 
 
 def signed_ns(value: float) -> str:

@@ -382,7 +382,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_documented_rules_are_the_rules() -> None:
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert with_table(text, rule_table()) == text, "python -m steptrace.document_schemas docs"
+    assert with_table(text, "rules", rule_table()) == text, "python -m steptrace.document_schemas docs"
     assert text.count("| `sync_bound` |") == 1
 
 

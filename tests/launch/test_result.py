@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from steptrace.commands.run import sync_lines
-from steptrace.documents.summary.launches import SyncSite
+from steptrace.documents.syncs import SyncSite
 from steptrace.errors import LaunchError
 from steptrace.launch.result import Named, _move_traces, write_results
 from steptrace.launch.start import Launched

@@ -114,4 +114,4 @@ def test_it_stands_in_the_schemas_and_the_docs(figure: StepFigure) -> None:
         assert json.dumps(entry).count('"unit"') == bool(figure.unit)
     text = (DOCS / "metrics.md").read_text(encoding="utf-8")
     assert f"| `{figure.key}` |" in text
-    assert with_table(text, figure_table()) == text, "python -m steptrace.document_schemas docs"
+    assert with_table(text, "figures of a step", figure_table()) == text, "python -m steptrace.document_schemas docs"

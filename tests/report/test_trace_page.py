@@ -156,14 +156,14 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     words = text_of(page)
     assert "GPU busy 70 % of the steps; 20 % of the steps: held up by a sync; 2 syncs per step." in words
     assert "held up by a sync 20 %" in words  # the bar below it
-    assert "a/b.py:7 in f aten::item d2h copy loss 600 µs 2.00 ms" in words
+    assert "a/b.py:7 in f aten::item d2h_copy loss 2 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
     assert "loss 1 3.00 ms not measured" in words
     assert "4 10.0 ms 6.00 ms 0 ns 1.00 ms 3.00 ms 0 ns 0 ns" in words
     assert "held up by a sync aten::add loss 2 4.00 ms 3.00 ms" in words
     assert "unknown lost launch unknown" in words
     assert "cudaGraphLaunch graph, 41 activities 40" in words
-    assert "7 40 +2 without launch 1.50 1 4 9 25 % 0.0 %" in words
+    assert "7 40 2 20.0 ms 1.50 1 4 9 5.00 ms 0 ns" in words
     assert "Memset 2 not measured 4.00 µs not measured" in words
     assert "Device) 1 1.00 MiB 50.0 µs 21.0 GB/s" in words
     assert "GPU work linked warning 1 42 1 of 42 lost" in words
@@ -178,6 +178,8 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
 def test_every_shown_topic_defines_its_figures(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     for topic in TOPICS:
+        if topic.section is not None:
+            continue
         template = (TEMPLATES / "trace" / f"{topic.id}.html.j2").read_text(encoding="utf-8")
         (terms,) = re.findall(r"{% set terms = \[(.*)\] %}", template)
         assert terms
@@ -219,8 +221,7 @@ def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
     syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None, "blocked_ns_per_step": None}]
     words = text_of(written(tmp_path, trace(steps=[], syncs=syncs)))
     assert "4 syncs in the whole trace" in words
-    assert "In all Site" in words
-    assert "4 a/b.py:7" in words
+    assert "Exposed idle, in all a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
     assert "Not measured: the trace marks no steps." in words
 
 
@@ -328,7 +329,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "All 10 checks found nothing wrong" in words
     assert "1 B 50.0 µs too few bytes for a rate" in words
     assert "Bandwidth over time" not in words
-    assert "Outside the steps, not counted 1" in words
+    assert "Outside the steps 1" in words
     assert "a/b.py:7 saves at most 50.0 µs (0.5 %)" in words
     assert "In the steps, from begin to end, the GPU is idle for 7.00 ms." in words
 

@@ -30,7 +30,8 @@ from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import tables_of, write_all
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
-from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, Queue, TemporalRow, TopOperator
+from steptrace.documents.queues import Queue
+from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, TemporalRow, TopOperator
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Section, StepTime, Summary, TraceSummary, WhatIf
 from steptrace.schema import TABLES

@@ -16,9 +16,10 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.series import profile, quantile, quantiles, steps_of, time_held
-from steptrace.documents.rows import Copy, Queue, table_of
+from steptrace.documents.queues import Queue, QueueLength, QueueSeries
+from steptrace.documents.rows import Copy, table_of
 from steptrace.documents.summary import Series
-from steptrace.documents.summary.launches import CopySeries, QueueSeries
+from steptrace.documents.summary.launches import CopySeries
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace.columns import row_numbers, spans_of
@@ -27,17 +28,8 @@ from steptrace.trace.model import Trace, launched_at
 #: How much work CUDA lets queue up in a stream.
 CAPACITY = 1024
 
-QUEUE_LENGTHS = Table(
-    "queue_lengths",
-    "How much launched work of one stream has not begun, from this instant to the stream's next row.",
-    Column("device", "int64", "GPU."),
-    Column("stream", "int64", "Stream."),
-    Column("ts", "int64", "Instant.", "ns"),
-    Column("length", "int64", "Activities launched and not begun."),
-    Column("launches", "int64", "Launches with no activity begun: as `length`, a graph counting once."),
-    key=("device", "stream", "ts"),
-)
-QUEUES = table_of("queues", Queue, "device", "stream")
+QUEUE_LENGTHS = table_of("queue_lengths", QueueLength)
+QUEUES = table_of("queues", Queue)
 
 
 def queue_lengths(trace: Trace) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from steptrace.commands.output import columns, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.run import add_limits
 from steptrace.documents.comparison import PredictedSite
-from steptrace.documents.summary.launches import Place
+from steptrace.documents.syncs import Place
 from steptrace.errors import ConfigError, PredictError
 from steptrace.judging.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings

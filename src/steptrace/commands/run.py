@@ -22,7 +22,7 @@ from steptrace.launch.start import Launched, Limits, check_found, launch
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
     from steptrace.documents.summary import Summary
-    from steptrace.documents.summary.launches import SyncSite
+    from steptrace.documents.syncs import SyncSite
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1

@@ -37,7 +37,7 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.summary import StepParts, WhatIf
-from steptrace.documents.summary.launches import Place
+from steptrace.documents.syncs import Place
 from steptrace.format import NS_PER_MS
 from steptrace.schema import read_table
 from steptrace.stats import Estimate, Ratio, difference, typical

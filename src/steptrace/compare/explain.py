@@ -25,7 +25,7 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Section, TraceSummary
-from steptrace.documents.summary.launches import Place
+from steptrace.documents.syncs import Place
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS

@@ -8,7 +8,7 @@ others, have `migrations[1]` carry them over first.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -24,9 +24,17 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _Document = TypeVar("_Document", bound=Document)
 
 
-def field(doc: str, unit: str | None = None) -> msgspec.Meta:
-    """The meaning of a field and its unit, for `Annotated`; both stand in the JSON Schema."""
-    return msgspec.Meta(description=doc, extra_json_schema={"unit": unit} if unit else None)
+#: How the values of several runs become one: their median, the value if all have the same, or the first run's.
+Runs = Literal["median", "same", "none"]
+
+
+def field(doc: str, unit: str | None = None, *, runs: Runs | None = None) -> msgspec.Meta:
+    """The meaning of a field and its unit, for `Annotated`; both stand in the JSON Schema.
+
+    `runs` is for `documents.column.over_runs`; without it the type decides.
+    """
+    extra = {"column": {"runs": runs}} if runs else None
+    return msgspec.Meta(description=doc, extra_json_schema={"unit": unit} if unit else None, extra=extra)
 
 
 def known_keys(content: Any, kind: type[Document]) -> Any:

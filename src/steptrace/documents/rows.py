@@ -1,34 +1,27 @@
 """Rows of a trace's tables as they stand in summary.json; `table_of` makes of such rows the declaration of a table."""
 
-from types import NoneType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated
 
 import msgspec
 
 from steptrace.documents.base import Document, field
+from steptrace.documents.column import columns_of as declared_columns
+from steptrace.documents.column import keys_of
 from steptrace.schema import Column, Table
-
-_DTYPES = {int: "int64", float: "float64", str: "string", bool: "bool"}
 
 
 def table_of(name: str, kind: type[Document], *key: str) -> Table:
-    """The table whose rows are of this kind, which says what a row is; `key` names the columns that identify one."""
-    return Table(name, kind.__doc__ or "", *columns_of(kind), key=key)
+    """The table whose rows are of this kind, which says what a row is.
+
+    `key` names the columns that identify one where the kind declares no keys.
+    """
+    declared = tuple(column.name for column in keys_of(kind))
+    return Table(name, kind.__doc__ or "", *columns_of(kind), key=key or declared)
 
 
 def columns_of(kind: type[Document]) -> tuple[Column, ...]:
     """The columns of a table whose rows are of this kind."""
-    hints = get_type_hints(kind, include_extras=True)
-    names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-    return tuple(_column(column, hints[name]) for name, column in names)
-
-
-def _column(name: str, hint: Any) -> Column:
-    (meta,) = hint.__metadata__
-    kinds = get_args(hint.__origin__) or (hint.__origin__,)
-    (value,) = (kind for kind in kinds if kind is not NoneType)
-    unit = (meta.extra_json_schema or {}).get("unit")
-    return Column(name, _DTYPES[value], meta.description, unit, nullable=NoneType in kinds)
+    return tuple(Column(c.name, c.dtype or "", c.meaning, c.unit, c.nullable) for c in declared_columns(kind))
 
 
 class QualityCheck(Document, frozen=True):
@@ -179,24 +172,6 @@ class LaunchCall(Document, frozen=True):
     short_kernels: Annotated[int, field("Launches whose work takes less time than the call.")]
     slow_launches: Annotated[int, field("Calls that took more than 50 us.")]
     excess_delays: Annotated[int, field("Launches with more than 100 us of launch latency.")]
-
-
-class Queue(Document, frozen=True):
-    """The queue of one stream from its first launch to its last start of an activity, weighted by time."""
-
-    device: Annotated[int, field("GPU.")]
-    stream: Annotated[int, field("Stream.")]
-    activities: Annotated[int, field("Activities with a known launch: each enters and leaves the queue once.")]
-    unlinked: Annotated[int, field("Activities without a known launch: left out.")]
-    span_ns: Annotated[int, field("Length of the series.", "ns")]
-    mean: Annotated[float | None, field("Mean length over time; null for a series without length.")]
-    median: Annotated[int | None, field("Length that the queue does not exceed half of the time.")]
-    p95: Annotated[int | None, field("Length that it does not exceed 95 % of the time.")]
-    max: Annotated[int, field("Longest.")]
-    empty_ns: Annotated[int, field("Time with nothing queued: the GPU depends on the host's next launch.", "ns")]
-    full_ns: Annotated[
-        int, field("Time with 1,024 launches or more queued, where the host's next launch blocks.", "ns")
-    ]
 
 
 class Copy(Document, frozen=True):

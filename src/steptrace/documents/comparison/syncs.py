@@ -3,7 +3,7 @@
 from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, field
-from steptrace.documents.summary.launches import Place, SyncSite
+from steptrace.documents.syncs import Place, SyncSite
 
 
 class SyncCounts(Document, frozen=True):

@@ -3,7 +3,9 @@
 from typing import Annotated
 
 from steptrace.documents.base import Document, File, field
+from steptrace.documents.column import subject
 from steptrace.documents.finding import Finding
+from steptrace.documents.queues import Queue
 from steptrace.documents.rows import (
     AtPeak,
     Copy,
@@ -12,7 +14,6 @@ from steptrace.documents.rows import (
     Label,
     OptimizerCall,
     QualityCheck,
-    Queue,
     TemporalRow,
 )
 from steptrace.documents.step_figures import StepFigures
@@ -26,7 +27,7 @@ from steptrace.documents.summary.communication import (
     ReducePasses,
     Straggler,
 )
-from steptrace.documents.summary.launches import Launches, Series, Syncs, WhatIf
+from steptrace.documents.summary.launches import Launches, Series
 from steptrace.documents.summary.program import CriticalPath, Program, Sequence, Timeline
 from steptrace.documents.summary.time import (
     DeviceTime,
@@ -41,6 +42,7 @@ from steptrace.documents.summary.time import (
     StepParts,
     StepTime,
 )
+from steptrace.documents.syncs import Syncs, WhatIf
 
 
 class Quality(Document, frozen=True):
@@ -88,7 +90,7 @@ class TraceSummary(StepFigures, frozen=True):
     sha256: Annotated[str, field("Its digest.")]
     rank: Annotated[int | None, field("Rank, if the trace says it.")]
     world_size: Annotated[int | None, field("Number of ranks, if the trace says it.")]
-    device: Annotated[int | None, field("The analysed GPU; null without GPU work.")]
+    device: Annotated[int | None, field("The analysed GPU; null without GPU work.", runs="same")]
     device_name: Annotated[str | None, field("Its name.")]
     compute_major: Annotated[int | None, field("Its compute capability's first number.")]
     window_ns: Annotated[int, field("First event to last.", "ns")]
@@ -106,27 +108,27 @@ class TraceSummary(StepFigures, frozen=True):
     input: Input
     kernels: tuple[KernelName, ...]
     kernel_types: tuple[KernelType, ...]
-    syncs: Syncs
+    syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]
     step_parts: StepParts | None
     whatif: WhatIf | None
     launches: Launches | None
     collectives: Collectives | None
     all_reduce: AllReduce | None
     all_reduce_passes: ReducePasses | None
-    queues: tuple[Queue, ...]
+    queues: Annotated[tuple[Queue, ...], subject("Queues", "the trace holds no GPU activity with its launch")]
     copies: tuple[Copy, ...]
-    series: Series | None
+    series: Annotated[Series | None, field("Queues and copies over time.", runs="none")]
     memory: tuple[DeviceMemory, ...] | None
     annotations: tuple[Label, ...]
     optimizer: tuple[OptimizerCall, ...] | None
     critical_path: CriticalPath | None
-    program: Program
-    sequences: tuple[Sequence, ...]
+    program: Annotated[Program, field("Where in the program time goes.", runs="none")]
+    sequences: Annotated[tuple[Sequence, ...], field("Recurring sequences of kernels.", runs="none")]
     overview: Overview | None
     placement: Placement | None
     precision: Precision | None
-    timeline: Timeline | None
-    findings: tuple[Finding, ...] = ()
+    timeline: Annotated[Timeline | None, field("The picture of a step.", runs="none")]
+    findings: Annotated[tuple[Finding, ...], field("What rules found.", runs="none")] = ()
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
     ] = None

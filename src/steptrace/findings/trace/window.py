@@ -19,7 +19,7 @@ from msgspec import structs
 from steptrace.documents.comparison import Breakdown, SyncSiteOfVariant
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.summary.launches import Place, SyncSite
+from steptrace.documents.syncs import Place, SyncSite
 from steptrace.findings.model import A_STEP, WORDS, ProfiledStep, Rule, length_ms, to_finding
 from steptrace.format import NS_PER_MS, duration
 

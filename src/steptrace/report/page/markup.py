@@ -17,7 +17,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import PredictedSite, SyncAgreement, SyncSiteOfVariant, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, SyncChange, is_batch_copy
 from steptrace.documents.finding import Finding, Source
-from steptrace.documents.summary.launches import Place, SyncSite
+from steptrace.documents.syncs import Place, SyncSite
 from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.page.definitions import definitions
 

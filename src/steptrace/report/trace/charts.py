@@ -6,15 +6,12 @@ A chart is a function of a trace and of the level of its heading, or of several 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from steptrace import format as fmt
 from steptrace.documents.comparison import PrecisionOfVariant
+from steptrace.documents.queues import QueueSeries
 from steptrace.documents.rows import Copy
 from steptrace.documents.summary import DeviceMemory, Ranks, TraceSummary
-from steptrace.documents.summary.launches import CopySeries, QueueSeries, SyncSite
-from steptrace.findings.step_time import SYNC_SHARE
-from steptrace.findings.trace.window import window_of
+from steptrace.documents.summary.launches import CopySeries
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.drawing import WIDTH, Drawing
@@ -23,7 +20,6 @@ from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.page.findings import recommended
-from steptrace.report.page.markup import place, rank_sites, unplaced
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
 from steptrace.report.trace.model import Charts, TraceView, trace_parts
 
@@ -106,48 +102,6 @@ def overview_data(view: TraceView) -> Mapping[str, Any]:
     }
 
 
-#: So many sites without a finding are named.
-_MOST_CHEAP: Final = 5
-
-
-def syncs_data(view: TraceView) -> Mapping[str, Any]:
-    """Where the host waits for the GPU."""
-    syncs = view.trace.syncs
-    sites = syncs.sites if syncs.per_step is not None else [_in_all(site) for site in syncs.sites]
-    cheap = [row for row in _cheap(view.trace) if row[2] < SYNC_SHARE]
-    return {
-        "sync_count": view.sync_count,
-        "sites": rank_sites(sites),
-        "cheap": cheap[:_MOST_CHEAP],
-        "cheaper": len(cheap[_MOST_CHEAP:]),
-        # Said only where it is not all of the exposed idle.
-        "caused": syncs.caused_idle_ns if syncs.caused_idle_ns != syncs.exposed_idle_ns else None,
-    }
-
-
-def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
-    """The sites on which there is no finding, since they cost too little: place, what a step saves at most, share."""
-    window = window_of(trace)
-    found = [(item.source.file, item.source.line) for item in trace.findings if item.source is not None]
-    if not window.steps or any(item.rule == "syncs_together" for item in trace.findings):
-        return []
-    return [
-        (place(site) or unplaced(site), window.each(site.ceiling_ns), window.share(window.each(site.ceiling_ns)))
-        for site in rank_sites(trace.syncs.sites)
-        if site.ceiling_ns is not None and (site.file, site.line) not in found
-    ]
-
-
-def _in_all(site: SyncSite) -> SyncSite:
-    """A site of a trace without steps: in the place of its figures per step those of the whole trace."""
-    return replace(
-        site,
-        count_per_step=site.count,
-        blocked_ns_per_step=site.blocked_ns,
-        exposed_idle_ns_per_step=site.exposed_idle_ns,
-    )
-
-
 #: A device with a smaller share of the largest peak than this is only named.
 _WORTH_SHOWING: Final = 0.01
 #: And with fewer bytes than this not even that.
@@ -191,17 +145,6 @@ def memory_data(view: TraceView) -> Mapping[str, Any]:
     }
 
 
-def queues(view: TraceView, _: int) -> Charts:
-    """The length of each stream's queue over time."""
-    series = view.trace.series
-    if series is None:
-        return {"lengths": None}
-    # The series is rounded to be drawn: its maximum need not be the table's.
-    longest = {row.stream: row.max for row in view.trace.queues if row.device == view.trace.device}
-    rows = [(f"stream {row.stream}", fmt.count(longest.get(row.stream, max(row.max))), row) for row in series.queues]
-    return {"lengths": _strips("Queue length", rows, series.edges)}
-
-
 def copies(view: TraceView, _: int) -> Charts:
     """The rate of each kind of copy over time."""
     series = view.trace.series
@@ -212,7 +155,7 @@ def copies(view: TraceView, _: int) -> Charts:
     highest = {row.kind: row.max_bytes_per_second for row in own}
     known = [row for row in series.copies if row.kind in highest]
     rows = [(row.kind, fmt.bandwidth(highest.get(row.kind, max(row.max))), row) for row in known]
-    return {"rates": _strips("Memory bandwidth", rows, series.edges)}
+    return {"rates": strips("Memory bandwidth", rows, series.edges)}
 
 
 def has_rate(row: Copy) -> bool:
@@ -223,7 +166,7 @@ def has_rate(row: Copy) -> bool:
 _LABEL, _PLOT, _GAP, _FOOT = 21.0, 34.0, 8.0, 22.0
 
 
-def _strips(
+def strips(
     what: str, rows: Sequence[tuple[str, str, QueueSeries | CopySeries]], span_ns: tuple[int, int]
 ) -> InlineSvg | None:
     """Series with a name and their maximum in words, below each other over one axis of time; None without any.

@@ -11,6 +11,7 @@ from steptrace.documents.summary import GpuTime, Overview, Ranks, StepTime, Summ
 from steptrace.errors import RecordError
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.table import Explained
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Topic:
         data: what else the template takes.
         unmeasured: why a trace cannot tell; it is not shown then.
         nothing: why there is nothing to show of a trace that can.
+        section: makes it in the place of a template, for a prefix of its ids.
     """
 
     id: str
@@ -127,6 +129,7 @@ class Topic:
     data: Callable[[TraceView], Mapping[str, Any]] = field(default=lambda _: {})
     unmeasured: Reason = field(default=lambda _: None)
     nothing: Reason = field(default=lambda _: None)
+    section: Callable[[TraceView, str], Explained] | None = None
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.findings import findings, recommended
 from steptrace.report.page.markup import Html, gain, page, render, render_with_terms, sentence
 from steptrace.report.page.overview import device_of_traces, labelled
-from steptrace.report.trace.model import RankTopic, TraceView, build, trace_parts
+from steptrace.report.trace.model import RankTopic, Topic, TraceView, build, trace_parts
 from steptrace.report.trace.time import span_chart
 from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
 
@@ -235,9 +236,7 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
         if (reason := topic.nothing(trace)) is not None:
             nothing.append((topic.heading, Markup(reason)))
             continue
-        charts = topic.charts(view, level)
-        shared = {"t": trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
-        text, terms = render_with_terms(f"trace/{topic.id}", charts=charts, **shared, **topic.data(view))
+        text, meanings = _section(topic, view, level, prefix)
         # Where no figure is shown, none is to be explained.
         figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
         section = render(
@@ -245,8 +244,7 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
             id=prefix + topic.id,
             heading=topic.heading,
             level=level,
-            terms=terms if figures else (),
-            steps=bool(trace.steps),
+            meanings=meanings if figures else (),
             body=text,
         )
         shown.append((prefix + topic.id, topic.heading))
@@ -257,6 +255,15 @@ def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, s
             shown.append((f"{prefix}findings", "Findings"))
     left_out = _missing(missing, has_gpu=view.has_gpu)
     return shown, Html(body + render("trace/_missing", nothing=nothing, **left_out))
+
+
+def _section(topic: Topic, view: TraceView, level: int, prefix: str) -> tuple[Html, Sequence[Definition]]:
+    if topic.section is not None:
+        section = topic.section(view, prefix)
+        return section.html, section.meanings
+    shared = {"t": view.trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
+    text, terms = render_with_terms(f"trace/{topic.id}", charts=topic.charts(view, level), **shared, **topic.data(view))
+    return text, definitions(terms, steps=bool(view.trace.steps))
 
 
 def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str, Any]:
@@ -270,4 +277,4 @@ def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str
 
 def _rank_topic(topic: RankTopic, ranks: Ranks) -> Html:
     body, terms = render_with_terms(f"trace/{topic.id}", ranks=ranks, level=2, charts=topic.charts(ranks))
-    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, terms=terms, steps=True, body=body)
+    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, meanings=definitions(terms), body=body)

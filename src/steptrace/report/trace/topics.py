@@ -5,7 +5,7 @@ template sets `terms`, the keys of the definitions of its figures, and `most`, h
 """
 
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.trace import charts, time
+from steptrace.report.trace import charts, sections, time
 from steptrace.report.trace.model import RankTopic, Topic, gpu_parts, unless, without_gpu
 
 
@@ -38,7 +38,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "syncs",
         "Where the host waits",
-        data=charts.syncs_data,
+        section=sections.syncs,
         unmeasured=unless(lambda t: t.gpu.activities or t.syncs.count, "the trace holds no call into a GPU's runtime"),
     ),
     Topic(
@@ -69,7 +69,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "queues",
         "Queues",
-        charts.queues,
+        section=lambda view, _: sections.queues(view),
         unmeasured=unless(lambda t: t.queues, "the trace holds no GPU activity with its launch"),
     ),
     Topic(

@@ -1,0 +1,82 @@
+"""Rows of two traces, or of two variants, side by side: an outer join by their keys, figures per step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from steptrace.documents.base import Document
+from steptrace.documents.column import Column, Key, columns_of
+
+_Row = TypeVar("_Row", bound=Document)
+#: Figures that differ by a smaller share of the larger one are equal.
+LEAST_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Side(Generic[_Row]):
+    """The rows of one trace and its number of steps; 0 steps: the whole trace counts as one."""
+
+    rows: Sequence[_Row]
+    steps: int
+
+
+@dataclass(frozen=True)
+class Change(Generic[_Row]):
+    """The rows of both sides that have the same keys.
+
+    Attributes:
+        key: values of the keys that are not local.
+        a, b: a row of each side, None if it has none; of rows that differ in a local key alone the first.
+        figures: by column name its value per step in A and in B, 0 where the side has no row. A column that some row
+            has null in is left out.
+    """
+
+    key: Key
+    a: _Row | None
+    b: _Row | None
+    figures: Mapping[str, tuple[float, float]]
+
+    @property
+    def differs(self) -> bool:
+        """Whether any figure does."""
+        return any(abs(b - a) > LEAST_SHARE * max(abs(a), abs(b)) for a, b in self.figures.values())
+
+
+def join(a: Side[_Row], b: Side[_Row]) -> list[Change[_Row]]:
+    """All rows of both sides, matched: those that change most first, by the first time declared, else the first total.
+
+    Only columns declared as `total` are compared.
+    """
+    rows = [*a.rows, *b.rows]
+    if not rows:
+        return []
+    columns = columns_of(type(rows[0]))
+    keys = [column for column in columns if column.is_key and not column.local]
+    totals = [column for column in columns if column.total]
+    sides = [(_grouped(side.rows, keys), side.steps or 1) for side in (a, b)]
+    order = dict.fromkeys(key for groups, _ in sides for key in groups)
+    changes = [_change(key, [(groups.get(key, []), steps) for groups, steps in sides], totals) for key in order]
+    ranked = next((column.name for column in totals if column.unit == "ns"), totals[0].name if totals else "")
+    return sorted(changes, key=lambda change: -_difference(change.figures.get(ranked, (0, 0))))
+
+
+def _grouped(rows: Sequence[_Row], keys: Sequence[Column]) -> dict[Key, list[_Row]]:
+    groups: dict[Key, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(key.of(row) for key in keys), []).append(row)
+    return groups
+
+
+def _change(key: Key, sides: Sequence[tuple[list[_Row], int]], totals: Sequence[Column]) -> Change[_Row]:
+    figures: dict[str, tuple[float, float]] = {}
+    for column in totals:
+        values = [[column.of(row) for row in rows] for rows, _ in sides]
+        if not any(value is None for side in values for value in side):
+            a, b = (sum(side) / steps for side, (_, steps) in zip(values, sides, strict=True))
+            figures[column.name] = (a, b)
+    (rows_a, _), (rows_b, _) = sides
+    return Change(key, rows_a[0] if rows_a else None, rows_b[0] if rows_b else None, figures)
+
+
+def _difference(pair: tuple[float, float]) -> float:
+    return abs(pair[1] - pair[0])

@@ -1,0 +1,58 @@
+"""What is said of queues: how much work was waiting in front of each stream."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+
+class QueueLength(Document, frozen=True):
+    """How much launched work of one stream has not begun, from this instant to the stream's next row."""
+
+    device: Annotated[int, key("GPU", "GPU.", local=True)]
+    stream: Annotated[int, key("Stream", "Stream.")]
+    ts: Annotated[int, key("At", "Instant.", "ns", local=True)]
+    length: Annotated[int, column("Length", "Activities launched and not begun.")]
+    launches: Annotated[int, column("Launches", "Launches with no activity begun: as `length`, a graph counting once.")]
+
+
+class Queue(Document, frozen=True):
+    """The queue of one stream from its first launch to its last start of an activity, weighted by time.
+
+    It holds the activities that the host has begun to launch and the GPU has not begun to run.
+    """
+
+    device: Annotated[int, key("GPU", "GPU.", local=True)]
+    stream: Annotated[int, key("Stream", "Stream.")]
+    activities: Annotated[
+        int,
+        column("Activities", "Activities with a known launch: each enters and leaves the queue once.", total=True),
+    ]
+    unlinked: Annotated[
+        int, column("Without launch", "Activities without a known launch: left out of the queue.", total=True)
+    ]
+    span_ns: Annotated[int, column("Span", "Length of the series.", "ns", total=True)]
+    mean: Annotated[float | None, column("Mean", "Mean length over time; not measured for a series without length.")]
+    median: Annotated[int | None, column("Median", "Length that the queue does not exceed half of the time.")]
+    p95: Annotated[int | None, column("p95", "Length that the queue does not exceed 95 % of the time.")]
+    max: Annotated[int, column("Longest", "Greatest length.")]
+    empty_ns: Annotated[
+        int, column("Empty", "Time with nothing queued: the GPU depends on the host's next launch.", "ns", total=True)
+    ]
+    full_ns: Annotated[
+        int,
+        column(
+            "Full",
+            "Time with 1,024 launches or more queued, a graph counting as one: the host's next launch blocks.",
+            "ns",
+            total=True,
+        ),
+    ]
+
+
+class QueueSeries(Document, frozen=True):
+    """The queue of one stream, in equally long buckets."""
+
+    stream: Annotated[int, field("Stream.")]
+    mean: Annotated[tuple[float, ...], field("Mean length.")]
+    max: Annotated[tuple[float, ...], field("Greatest length.")]
