@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
+from steptrace.compare.verdict import judge
 from steptrace.documents.comparison import Comparison
-from steptrace.judging.verdict import judge
 from steptrace.workflow import ci
 
 ENVIRONMENT = {"cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7"}

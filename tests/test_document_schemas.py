@@ -11,7 +11,6 @@ from documents import fill, plain
 from steptrace.document_schemas import DOCUMENTS, schema_of
 from steptrace.documents.base import Document, convert
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.kept import Baseline
 from steptrace.documents.summary import Summary
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError
@@ -21,7 +20,6 @@ PARTS: dict[type[Document], dict[str, Any]] = {
     Summary: {"traces": [{"syncs": {"sites": [{}]}}]},
     Comparison: {"variants": [{"runs": [{}]}], "gates": [{"limits": {"at_most": 1}, "value": 2}]},
     Verdict: {"failed": [{"run": "run0"}], "differs": [{}], "gates": [{"value": None}]},
-    Baseline: {"studies": {"s": {"scale": "cpu", "environment": {"cpu_count": 8}, "variants": {}}}},
 }
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 

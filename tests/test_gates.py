@@ -1,4 +1,4 @@
-"""Gates: sync budgets with an allow-list, measured or predicted, and figures against a stored baseline."""
+"""Gates: sync budgets with an allow-list, measured or predicted, and figures against an earlier result."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
+from steptrace.compare.gates import outcomes, over_budget
+from steptrace.compare.verdict import judge
+from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite
-from steptrace.errors import ConfigError, RecordError, SteptraceError
-from steptrace.judging import baseline
-from steptrace.judging.gates import Baselines, check_key, outcomes, over_budget
-from steptrace.judging.verdict import judge
+from steptrace.documents.figures import check_key
+from steptrace.errors import ConfigError
 
 ENVIRONMENT = {"cpu": "Epyc", "cpu_count": 8, "gpu": None, "gpu_count": 0, "torch": "2.13.0", "python": "3.12.1"}
 
@@ -42,8 +43,8 @@ def predicted(*sites: dict[str, Any]) -> dict[str, Any]:
     return {"syncs": {"predicted_per_step": count}, "predicted_sites": sites}
 
 
-def judged(found: Comparison, key: str, baselines: Baselines | None = None, **limits: Any) -> GateOutcome:
-    (outcome,) = outcomes(found, {"s": {"a": {key: limits}}}, baselines)
+def judged(found: Comparison, key: str, **limits: Any) -> GateOutcome:
+    (outcome,) = outcomes(found, {"s": {"a": {key: limits}}})
     return outcome
 
 
@@ -135,12 +136,12 @@ def test_star_applies_a_gate_to_every_variant() -> None:
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    baseline.save([comparison()], baseline.path_of("ci"))
+    write(tmp_path / "kept.json", comparison())
     return tmp_path
 
 
 def against(found: Comparison, variant: str = "a", most: float = 1.1) -> GateOutcome:
-    gates = {"s": {variant: {"step_ms.median": {"at_most_ratio": most, "baseline": "ci"}}}}
+    gates = {"s": {variant: {"step_ms.median": {"at_most_ratio": most, "baseline": "kept.json"}}}}
     return judge([found], gates).gates[0]
 
 
@@ -149,21 +150,23 @@ def test_a_step_time_is_held_against_the_stored_one() -> None:
     assert against(comparison(taking(10.9))).outcome == "held"
     outcome = against(comparison(taking(11.5)))
     assert outcome.outcome == "broken"
-    assert "step_ms.median is 11.5, 1.150 times the 10 of baseline 'ci', expected at most 1.1 times" in outcome.text
+    assert (
+        "step_ms.median is 11.5, 1.150 times the 10 of baseline 'kept.json', expected at most 1.1 times" in outcome.text
+    )
 
 
 def test_a_baseline_that_is_not_there_breaks_its_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = against(comparison())
     assert outcome.outcome == "broken"
-    assert "baselines/ci.json: file is missing" in outcome.text
+    assert "baseline 'kept.json' cannot be used (file is missing)" in outcome.text
 
 
 @pytest.mark.usefixtures("stored")
 def test_a_variant_that_was_not_stored_breaks_its_gate() -> None:
     outcome = against(comparison({"name": "new"}), "new")
     assert outcome.outcome == "broken"
-    assert "does not have it: save it anew" in outcome.text
+    assert "which does not have it" in outcome.text
 
 
 @pytest.mark.usefixtures("stored")
@@ -176,7 +179,7 @@ def test_a_step_time_that_is_not_measured_breaks_its_gate() -> None:
 def test_baseline_of_another_machine_skips_the_gate_and_names_the_difference(environment: dict[str, str]) -> None:
     outcome = against(comparison(taking(99.0), **environment))
     assert outcome.outcome == "skipped"
-    assert outcome.text.startswith("baseline 'ci' is of another machine (")
+    assert outcome.text.startswith("baseline 'kept.json' is of another machine (")
     assert f"here {next(iter(environment.values()))}" in outcome.text
 
 
@@ -184,32 +187,6 @@ def test_baseline_of_another_machine_skips_the_gate_and_names_the_difference(env
 def test_baseline_of_another_version_is_compared() -> None:
     found = comparison(taking(99.0), torch="2.14.0")
     assert against(found).outcome == "broken"
-    document = baseline.load(baseline.path_of("ci"))
-    assert baseline.differences(document, found, baseline.VERSIONS) == ["torch 2.13.0, here 2.14.0"]
-
-
-@pytest.mark.usefixtures("stored")
-def test_changes_list_variants_that_are_on_one_side_only() -> None:
-    found = comparison({"name": "b"} | taking(20.0))
-    changes = baseline.changes(baseline.load(baseline.path_of("ci")), found)
-    assert [(c.variant, c.stored_ms, c.now_ms, c.ratio) for c in changes] == [
-        ("b", None, 20.0, None),
-        ("a", 10.0, None, None),
-    ]
-    (change,) = baseline.changes(baseline.load(baseline.path_of("ci")), comparison(taking(20.0)))
-    assert change.ratio == 2.0
-
-
-def test_saving_without_measurements_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SteptraceError, match="nothing was measured"):
-        baseline.save([replace(comparison(), environment=None)], tmp_path / "x.json")
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", '{"studies": {}, "schema_version": 99}'])
-def test_loading_a_file_that_is_not_a_baseline_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "x.json").write_text(content)
-    with pytest.raises(RecordError):
-        baseline.load(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from documents import fill
+from steptrace.compare.verdict import ending, explain, judge
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Differing, Failure, Verdict
-from steptrace.judging.verdict import ending, explain, judge
 
 SCRIPT = str(Path(__file__).parents[1] / "workflow" / "scripts" / "verdict.py")
 

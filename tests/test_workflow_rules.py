@@ -1,14 +1,10 @@
 """What the rules ask of the plan and the machine, without running Snakemake."""
 
 import json
-import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from snakemake.utils import format as format_shell
 
 from documents import fill
 from steptrace.config.digest import extension_digests
@@ -182,10 +178,3 @@ def test_a_byte_of_the_extensions_sources_is_another_digest(tmp_path: Path) -> N
     before = extension_digests(tmp_path)
     (tmp_path / "csrc" / "a.cu").write_text("2")
     assert extension_digests(tmp_path)["code"] != before["code"]
-
-
-def test_a_baseline_may_have_a_space_in_its_name() -> None:
-    rules = (ROOT / "workflow" / "rules" / "report.smk").read_text(encoding="utf-8")
-    (kept,) = re.findall(r"--kept (\S+)", rules)
-    files = SimpleNamespace(kept=["baselines/before upgrade.json", "baselines/b.json"])
-    assert shlex.split(format_shell(kept, input=files)) == ["baselines/before upgrade.json", "baselines/b.json"]

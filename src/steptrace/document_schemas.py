@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from steptrace.documents.column import Subject, columns_of, subjects_of
+from steptrace.documents.compared import ComparedResults
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.diff import Diff
-from steptrace.documents.kept import Baseline, History
 from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
@@ -29,9 +29,8 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "summary": Summary,
     "comparison": Comparison,
     "diff": Diff,
-    "history": History,
+    "compare": ComparedResults,
     "verdict": Verdict,
-    "baseline": Baseline,
     "run": RunRecord,
     "status": Status,
     "memory": RunMemory,

@@ -1,4 +1,4 @@
-"""`steptrace compare`: one study's results twice, as text, Markdown, JSON and a page."""
+"""`steptrace compare`: several results of a study, as text, Markdown, JSON and a page."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,12 @@ import pytest
 
 from documents import fill
 from steptrace.cli import main
+from steptrace.compare.results import change, compare_results
 from steptrace.documents.base import write
+from steptrace.documents.compared import Change
 from steptrace.documents.comparison import Comparison
 from steptrace.errors import RecordError
-from steptrace.judging.pair import Pair, headline, pair
+from steptrace.report.results import headline
 
 STEADY = (1.0, 1.004, 0.997)
 ENVIRONMENT = {"host": "one", "cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7", "memory_bytes": 2**30}
@@ -29,31 +31,32 @@ def study(*variants: dict[str, Any], **changes: Any) -> Comparison:
     return fill(Comparison, {**whole, "method": {"noise_floor": 0.01}, "variants": variants, **changes})
 
 
-def _verdicts(found: Pair) -> dict[str, str | None]:
-    return {variant.name: variant.verdict for variant in found.variants}
+def _verdicts(found: Change) -> dict[str, str | None]:
+    return {variant.name: variant.ratio and variant.ratio.verdict for variant in found.variants}
 
 
 def test_which_step_times_changed_and_how_sure_that_is() -> None:
     a = study(variant("quick", 10), variant("slow", 10), variant("noisy", 10), variant("once", 10, (1.0,)))
     noisy = variant("noisy", 8, (1.0, 1.6, 0.7))
     b = study(variant("quick", 5), variant("slow", 12), noisy, variant("once", 5, (1.0,)))
-    found = pair(a, b)
+    found = change(a, b)
     assert _verdicts(found) == {"quick": "faster", "slow": "slower", "noisy": "undecided", "once": None}
     assert found.variants[0].ratio is not None
-    value, low, high = found.variants[0].ratio
-    assert value == pytest.approx(2.0)
-    assert low is not None
-    assert high is not None
-    assert low < 2.0 < high
-    assert found.variants[3].ratio == (pytest.approx(2.0), None, None)
-    assert headline(found).startswith("Faster in B: `quick` (2.00×, ")
+    ratio, once = found.variants[0].ratio, found.variants[3].ratio
+    assert ratio.value == pytest.approx(2.0)
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < 2.0 < ratio.high
+    assert once is not None
+    assert (once.value, once.low, once.high) == (pytest.approx(2.0), None, None)
+    assert headline(found).startswith("Faster now: `quick` (2.00×, ")
 
 
 def test_the_same_runs_again_are_the_same() -> None:
     a = study(variant("quick", 10, (1.0, 1.0005, 0.9995)))
-    found = pair(a, a)
+    found = change(a, a)
     assert _verdicts(found) == {"quick": "same"}
-    assert (found.environment, found.findings_only_a, found.variants[0].differing) == ((), (), ())
+    assert (found.environment, found.findings_before, found.variants[0].differing) == ((), (), ())
     assert headline(found) == "1 the same; no other figure differs."
 
 
@@ -62,27 +65,27 @@ def test_a_claim_is_corrected_for_the_number_of_variants() -> None:
     alone = [study(variant("v0", ms, spread)) for ms in (10, 9.0)]
     others = [variant(f"v{k}", 10, spread) for k in range(1, 40)]
     many = [study(variant("v0", ms, spread), *others) for ms in (10, 9.0)]
-    assert _verdicts(pair(*alone))["v0"] == "faster"
-    assert _verdicts(pair(*many))["v0"] == "undecided"
+    assert _verdicts(change(*alone))["v0"] == "faster"
+    assert _verdicts(change(*many))["v0"] == "undecided"
 
 
 def test_no_verdict_where_steps_are_too_uneven_for_one_or_scales_differ() -> None:
     uneven = variant("v", 5, noise={"iqr_over_median": 0.26})
     for sides in ((variant("v", 10), uneven), (uneven, variant("v", 10))):
-        found = pair(*map(study, sides))
+        found = change(*map(study, sides))
         assert _verdicts(found) == {"v": None}
         assert found.variants[0].ratio is not None
         assert "no verdict, IQR/median of the steps is above 25%: `v`" in found.notes
     limit = variant("v", 5, noise={"iqr_over_median": 0.25})
-    assert _verdicts(pair(study(variant("v", 10)), study(limit))) == {"v": "faster"}
-    assert _verdicts(pair(study(variant("v", 10)), study(variant("v", 5), scale="gpu"))) == {"v": None}
+    assert _verdicts(change(study(variant("v", 10)), study(limit))) == {"v": "faster"}
+    assert _verdicts(change(study(variant("v", 10)), study(variant("v", 5), scale="gpu"))) == {"v": None}
 
 
 def test_other_figures_that_differ() -> None:
     a = variant("v", 10, syncs={"predicted_per_step": 3}, gpu_busy_pct=50.0, peak_allocated_bytes=1000)
     b = variant("v", 10, syncs={"predicted_per_step": 0}, gpu_busy_pct=52.0, peak_allocated_bytes=None)
-    (found,) = pair(study(a), study(b)).variants
-    assert [(f.name, f.a, f.b) for f in found.differing] == [
+    (found,) = change(study(a), study(b)).variants
+    assert [(f.name, f.before, f.now) for f in found.differing] == [
         ("syncs a step, predicted", "3", "0"),
         ("peak memory", "1000 B", None),
     ]
@@ -94,24 +97,24 @@ def test_environment_findings_and_what_is_on_one_side_only() -> None:
     moved = {**finding, "source": {"file": "f.py", "line": 9}}
     b = study(variant("v", 10, digest="other"), variant("new", 10), scale="gpu", findings=[moved],
               environment={**ENVIRONMENT, "torch": "2.12.0", "gpu": "A GPU", "memory_bytes": 2**31})  # fmt: skip
-    found = pair(a, b)
-    assert [(key.name, key.a, key.b) for key in found.environment] == [
+    found = change(a, b)
+    assert [(key.name, key.before, key.now) for key in found.environment] == [
         ("scale", "cpu", "gpu"),
         ("memory_bytes", "1.00 GiB", "2.00 GiB"),
         ("gpu", None, "A GPU"),
         ("torch", "2.13.0", "2.12.0"),
     ]
-    assert (found.only_a, found.only_b) == (("gone",), ("new",))
-    assert (found.findings_only_a, found.findings_only_b) == (("v: it waits",), ("v: it waits",))
+    assert (found.only_before, found.only_now) == (("gone",), ("new",))
+    assert (found.findings_before, found.findings_now) == (("v: it waits",), ("v: it waits",))
     assert any("the scales differ" in note for note in found.notes)
-    assert any("not the same configuration on both sides: `v`" in note for note in found.notes)
+    assert any("another configuration than before: `v`" in note for note in found.notes)
 
 
 def test_results_that_cannot_be_compared() -> None:
-    with pytest.raises(RecordError, match="of the study 's', B of 't'"):
-        pair(study(variant("v", 1)), study(variant("v", 1), study="t"))
+    with pytest.raises(RecordError, match="of different studies, 's' and 't'"):
+        change(study(variant("v", 1)), study(variant("v", 1), study="t"))
     with pytest.raises(RecordError, match="no variant is in both"):
-        pair(study(variant("v", 1)), study(variant("w", 1)))
+        change(study(variant("v", 1)), study(variant("w", 1)))
 
 
 @pytest.fixture
@@ -130,14 +133,14 @@ def test_text_markdown_json_and_page_say_the_same(
     out = tmp_path / "out"
     assert main(["compare", *sides, "--out", str(out)]) == 0
     text = capsys.readouterr().out
-    assert "s: Faster in B: v (2.00×, " in text
+    assert "Faster now: v (2.00×, " in text
     assert text.endswith(f"{out / 'compare.html'}\n")
     assert main(["compare", *sides, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((out / "compare.json").read_text())
     assert main(["compare", *sides, "--markdown"]) == 0
     markdown = capsys.readouterr().out
     assert markdown.strip() == (out / "compare.md").read_text().strip()
-    assert "| v | 10.00 ms | 5.00 ms | 2.00× |" in markdown
+    assert "| v | 10.0 ms | 5.00 ms | 2.00× |" in markdown
     assert "| v | syncs a step, predicted | 0 | not measured |" in markdown
     page = (out / "compare.html").read_text()
     for words in ("Step times", "syncs a step, predicted", "5.00 ms", "faster"):
@@ -157,24 +160,35 @@ def test_a_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"{tmp_path}/comparison.json: file is missing" in capsys.readouterr().err
 
 
-def test_a_stored_baseline_is_compared_by_another_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "ci.json"
-    file.write_text('{"schema_version": 2, "saved_at": "2026-01-01T00:00:00", "studies": {}}')
-    assert main(["compare", str(file), str(tmp_path)]) == 2
-    assert f"steptrace baseline compare --from {file}" in capsys.readouterr().err
+def test_a_folder_of_several_studies_says_which_to_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "results" / "s" / "comparison.json", study(variant("v", 10)))
+    assert main(["compare", str(tmp_path / "results"), str(tmp_path / "results" / "s")]) == 2
+    assert f"name {tmp_path / 'results' / 's'}" in capsys.readouterr().err
+
+
+def test_a_series_is_held_from_one_result_to_the_next() -> None:
+    results = [(name, study(variant("v", ms))) for name, ms in (("jan", 10), ("feb", 5), ("mar", 5))]
+    compared = compare_results(results)
+    assert [result.file for result in compared.results] == ["jan", "feb", "mar"]
+    assert [_verdicts(one)["v"] for one in compared.changes] == ["faster", "same"]
+
+
+def test_one_result_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(tmp_path)]) == 2
+    assert "expected: two or more" in capsys.readouterr().err
 
 
 def test_times_of_a_simulated_gpu_get_no_verdict() -> None:
     simulated = study(variant("quick", 5), environment=ENVIRONMENT | {"gpu": "NVIDIA H100 (stand-in)"})
-    found = pair(study(variant("quick", 10)), simulated)
+    found = change(study(variant("quick", 10)), simulated)
     assert _verdicts(found) == {"quick": None}
     assert found.variants[0].ratio is None
-    assert "the GPU of B is simulated: its times mean nothing, so there is no ratio and no verdict" in found.notes
+    assert "a GPU is simulated: its times mean nothing, so there is no ratio and no verdict" in found.notes
 
 
 @pytest.mark.parametrize(
     ("before", "now", "listed"), [(100, 90, True), (10, 11, True), (100, 91, False), (0, 0, False)]
 )
 def test_a_figure_that_moves_by_a_tenth_is_listed(before: float, now: float, *, listed: bool) -> None:
-    found = pair(study(variant("v", 1, gpu_busy_pct=before)), study(variant("v", 1, gpu_busy_pct=now)))
+    found = change(study(variant("v", 1, gpu_busy_pct=before)), study(variant("v", 1, gpu_busy_pct=now)))
     assert ("GPU busy" in [figure.name for figure in found.variants[0].differing]) == listed

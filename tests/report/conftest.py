@@ -11,22 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from documents import fill
 from steptrace.analysis import summarize
+from steptrace.compare.results import compare_results
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.kept import History, StoredStudy, StoredVariant
 from steptrace.files import write_text
-from steptrace.judging import baseline
-from steptrace.judging.history import find_results, trends
-from steptrace.judging.pair import pair
 from steptrace.report import diff as diff_page
-from steptrace.report import history as history_page
-from steptrace.report import pair as pair_page
+from steptrace.report import results as results_page
 from steptrace.report.notebook import render_index, render_study
 from steptrace.report.trace import page as trace_page
 
@@ -489,7 +484,7 @@ def pages(once: Callable[[str, Callable[[Path], None]], Path]) -> dict[str, Path
 
 
 def _pages_in(folder: Path) -> dict[str, Path]:
-    names = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff", "history")
+    names = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "results", "diff")
     return {name: folder / f"{name}.html" for name in names}
 
 
@@ -502,16 +497,13 @@ def _write_pages(folder: Path) -> None:
     write(comparisons["gpu"].parent / "boolean_mask" / "run0" / "summary.json", found["trace"])
     for name, comparison in comparisons.items():
         render_study(comparison, made[name])
-    render_index([comparisons["study"]], made["index"], imported=[summary], kept=[_kept(folder, comparisons["study"])])
+    render_index([comparisons["study"]], made["index"], imported=[summary])
     trace_page.write(found["trace"], made["trace"])
     trace_page.write(found["cpu_trace"], made["cpu_trace"])
     cpu, gpu = (read(comparisons[name], Comparison) for name in ("cpu", "gpu"))
-    write_text(made["pair"], pair_page.page_html(pair(cpu, gpu)))
+    write_text(made["results"], results_page.page_html(compare_results([("cpu.json", cpu), ("gpu.json", gpu)])))
     sides = read_sides([folder / "trace.json.gz"], [folder / "cpu_trace.json.gz"])
     write_text(made["diff"], diff_page.page_html(diff(*sides)))
-    kept, skipped = find_results([folder / "baselines", comparisons["study"]])
-    assert not skipped
-    write_text(made["history"], history_page.page_html(History(studies=trends(kept), skipped=())))
 
 
 def _traces(folder: Path) -> dict[str, Path]:
@@ -537,22 +529,6 @@ def narrow_boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found, _ = summarize([builder.write(folder / "narrow.json.gz")])
     trace_page.write(found, folder / "narrow.html")
     return folder / "narrow.html"
-
-
-def _kept(folder: Path, comparison: Path) -> Path:
-    """A result of the same study from another day, by steps 10 % longer."""
-    kept = folder / "baselines" / "january.json"
-    baseline.save([read(comparison, Comparison)], kept)
-    document = baseline.load(kept)
-    studies = {name: replace(study, variants=_longer(study)) for name, study in document.studies.items()}
-    return write(kept, replace(document, saved_at="2026-01-05T09:00:00+00:00", studies=studies))
-
-
-def _longer(study: StoredStudy) -> dict[str, StoredVariant]:
-    return {
-        name: replace(variant, step_ms=replace(variant.step_ms, median=1.1 * variant.step_ms.median))
-        for name, variant in study.variants.items()
-    }
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.browser
 
 #: Light on a laptop, dark on a phone; a page whose look varies most in all four ways.
 LOOKS = [(1440, "light"), (390, "dark")]
-PAGES = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff", "history")
+PAGES = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "results", "diff")
 DOCS = Path(__file__).parents[2] / "build" / "docs" / "index.html"
 
 

@@ -18,9 +18,7 @@ EVERYTHING = """() => {
 }"""
 
 
-@pytest.mark.parametrize(
-    "name", ["study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "pair", "diff", "history"]
-)
+@pytest.mark.parametrize("name", ["study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "results", "diff"])
 def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
     visit: Any, pages: dict[str, Path], name: str, width: int, scheme: str
 ) -> None:

@@ -13,7 +13,6 @@ import pytest
 from nbclient import NotebookClient
 
 from steptrace.errors import RecordError, ReportError
-from steptrace.judging.baseline import kept_baselines
 from steptrace.report import notebook
 from steptrace.report.notebook import find_notebook, render_index, render_study, without_empty_sections
 
@@ -198,23 +197,6 @@ def test_a_notebook_of_ones_own_may_hold_prose_pictures_and_any_output(
     assert "<pre>raw &lt;b&gt;</pre>" in page
     assert "<pre>&#39;&lt;b&gt;&#39;</pre>" in page
     assert page.count("<section") == page.count("</section>") == 1
-
-
-def test_what_is_no_baseline_is_said_and_skipped(
-    tmp_path: Path, own_notebook: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "baselines"
-    folder.mkdir()
-    (folder / "copy.json").write_text('{"schema_version": 2, "variants": []}')
-    (folder / "later.json").write_text('{"schema_version": 99}')
-    (folder / "gone.json").symlink_to("nowhere.json")
-    good = {"schema_version": 2, "saved_at": "2026-01-05T09:00:00+00:00", "studies": {}}
-    (folder / "good one.json").write_text(json.dumps(good))
-    own_notebook("index", "print(KEPT)")
-    render_index([], tmp_path / "index.html", kept=kept_baselines())
-    assert "[&#39;baselines/good one.json&#39;]" in (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert [name in caplog.text for name in ("copy.json", "later.json", "good one.json")] == [True, True, False]
 
 
 def test_a_missing_comparison_is_an_error_before_a_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,13 @@ from documents import fill, plain
 from steptrace import format as fmt
 from steptrace.analysis import analyze_trace, summarize_trace
 from steptrace.analysis.overview import COUNTS, SHARES, in_each_step
+from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, in_words, sides
 from steptrace.document_schemas import figure_table, schema_of, with_table
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.figures import check_key
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.judging import gates
 from steptrace.report import diff as diff_page
 from steptrace.report.study.overview import launches
 from steptrace.report.study.variants import variants
@@ -100,9 +101,9 @@ def test_it_stands_in_a_diff(figure: StepFigure) -> None:
 
 @each_figure
 def test_a_gate_can_hold_it(figure: StepFigure) -> None:
-    gates.check_key(figure.key)
+    check_key(figure.key)
     study = fill(Comparison, {"study": "s", "variants": [{"name": "a", figure.key: 3.0}]})
-    (broken,) = gates.outcomes(study, {"s": {"a": {figure.key: {"at_most": 2}}}})
+    (broken,) = outcomes(study, {"s": {"a": {figure.key: {"at_most": 2}}}})
     assert (broken.outcome, broken.value) == ("broken", 3.0)
 
 

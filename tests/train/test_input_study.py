@@ -6,7 +6,7 @@ import pytest
 
 from documents import fill
 from steptrace.analysis import summarize
-from steptrace.compare import compare
+from steptrace.compare.study import compare
 from steptrace.config.plan import make_plan
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, InputOfVariant

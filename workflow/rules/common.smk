@@ -67,7 +67,7 @@ def refuse(error):
     stop(
         f"{place}: {error.strerror}\n  expected: a folder whose results/ and .snakemake/ this user may write to\n"
         "  next: work in a copy of the folder, or let a group share it: umask 002, chmod -R g+rwX\n"
-        "  to look only: snakemake --summary with the --config of the results, steptrace history, reports/index.html"
+        "  to look only: snakemake --summary with the --config of the results, reports/index.html"
     )
 
 

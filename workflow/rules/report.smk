@@ -4,9 +4,7 @@ import json
 
 from pathlib import Path
 
-from steptrace.judging.baseline import kept_baselines
-from steptrace.judging.baseline import path_of as baseline_path
-from steptrace.judging.gates import baselines_of
+from steptrace.compare.gates import baselines_of
 
 # What a page's notebook imports is not seen in a script, so the whole package counts.
 REPORT_CODE = PLAN.code(
@@ -15,14 +13,8 @@ REPORT_CODE = PLAN.code(
 
 # One that a gate names and that is not there breaks the gate; it does not stop the workflow.
 BASELINES = [
-    str(file)
-    for file in map(baseline_path, baselines_of(PLAN.settings.gates))
-    if file.is_file()
+    file for file in baselines_of(PLAN.settings.gates) if Path(file).is_file()
 ]
-
-
-# Past results that the user keeps: the index charts step times over them.
-KEPT = list(map(str, kept_baselines()))
 
 
 rule compare:
@@ -75,7 +67,6 @@ rule index:
     input:
         comparisons=expand("results/{study}/comparison.json", study=STUDIES),
         traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
-        kept=KEPT,
     output:
         "reports/index.html",
     log:
@@ -88,7 +79,7 @@ rule index:
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.standing} \
-            --traces {input.traces} --kept {input.kept:q} --out {output} 2>&1 | tee {log}
+            --traces {input.traces} --out {output} 2>&1 | tee {log}
         """
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from steptrace.compare import compare
+from steptrace.compare.gates import outcomes
+from steptrace.compare.study import compare
 from steptrace.documents.base import write
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_findings
-from steptrace.judging import baseline, gates
 from steptrace.standing import PARTIAL
 
 parser = argparse.ArgumentParser()
@@ -21,8 +21,7 @@ parser.add_argument("--gates", type=json.loads, default={})
 options = parser.parse_args()
 try:
     found = with_findings(compare(options.study_dir))
-    judged = gates.outcomes(found, options.gates, baseline.for_gates(options.gates, found))
-    write(options.out, replace(found, gates=tuple(judged)))
+    write(options.out, replace(found, gates=tuple(outcomes(found, options.gates))))
     (options.study_dir / PARTIAL).unlink(missing_ok=True)  # it is whole now
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)

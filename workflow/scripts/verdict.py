@@ -5,11 +5,11 @@ import json
 import sys
 from pathlib import Path
 
+from steptrace.compare.verdict import explain, judge
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import SteptraceError
-from steptrace.judging.verdict import explain, judge
 
 parser = argparse.ArgumentParser()
 parser.add_argument("what", choices=("write", "enforce"))

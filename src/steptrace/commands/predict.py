@@ -19,10 +19,10 @@ from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.output import columns, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.run import add_limits
+from steptrace.compare.gates import described, over_budget
 from steptrace.documents.comparison import PredictedSite
 from steptrace.documents.syncs import Place
 from steptrace.errors import ConfigError, PredictError
-from steptrace.judging.gates import described, over_budget
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, check_found, ended, launch
 

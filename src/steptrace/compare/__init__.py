@@ -4,5 +4,3 @@ load.py reads a study's folder, timing.py compares step times, explain.py sums u
 predictions say, window.py and memory.py what the profiled windows do, against_baseline.py says what a variant changes,
 and study.py puts the comparison together.
 """
-
-from steptrace.compare.study import compare

@@ -16,8 +16,8 @@ from steptrace.config.digest import code_digest, files_read, recall_files, versi
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.config.targets import Placed, calls_of, check_calls, targets
+from steptrace.documents.figures import EVERY_VARIANT, check_key
 from steptrace.errors import ConfigError
-from steptrace.judging.gates import EVERY_VARIANT, check_key
 from steptrace.names import near
 
 RESULTS = "results"

@@ -1,10 +1,15 @@
-"""The figures of a document by name, derived from its fields."""
+"""The figures of a document by name, derived from its fields; those of a variant are what a gate can name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
 
 from msgspec import inspect
 
 from steptrace.documents.base import Document
+from steptrace.documents.comparison import VariantResult
+from steptrace.errors import ConfigError
+from steptrace.names import near
 
 #: Text that names or explains, and is no outcome to hold against a limit.
 _WORDS = frozenset({"name", "hypothesis", "baseline", "digest", "reason", "capacity_source", "device_type", "backend"})
@@ -46,3 +51,34 @@ def _inner(kind: inspect.Type) -> inspect.Type:
     if isinstance(kind, inspect.UnionType):
         return _inner(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
     return kind
+
+
+#: What a gate can hold: a variant's figures in comparison.json, and for a group of them the names in it. `*` stands for
+#: names that the program gives (its sections), and `per_step` for the count that was measured, else predicted.
+FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
+    group: (*names, "per_step") if group == "syncs" else names for group, names in figures_of(VariantResult).items()
+}
+#: The variant that stands for all.
+EVERY_VARIANT: Final = "*"
+
+
+def check_key(key: str) -> None:
+    """Refuse a gate's key that no variant of any study has.
+
+    Raises:
+        ConfigError: naming those that are near.
+    """
+    group, _, figure = key.partition(".")
+    names = FIGURES.get(group)
+    if names is None:
+        raise ConfigError(
+            f"a variant has no figure '{key}'",
+            expected="a key of a variant in comparison.json, such as ratio.low or syncs.per_step",
+            next_step=near(group, FIGURES),
+        )
+    if figure not in (names or ("",)) and not any(fnmatchcase(figure, name) for name in names if "*" in name):
+        if names and not figure:
+            hint = f"known: {', '.join(f'{group}.{name}' for name in names)}"
+        else:
+            hint = near(key, [f"{group}.{name}" for name in names] or [group])
+        raise ConfigError(f"a variant has no figure '{key}'", next_step=hint)

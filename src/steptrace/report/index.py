@@ -1,20 +1,14 @@
-"""The index: what each study and each imported trace found, where its page is, and step times over past results."""
+"""The index: what each study and each imported trace found, and where its page is."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.kept import KeptRun
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.judging.history import KeptResult, history, trends
-from steptrace.report.draw.cells import Dot, course_cell
-from steptrace.report.history import environment_changes
 from steptrace.report.page import overview
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import DeviceNote
@@ -111,68 +105,6 @@ def _busy(traces: Sequence[TraceSummary]) -> str:
     return " to ".join(texts) or fmt.NOT_MEASURED
 
 
-def load_past(comparisons: Sequence[Path | str], kept: Sequence[Path | str]) -> list[dict[str, Any]]:
-    """The studies' step times over the results that were kept as baselines, as the index shows them.
-
-    Args:
-        comparisons: the present results.
-        kept: files that `steptrace baseline save` wrote.
-    """
-    if not kept:
-        return []
-    studies = [load_study(path) for path in comparisons]
-    found = history(map(Path, kept), studies)
-    return [past for study in studies if (past := _past(study.title, found[study.study])) is not None]
-
-
-def _past(heading: str, results: Sequence[KeptResult]) -> dict[str, Any] | None:
-    """A study over time; None if no result was kept that can be held against the present one.
-
-    `times` names each result of the present one's machine with its date; `changed` says what of the environment changed
-    from one to the next; `elsewhere` names kept results of other machines or scales, whose step times are not
-    comparable.
-    """
-    now = results[-1]
-    shown = [result for result in results if result.machine == now.machine]
-    elsewhere = tuple(result.name for result in results if result.machine != now.machine)
-    if len(shown) < 2:
-        return None
-    (study,) = trends({now.study: shown})
-    names = dict.fromkeys(variant.name for run in reversed(study.results) for variant in run.variants)
-    changes = [(before.name, run) for before, run in pairwise(study.results) if run.changes]
-    return {
-        "title": heading,
-        "times": [*map(_when, study.results)],
-        "changed": [f"{before} to {run.name}: {', '.join(environment_changes(run))}" for before, run in changes],
-        "variants": [_variant(name, study.results) for name in names],
-        "elsewhere": elsewhere,
-    }
-
-
-def _when(run: KeptRun) -> str:
-    return run.name if run.date is None else f"{run.name}, {run.date[:10]}"
-
-
-def _variant(name: str, runs: Sequence[KeptRun]) -> dict[str, Any]:
-    """One variant's course, its first and its present step time, and how it compares with the last kept."""
-    times = [next((variant for variant in run.variants if variant.name == name), None) for run in runs]
-    medians = [fmt.duration_ms(None if kept is None else kept.median_ms) for kept in times]
-    tips = [f"{_when(run)}: {median}" for run, median in zip(runs, medians, strict=True)]
-    dots = [
-        None if kept is None else Dot(kept.median_ms, kept.low_ms, kept.high_ms, tip)
-        for kept, tip in zip(times, tips, strict=True)
-    ]
-    now = times[-1]
-    return {
-        "name": name,
-        "course": course_cell(dots, f"{name} over time. {', '.join(tips)}"),
-        "first": next((median for median, kept in zip(medians, times, strict=True) if kept is not None), None),
-        "now": medians[-1],
-        "ratio": None if now is None or now.ratio is None else fmt.ratio(now.ratio),
-        "reconfigured": now is not None and now.reconfigured,
-    }
-
-
-def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = (), past: Sequence[object] = ()) -> Html:
-    """All studies and imported traces with what each found, and the way to its page; step times over past results."""
-    return render("index", studies=studies, traces=traces, past=past)
+def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = ()) -> Html:
+    """All studies and imported traces with what each found, and the way to its page."""
+    return render("index", studies=studies, traces=traces)

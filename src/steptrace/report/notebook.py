@@ -5,7 +5,6 @@ study lies beside its page: it opens in Jupyter and runs again on results/.
 """
 
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -18,16 +17,14 @@ from nbconvert.filters import ansi2html
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode, v4
 
-from steptrace.errors import RecordError, ReportError
+from steptrace.errors import ReportError
 from steptrace.files import write_text
-from steptrace.judging.history import kept_results
 from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
 from steptrace.report.page.markup import page, render_as_written
 from steptrace.report.study.model import load_study
 from steptrace.root import ROOT
 from steptrace.standing import reference_results
 
-_LOG = logging.getLogger("steptrace.report")
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
 
@@ -52,17 +49,13 @@ def render_study(comparison: Path, out: Path) -> None:
     _write_page(notebook, out, title=f"{study.title} – steptrace", home="index.html")
 
 
-def render_index(
-    comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = (), kept: Sequence[Path] = ()
-) -> None:
+def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = ()) -> None:
     """Write the index of all studies.
 
     Args:
         comparisons: the studies' comparison.json files. A study's page is `<study>.html` beside `out`.
         out: the page, one HTML file.
         imported: summary.json files of imported traces. Their page is the report.html beside each.
-        kept: past results that `steptrace baseline save` wrote: the index charts step times over them. A file that is
-            no such result is logged and skipped.
 
     Raises:
         RecordError: a comparison or a summary is missing or not what steptrace writes.
@@ -71,19 +64,9 @@ def render_index(
     parameters = {
         "COMPARISONS": [_relative(path, out) for path in comparisons],
         "IMPORTED": [_relative(path, out) for path in imported],
-        "KEPT": [_relative(path, out) for path in kept if _is_baseline(path)],
         "PAGES": ".",
     }
     _write_page(_execute(find_notebook("index"), parameters, out.parent), out, title="steptrace", home=None)
-
-
-def _is_baseline(path: Path) -> bool:
-    try:
-        kept_results(path)
-    except RecordError as error:
-        _LOG.warning("skipped: %s", error)
-        return False
-    return True
 
 
 def _relative(path: Path, out: Path) -> str:

@@ -6,11 +6,11 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from steptrace import format as fmt
+from steptrace.compare.verdict import explain
 from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
-from steptrace.judging.verdict import explain
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import recommended
 from steptrace.report.study.model import has_traced_syncs

@@ -34,10 +34,9 @@ def write_partial_pages(results: Path, pages: Path) -> list[Path]:
     if not begun:  # as at most ends of a workflow: it does without what takes a second to import
         return []
 
-    from steptrace.compare import compare
+    from steptrace.compare.study import compare
     from steptrace.documents.base import write
     from steptrace.findings import with_findings
-    from steptrace.judging.baseline import kept_baselines
     from steptrace.report.notebook import render_index, render_study
 
     _summarize([run for runs in begun.values() for run in runs])
@@ -49,7 +48,7 @@ def write_partial_pages(results: Path, pages: Path) -> list[Path]:
         render_study(partial, written[-1])
     traces = sorted(results.glob("traces/*/summary.json"))
     written.append(pages / "index.html")
-    render_index(standing.comparisons_with_pages(results, pages), written[-1], traces, kept_baselines())
+    render_index(standing.comparisons_with_pages(results, pages), written[-1], traces)
     return written
 
 

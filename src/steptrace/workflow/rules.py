@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from steptrace.compare.verdict import ending
 from steptrace.config.plan import Plan, key_of_run
 from steptrace.documents.base import read
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError, TraceError
-from steptrace.judging.verdict import ending
 from steptrace.standing import comparisons_with_pages, reference_results
 from steptrace.trace.find import find_traces
 from steptrace.train.torchrun import launcher

@@ -61,62 +61,6 @@ def interval_cell(
     return image(f"on-scale {look}", f'width="100%" height="{_ROW}"', drawn, alt)
 
 
-@dataclass(frozen=True)
-class Dot:
-    """One value of a course.
-
-    Attributes:
-        value: the value.
-        low: lower end of its interval, None without one.
-        high: upper end of its interval.
-        tip: its tooltip.
-        machine: only values of one machine are joined, and each machine has a colour, by its number.
-        changed: whether the environment changed before it.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-    tip: str
-    machine: int = 0
-    changed: bool = False
-
-
-#: Colours of a course's machines.
-MACHINE_COLOURS = ("blue", "vermillion", "green", "purple", "orange", "sky")
-
-
-def course_cell(dots: Sequence[Dot | None], alt: str, height: int = _ROW) -> InlineSvg:
-    """Values one after the other, joined, on a scale of their own, at least a tenth of them high; None is a gap."""
-    known = [dot for dot in dots if dot is not None]
-    values = [end for dot in known for end in (dot.low, dot.value, dot.high) if end is not None]
-    middle, half = (min(values) + max(values)) / 2, (max(values) - min(values)) / 2
-    half = max(half, 0.05 * middle) * 1.25
-
-    def at(value: float) -> str:
-        return f"{min(max((height / 2) * (1 - (value - middle) / half), 1), height - 1):.3g}"
-
-    drawn = ""
-    before: dict[int, tuple[str, float]] = {}
-    for index, dot in enumerate(dots):
-        if dot is None:
-            continue
-        x = f"{100 * (index + 0.5) / len(dots):.4g}%"
-        colour = MACHINE_COLOURS[dot.machine % len(MACHINE_COLOURS)]
-        shown = ""
-        if dot.changed:
-            left = f"{100 * index / len(dots):.4g}%"
-            shown += element("line", f'class="changed" x1="{left}" x2="{left}" y1="0" y2="{height}"')
-        if last := before.get(dot.machine):
-            shown += element("line", f'class="course" x1="{last[0]}" x2="{x}" y1="{at(last[1])}" y2="{at(dot.value)}"')
-        if dot.low is not None and dot.high is not None:
-            shown += element("line", f'class="interval" x1="{x}" x2="{x}" y1="{at(dot.low)}" y2="{at(dot.high)}"')
-        shown += element("circle", f'class="mark" cx="{x}" cy="{at(dot.value)}" r="4"', title(dot.tip))
-        drawn += element("g", f'style="--look: var(--{colour})"', shown)
-        before[dot.machine] = (x, dot.value)
-    return image("on-scale", f'width="100%" height="{height}"', drawn, alt)
-
-
 def axis_cell(scale: Scale, labels: Iterable[tuple[float, str]], alt: str) -> InlineSvg:
     """The axis below the rows."""
     drawn = ""

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from steptrace import format as fmt
+from steptrace.compare.gates import Gates, not_run, outcomes
 from steptrace.documents.comparison import Comparison, GateOutcome
 from steptrace.documents.run import LOG_FILE
 from steptrace.documents.verdict import Differing, Failure, Verdict
-from steptrace.judging import baseline
-from steptrace.judging.gates import Gates, not_run, outcomes
 from steptrace.terminal import printable
 
 
@@ -27,7 +26,7 @@ def judge(comparisons: Iterable[Comparison], gates: Gates) -> Verdict:
         if study not in studies:
             judged += not_run(study, gates)
         else:
-            judged += outcomes(studies[study], gates, baseline.for_gates(gates, studies[study]))
+            judged += outcomes(studies[study], gates)
     broken = any(gate.outcome == "broken" for gate in judged)
     return Verdict(
         status="fail" if failed or broken else "pass",

@@ -5,72 +5,54 @@ gate: a gate nobody can check must not look like one that holds.
 
 Two figures are more than a look-up. `syncs.per_step` is the measured count, or the predicted one where no GPU measured
 any; with an `allow` list, the syncs at those lines are left out, so that a wait that the program needs is no violation
-and a new sync is. And `at_most_ratio` holds a figure against the same one of a stored baseline (see
-`steptrace.judging.baseline`).
+and a new sync is. And `at_most_ratio` holds a figure against the same one of an earlier result of the study: `baseline`
+names its comparison.json. A step time holds for one machine, so a result of another machine, or at another scale, skips
+its gates; versions (PyTorch, driver, ...) may differ.
 """
 
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from steptrace.documents.base import Document
+from steptrace.documents.base import Document, read
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
-from steptrace.documents.figures import figures_of
-from steptrace.documents.kept import Baseline
-from steptrace.errors import ConfigError
-from steptrace.names import near
+from steptrace.documents.figures import EVERY_VARIANT
+from steptrace.errors import ConfigError, RecordError
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 Limits = Mapping[str, Any]
 
-EVERY_VARIANT: Final = "*"
 PER_STEP: Final = "syncs.per_step"
 _MEASURED, _PREDICTED = "syncs.measured_per_step", "syncs.predicted_per_step"
-#: What a gate can hold: a variant's figures in comparison.json, and for a group of them the names in it. `*` stands for
-#: names that the program gives (its sections), and `per_step` for the count that was measured, else predicted.
-FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
-    group: (*names, "per_step") if group == "syncs" else names for group, names in figures_of(VariantResult).items()
-}
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
-@dataclass(frozen=True)
-class Baselines:
-    """Stored baselines by name, and for those that cannot be used the reason why."""
-
-    documents: Mapping[str, Baseline] = field(default_factory=dict)
-    problems: Mapping[str, str] = field(default_factory=dict)
-    #: Reasons that concern this machine alone: gates on them are skipped, not broken.
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+#: Facts of an environment that make two machines two.
+MACHINE: Final = ("cpu", "cpu_count", "gpu", "gpu_count")
 
 
-def outcomes(comparison: Comparison, gates: Gates, baselines: Baselines | None = None) -> list[GateOutcome]:
+def outcomes(comparison: Comparison, gates: Gates) -> list[GateOutcome]:
     """Judge the gates of one study. A gate that cannot be judged, such as one with a misspelt key, is broken.
 
     Args:
         comparison: the study.
-        gates: the key `gates` of workflow.yaml.
-        baselines: those that the gates name.
+        gates: the key `gates` of workflow.yaml; the comparison.json files that they name are read.
     """
-    found = []
+    judged = []
     for name, keys in gates.get(comparison.study, {}).items():
         variants = [variant for variant in comparison.variants if name in (EVERY_VARIANT, variant.name)]
         for key, limits in keys.items():
-            for variant in variants:
-                gate = _gate(comparison.study, variant.name, key, limits)
-                found.append(_judge(gate, comparison, variant, baselines or Baselines()))
+            judged += [_judge(_gate(comparison.study, v.name, key, limits), comparison, v) for v in variants]
             if not variants:
-                found.append(_gate(comparison.study, name, key, limits, f"{name} did not run"))
-    return found
+                judged.append(_gate(comparison.study, name, key, limits, f"{name} did not run"))
+    return judged
 
 
 def not_run(study: str, gates: Gates) -> list[GateOutcome]:
@@ -90,31 +72,9 @@ def _gate(study: str, variant: str, key: str, limits: Limits, text: str = "") ->
 
 
 def baselines_of(gates: Gates) -> list[str]:
-    """The names of the baselines that gates mention, each once."""
+    """The comparison.json files that gates name as baselines, each once."""
     limits = [limits for variants in gates.values() for keys in variants.values() for limits in keys.values()]
     return list(dict.fromkeys(str(limit["baseline"]) for limit in limits if "baseline" in limit))
-
-
-def check_key(key: str) -> None:
-    """Refuse a key that no variant of any study has, before anything is trained for it.
-
-    Raises:
-        ConfigError: naming those that are near.
-    """
-    group, _, figure = key.partition(".")
-    known = FIGURES.get(group)
-    if known is None:
-        raise ConfigError(
-            f"a variant has no figure '{key}'",
-            expected="a key of a variant in comparison.json, such as ratio.low or syncs.per_step",
-            next_step=near(group, FIGURES),
-        )
-    if figure not in (known or ("",)) and not any(fnmatchcase(figure, name) for name in known if "*" in name):
-        if known and not figure:
-            hint = f"known: {', '.join(f'{group}.{name}' for name in known)}"
-        else:
-            hint = near(key, [f"{group}.{name}" for name in known] or [group])
-        raise ConfigError(f"a variant has no figure '{key}'", next_step=hint)
 
 
 def over_budget(sites: Iterable[PredictedSite], allow: Sequence[str]) -> list[PredictedSite]:
@@ -153,28 +113,31 @@ def _is_end(name: str, file: str) -> bool:
     return parts[-len(wanted) :] == wanted
 
 
-def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult, baselines: Baselines) -> GateOutcome:
+def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult) -> GateOutcome:
     key, limits = gate.key, gate.limits
     if limits.get("scale", comparison.scale) != comparison.scale:
         return replace(gate, text=f"for scale {limits['scale']} alone")
-    name = limits.get("baseline")
-    if name in baselines.elsewhere:
-        return replace(gate, text=baselines.elsewhere[str(name)])
+    before, unusable = None, None
+    if "at_most_ratio" in limits:
+        before, unusable = _earlier(str(limits["baseline"]))
+    if before is not None and (differing := machines_differ(before, comparison)):
+        return replace(gate, text=f"baseline '{limits['baseline']}' is of another machine ({'; '.join(differing)})")
     shown = f"{gate.study}/{gate.variant} {key}"
     if key == PER_STEP:
         key = _PREDICTED if variant.syncs.measured_per_step is None else _MEASURED
         shown += f" ({key.removeprefix('syncs.').removesuffix('_per_step')})"
     try:
         value, violations = _value(variant, key, limits)
-        stored = _stored(baselines, gate, key) if "at_most_ratio" in limits else None
+        same = [v for v in (before.variants if before is not None else ()) if v.name == gate.variant]
+        earlier = _lookup(same[0], key) if same else None
     except ConfigError as error:
         expected = f", expected {error.expected}" if error.expected else ""
         return replace(gate, outcome="broken", text=f"{shown} cannot be judged: {error.what}{expected}")
     problems = _problems(value, limits)
-    if name in baselines.problems:
-        problems.append(baselines.problems[str(name)])
+    if unusable is not None:
+        problems.append(unusable)
     elif "at_most_ratio" in limits:
-        problems += _ratio_problems(value, stored, limits)
+        problems += _ratio_problems(value, earlier, limits)
     if not problems:
         return replace(gate, outcome="held", value=value)
     text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
@@ -184,12 +147,23 @@ def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult, ba
     return replace(gate, outcome="broken", text=text, value=value)
 
 
-def _stored(baselines: Baselines, gate: GateOutcome, key: str) -> Any:
-    """The same figure of the baseline that the gate names; None where that does not have it."""
-    document = baselines.documents.get(str(gate.limits.get("baseline")))
-    study = None if document is None else document.studies.get(gate.study)
-    variant = None if study is None else study.variants.get(gate.variant)
-    return None if variant is None else _lookup(variant, key)
+def _earlier(file: str) -> tuple[Comparison | None, str | None]:
+    """The earlier result in a file, or why it cannot be used."""
+    try:
+        return read(Path(file), Comparison), None
+    except RecordError as error:
+        return None, f"baseline '{file}' cannot be used ({error.what})"
+
+
+def machines_differ(before: Comparison, now: Comparison) -> list[str]:
+    """In what the machines of two results differ, one phrase a fact; the scale is of the machine."""
+    sides = [{"scale": side.scale, **(msgspec.to_builtins(side.environment) or {})} for side in (before, now)]
+    old, new = ({key: side.get(key) for key in ("scale", *MACHINE)} for side in sides)
+    return [f"{key} {_word(old[key])}, here {_word(new[key])}" for key in old if old[key] != new[key]]
+
+
+def _word(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[PredictedSite]]:
@@ -223,7 +197,7 @@ def _ratio_problems(value: Any, before: Any, limits: Limits) -> list[str]:
     """What is wrong with a figure against the stored one."""
     name, most = limits["baseline"], limits["at_most_ratio"]
     if not _is_number(before) or before <= 0:
-        return [f"expected at most {most} times that of baseline '{name}', which does not have it: save it anew"]
+        return [f"expected at most {most} times that of baseline '{name}', which does not have it"]
     if not _is_number(value):
         return [f"expected at most {most} times the {before:.6g} of baseline '{name}'"]
     if value > most * before:

@@ -1,0 +1,190 @@
+"""Several results of one study, from machines, versions or dates: each held against the one before it.
+
+Step times have an interval, over whole runs: Welch's t interval on the logarithms of the runs' medians, as within a
+study. Runs of two sessions are never paired. Verdicts are corrected over the study's variants (Holm); the noise floor
+is the larger one of both sessions. Where steps are as uneven as a study's page allows no verdict for, and where the
+scales differ, there is none here. Counts and words differ where they are not equal. What has neither, such as a share
+of time, is listed where it moves by a tenth or more: no claim, but where to look.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from operator import ne
+from typing import Any, Final
+
+import msgspec
+
+from steptrace import format as fmt
+from steptrace import stats
+from steptrace.documents.compared import Change, ComparedResults, Difference, Result, VariantChange
+from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult, Verdict
+from steptrace.documents.finding import Finding
+from steptrace.errors import RecordError
+
+#: From which relative change on a figure without an interval is listed.
+LISTED: Final = 0.10
+_Value = Callable[[VariantResult], Any]
+#: Keeps runs of B out of A's rounds.
+_OTHER_ROUNDS: Final = 1_000_000
+
+
+def compare_results(results: Sequence[tuple[str, Comparison]]) -> ComparedResults:
+    """Results of a study, each with its file, in this order: their step times, and what changed from each to the next.
+
+    Raises:
+        RecordError: they are of different studies, or two that follow each other share no variant.
+    """
+    last = results[-1][1]
+    return ComparedResults(
+        study=last.study,
+        title=last.title,
+        results=tuple(_result(file, comparison) for file, comparison in results),
+        changes=tuple(change(before, now) for before, now in pairwise(comparison for _, comparison in results)),
+    )
+
+
+def _result(file: str, comparison: Comparison) -> Result:
+    step_ms = {variant.name: variant.step_ms for variant in comparison.variants}
+    return Result(file=file, measured_at=comparison.measured_at, machine=_machine(comparison), step_ms=step_ms)
+
+
+def _machine(comparison: Comparison) -> str:
+    environment = comparison.environment
+    if environment is None:
+        return f"unknown machine, {comparison.scale}"
+    gpus = f"{environment.gpu_count} x " if environment.gpu_count > 1 else ""
+    words = [environment.gpu and gpus + environment.gpu, environment.cpu, fmt.plural(environment.cpu_count, "core")]
+    return ", ".join(filter(None, [*words, f"scale {comparison.scale}"]))
+
+
+def change(before: Comparison, now: Comparison) -> Change:
+    """What changed from one result of a study to another.
+
+    Raises:
+        RecordError: they are of different studies, or share no variant.
+    """
+    if before.study != now.study:
+        raise RecordError(
+            f"the results are of different studies, '{before.study}' and '{now.study}'",
+            expected="results of one study",
+            next_step="compare two traces with: steptrace diff A B",
+        )
+    left, right = ({v.name: v for v in side.variants} for side in (before, now))
+    shared = [name for name in left if name in right]
+    if not shared:
+        raise RecordError("no variant is in both", where=now.study, expected="results with variants of the same names")
+    simulated = before.on_simulated_gpu or now.on_simulated_gpu
+    ratios = {} if simulated else _ratios({name: (left[name], right[name]) for name in shared})
+    adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
+    floor = max(before.method.noise_floor, now.method.noise_floor)
+    uneven = [name for name in ratios if _is_uneven(left[name]) or _is_uneven(right[name])]
+    judged = [name for name in ratios if name not in uneven and before.scale == now.scale]
+    verdicts = {name: stats.verdict(ratios[name], adjusted.get(name), floor) for name in judged}
+    reconfigured = [name for name in shared if left[name].digest != right[name].digest]
+    return Change(
+        environment=tuple(_environment(before, now)),
+        variants=tuple(_variant(left[n], right[n], ratios.get(n), verdicts.get(n)) for n in shared),
+        only_before=tuple(name for name in left if name not in right),
+        only_now=tuple(name for name in right if name not in left),
+        findings_before=_findings(before, now),
+        findings_now=_findings(now, before),
+        notes=tuple(_notes(before, now, reconfigured, uneven)),
+    )
+
+
+def _ratios(sides: dict[str, tuple[VariantResult, VariantResult]]) -> dict[str, stats.Ratio]:
+    found = {}
+    for name, (a, b) in sides.items():
+        medians = {
+            "a": {run.repeat: run.median_ms for run in a.runs if run.median_ms},
+            "b": {_OTHER_ROUNDS + run.repeat: run.median_ms for run in b.runs if run.median_ms},
+        }
+        if medians["a"] and medians["b"]:
+            found[name] = stats.ratios(medians, "a")["b"]
+    return found
+
+
+def _is_uneven(variant: VariantResult) -> bool:
+    """Whether its steps vary too much for a verdict."""
+    return (variant.noise.iqr_over_median or 0) > stats.IQR_REFUSED
+
+
+def _variant(a: VariantResult, b: VariantResult, ratio: stats.Ratio | None, verdict: Verdict | None) -> VariantChange:
+    return VariantChange(
+        name=a.name,
+        ratio=None
+        if ratio is None
+        else RatioToBaseline(value=ratio.value, low=ratio.low, high=ratio.high, verdict=verdict),
+        differing=tuple(_differing(a, b)),
+        same_configuration=a.digest == b.digest,
+    )
+
+
+def _by_a_tenth(a: Any, b: Any) -> bool:
+    """Whether it moves by a tenth of A's or more, or was measured on one side only."""
+    if a is None or b is None:
+        return (a is None) is not (b is None)
+    return bool(a != b and abs(b - a) >= LISTED * abs(a))
+
+
+#: Name, value, its words, and when the two sides differ.
+_FIGURES: Final[Sequence[tuple[str, _Value, Callable[[Any], str], Callable[[Any, Any], bool]]]] = (
+    ("status", lambda v: v.status, str, ne),
+    ("answer", lambda v: v.equivalence.status, str, ne),
+    ("against its baseline", lambda v: v.ratio and v.ratio.verdict, str, ne),
+    ("syncs a step, measured", lambda v: v.syncs.measured_per_step, fmt.count, ne),
+    ("syncs a step, predicted", lambda v: v.syncs.predicted_per_step, fmt.count, ne),
+    ("operators a step", lambda v: v.operators_per_step, fmt.count, ne),
+    ("kernels a step", lambda v: v.kernels_per_step, fmt.count, ne),
+    ("peak memory", lambda v: v.peak_allocated_bytes, fmt.size_bytes, _by_a_tenth),
+    ("GPU busy", lambda v: v.gpu_busy_pct, fmt.percent, _by_a_tenth),
+    ("waiting for data", lambda v: v.loader_wait_pct, fmt.percent, _by_a_tenth),
+    ("profiled over unprofiled", lambda v: v.profiled_over_unprofiled, fmt.multiple, _by_a_tenth),
+)  # fmt: skip
+
+
+def _differing(a: VariantResult, b: VariantResult) -> Iterator[Difference]:
+    for name, value, words, differ in _FIGURES:
+        sides = value(a), value(b)
+        if differ(*sides):
+            yield Difference(name=name, **_words(sides, words))
+
+
+def _environment(a: Comparison, b: Comparison) -> Iterator[Difference]:
+    sides = [{"scale": side.scale, **(msgspec.to_builtins(side.environment) or {})} for side in (a, b)]
+    for key in dict.fromkeys([*sides[0], *sides[1]]):
+        values = [side.get(key) for side in sides]
+        if values[0] != values[1]:
+            words = fmt.size_bytes if key.endswith("_bytes") else str
+            yield Difference(name=key, **_words(values, words))
+
+
+def _words(sides: Sequence[Any], words: Callable[[Any], str]) -> dict[str, str | None]:
+    return {name: None if side is None else words(side) for name, side in zip(("before", "now"), sides, strict=True)}
+
+
+def _findings(of: Comparison, other: Comparison) -> tuple[str, ...]:
+    known = {_place(finding) for finding in other.findings}
+    return tuple(f"{f.variant or of.study}: {f.claim}" for f in of.findings if _place(f) not in known)
+
+
+def _place(finding: Finding) -> tuple[object, ...]:
+    source = finding.source
+    return finding.rule, finding.variant, *((source.file, source.line) if source is not None else ())
+
+
+def _names(names: list[str]) -> str:
+    more = [f"{len(names) - 5} more"] if len(names) > 5 else []
+    return fmt.enumeration([*(f"`{name}`" for name in names[:5]), *more])
+
+
+def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[str]:
+    if a.on_simulated_gpu or b.on_simulated_gpu:
+        yield "a GPU is simulated: its times mean nothing, so there is no ratio and no verdict"
+    if a.scale != b.scale:
+        yield "the scales differ, so step times cannot be compared"
+    if reconfigured:
+        yield f"another configuration than before: {_names(reconfigured)}"
+    if uneven:
+        yield f"no verdict, IQR/median of the steps is above {stats.IQR_REFUSED:.0%}: {_names(uneven)}"
+    yield "the runs did not alternate, so other changes of the machine are part of the difference"

@@ -1,1 +1,0 @@
-"""Results held against limits, stored baselines and earlier results."""

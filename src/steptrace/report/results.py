@@ -1,0 +1,125 @@
+"""The page, the Markdown and the text of `steptrace compare`: several results of one study."""
+
+from collections.abc import Iterator, Sequence
+
+from steptrace import format as fmt
+from steptrace.documents.compared import Change, ComparedResults, VariantChange
+from steptrace.markdown import clean, table
+from steptrace.report.page.markup import page, render
+
+#: A table: its heading, the names of its columns, its rows.
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+
+
+def headline(change: Change) -> str:
+    """What differs, in one sentence made from the data; names stand in backticks."""
+    named = {word: [v for v in change.variants if _verdict(v) == word] for word in ("faster", "slower")}
+    clauses = [
+        f"{word} now: {fmt.enumeration([*map(_with_ratio, variants[:5]), *_more(variants[5:])])}"
+        for word, variants in named.items()
+        if variants
+    ]
+    for word, name in (("same", "the same"), ("undecided", "undecided"), ("no verdict", "without a verdict")):
+        count = sum(_verdict(v) == word for v in change.variants)
+        clauses += [f"{count} {name}"] if count else []
+    other = sum(bool(v.differing) for v in change.variants)
+    clauses.append(f"other figures differ in {fmt.plural(other, 'variant')}" if other else "no other figure differs")
+    text = "; ".join(clauses)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _verdict(variant: VariantChange) -> str:
+    return "no verdict" if variant.ratio is None else variant.ratio.verdict or "no verdict"
+
+
+def _with_ratio(variant: VariantChange) -> str:
+    ratio = variant.ratio
+    assert ratio is not None
+    by = fmt.ratio(ratio.value, ratio.low, ratio.high)
+    return f"`{variant.name}` ({by}, {fmt.ratio_interval(ratio.low, ratio.high)})"
+
+
+def _more(variants: Sequence[VariantChange]) -> list[str]:
+    return [f"{len(variants)} more"] if variants else []
+
+
+def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table]]]:
+    """The parts of the page: a heading, sentences, tables. The first has all step times, then one a change."""
+    files = [result.file for result in compared.results]
+    rows = [
+        (r.file, fmt.NOT_MEASURED if r.measured_at is None else r.measured_at[:10], r.machine) for r in compared.results
+    ]
+    names = dict.fromkeys(name for result in compared.results for name in result.step_ms)
+    machines: Table = ("", ("Result", "Measured", "Machine"), rows)
+    parts: list[tuple[str, list[str], list[Table]]] = [("Results", [], [machines, _steps(compared, list(names))])]
+    for number, change in enumerate(compared.changes):
+        title = f"From {files[number]} to {files[number + 1]}"
+        notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in change.notes)]
+        for where, only in (("the first", change.only_before), ("the second", change.only_now)):
+            notes += [f"Only in {where}: {fmt.enumeration([f'`{name}`' for name in only])}."] if only else []
+        parts.append((title, notes, list(_tables(change))))
+    return parts
+
+
+def _steps(compared: ComparedResults, names: Sequence[str]) -> Table:
+    """Step times, a variant a row and a result a column, each with its ratio to the one before."""
+    head = ["Variant", f"Step, {compared.results[0].file}"]
+    for result in compared.results[1:]:
+        head += [f"Step, {result.file}", "Before / now", "95 % interval", "Now"]
+    rows = []
+    for name in names:
+        row = [name]
+        for number, result in enumerate(compared.results):
+            times = result.step_ms.get(name)
+            row.append(fmt.duration_ms(None if times is None else times.median))
+            if number:
+                row += _ratio(next((v for v in compared.changes[number - 1].variants if v.name == name), None))
+        rows.append(row)
+    return "Step times", head, rows
+
+
+def _ratio(variant: VariantChange | None) -> tuple[str, str, str]:
+    if variant is None or variant.ratio is None:
+        return "-", "-", "no verdict"
+    ratio = variant.ratio
+    interval = "-" if ratio.low is None else fmt.ratio_interval(ratio.low, ratio.high)
+    return fmt.ratio(ratio.value, ratio.low, ratio.high), interval, _verdict(variant)
+
+
+def _tables(change: Change) -> Iterator[Table]:
+    figures = [
+        (variant.name, figure.name, figure.before or fmt.NOT_MEASURED, figure.now or fmt.NOT_MEASURED)
+        for variant in change.variants
+        for figure in variant.differing
+    ]
+    if figures:
+        yield "Other figures", ("Variant", "Figure", "Before", "Now"), figures
+    if change.environment:
+        rows = [(key.name, key.before or "none", key.now or "none") for key in change.environment]
+        yield "Environment", ("Key", "Before", "Now"), rows
+    findings = [(word, text) for word, texts in _findings(change) for text in texts]
+    if findings:
+        yield "Findings of one result alone", ("Result", "Finding"), findings
+
+
+def _findings(change: Change) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("before", change.findings_before), ("now", change.findings_now)
+
+
+def page_html(compared: ComparedResults) -> str:
+    """The whole page."""
+    parts = sections(compared)
+    toc = [(f"part-{number}", title) for number, (title, _, _) in enumerate(parts)]
+    body = render("results", compared=compared, toc=toc, parts=parts)
+    return page(f"{compared.title}: results compared – steptrace", body, toc)
+
+
+def markdown(compared: ComparedResults) -> str:
+    """The same as Markdown."""
+    lines = [f"## {clean(compared.title)} (`{compared.study}`)", ""]
+    for title, notes, tables in sections(compared):
+        lines += [f"### {clean(title)}", "", *(f"{clean(note)}\n" for note in notes)]
+        for heading, head, rows in tables:
+            lines += [f"**{heading}**\n"] if heading else []
+            lines.append(table(head, rows))
+    return "\n".join(lines)
