@@ -12,9 +12,7 @@ REPORT_CODE = PLAN.code(
 )
 
 # One that a gate names and that is not there breaks the gate; it does not stop the workflow.
-BASELINES = [
-    file for file in baselines_of(PLAN.settings.gates) if Path(file).is_file()
-]
+BASELINES = [file for file in baselines_of(PLAN.settings.gates) if Path(file).is_file()]
 
 
 rule compare:

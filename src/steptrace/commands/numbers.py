@@ -26,5 +26,3 @@ not_negative = partial(_whole, least=0)
 seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds > 0")
 #: A time in a trace.
 milliseconds = partial(_number, between=(-math.inf, math.inf), what="time", expected="milliseconds")
-#: How many times something may be.
-ratio = partial(_number, between=(0, math.inf), what="ratio", expected="a number > 0, such as 1.05")
