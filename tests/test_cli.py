@@ -15,6 +15,7 @@ from pyarrow import parquet
 import steptrace
 from builders import TraceBuilder, training_step
 from steptrace.cli import main
+from steptrace.trace.link import read_trace
 
 
 def _two_steps(rank: int | None = None) -> TraceBuilder:
@@ -118,11 +119,8 @@ def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path, *, kill
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a file that cannot be read is found in /proc")
-@pytest.mark.parametrize("command", ["analyze", "excerpt"])
-def test_a_trace_that_cannot_be_read_is_what_is_named(
-    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, "/proc/self/mem", "--out", str(tmp_path / "out.json.gz")]) == 2
+def test_a_trace_that_cannot_be_read_is_what_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "/proc/self/mem", "--out", str(tmp_path / "out.json.gz")]) == 2
     assert "error: /proc/self/mem: cannot be read (Input/output error)" in capsys.readouterr().err
 
 
@@ -225,9 +223,26 @@ def test_what_is_no_trace_of_pytorch_is_called_what_it_is(
     assert said in capsys.readouterr().err
 
 
-def test_an_excerpt_is_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["excerpt", str(tmp_path), "--out", str(tmp_path / "x.json.gz")]) == 2
-    assert f"{tmp_path}: a folder, where one trace file is expected" in capsys.readouterr().err
+def test_an_excerpt_holds_one_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, excerpt = _two_steps().write(tmp_path / "trace.json"), tmp_path / "step.json.gz"
+    arguments = ["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-report"]
+    assert main([*arguments, "--excerpt", str(excerpt), "--step", "1"]) == 0
+    assert "step.json.gz: step 1, " in capsys.readouterr().out
+    assert read_trace(excerpt).steps["index"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.json", "b.json", "--excerpt", "x.json.gz"], "an excerpt is of one trace file"),
+        (["a.json", "--step", "1"], "next: add --excerpt"),
+    ],
+)
+def test_options_of_an_excerpt(
+    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:

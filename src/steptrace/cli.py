@@ -32,7 +32,6 @@ _COMMANDS: Final = {
     "analyze": "figures and a page from any PyTorch (Kineto) traces",
     "diff": "what changed from one trace, or set of ranks, to another",
     "compare": "one study's results from several machines, versions or dates",
-    "excerpt": "one step of a trace, or a few milliseconds, as a small trace for Perfetto",
     "predict": "the syncs of a training step on CUDA, without a GPU",
     "capture": "a trace of the next steps of a training that is already running",
     "doctor": "what this machine can measure, what is missing, and the studies of this folder",

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from steptrace.files import replace_atomically
 
 if TYPE_CHECKING:
     from steptrace.documents.summary import Summary
+    from steptrace.trace.excerpt import Excerpt
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -39,6 +41,13 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument(
+        "--excerpt",
+        type=Path,
+        metavar="FILE.json.gz",
+        help="also write one step of the trace as a small trace for Perfetto",
+    )
+    command.add_argument("--step", type=int, metavar="N", help="the excerpt's step; default: the median one")
+    command.add_argument(
         "--counters",
         action="store_true",
         help="also write counters/: each trace with tracks of queue length and memory bandwidth, for Perfetto",
@@ -51,20 +60,43 @@ def run(arguments: argparse.Namespace) -> int:
     for folder in arguments.source:
         if not folder.is_dir():
             raise SteptraceError("there is no such folder", where=folder, next_step="correct --source")
+    if arguments.excerpt is not None and len(arguments.trace) > 1:
+        raise SteptraceError("an excerpt is of one trace file", where=arguments.excerpt, next_step="name one trace")
+    if arguments.step is not None and arguments.excerpt is None:
+        raise SteptraceError("--step chooses the excerpt's step", next_step="add --excerpt FILE.json.gz")
     summary = write_analysis(arguments.trace, out, sources=tuple(arguments.source), counters=arguments.counters)
-    said: list[str] = []
+    lines: list[str] = []
     if not arguments.no_report:
         from steptrace.report.trace import page as trace_page
 
         trace_page.write(summary, out / "report.html")
-        said = [trace_page.in_words(summary), str(out / "report.html")]
+        lines = [trace_page.in_words(summary), str(out / "report.html")]
+    excerpt = None if arguments.excerpt is None else _write_excerpt(arguments)
+    if excerpt is not None:
+        lines.append(_excerpt_in_words(excerpt))
     document = {
         "summary": out / "summary.json",
         "report": None if arguments.no_report else out / "report.html",
+        "excerpt": None if excerpt is None else asdict(excerpt),
         "warnings": [*summary.warnings, *(text for entry in summary.traces for text in entry.quality.warnings)],
     }
-    show(arguments, document, "\n".join([*said, str(out / "summary.json")]))
+    show(arguments, document, "\n".join([*lines, str(out / "summary.json")]))
     return 0
+
+
+def _write_excerpt(arguments: argparse.Namespace) -> "Excerpt":
+    from steptrace.trace.excerpt import Wanted, write_excerpt
+
+    with writing_to(arguments.excerpt), progress() as line:
+        line.say(f"writing {arguments.excerpt}")
+        return write_excerpt(Path(arguments.trace[0]), arguments.excerpt, Wanted(step=arguments.step))
+
+
+def _excerpt_in_words(excerpt: "Excerpt") -> str:
+    step = "" if excerpt.step is None else f"step {excerpt.step}, "
+    notes = [f"without {' and '.join(excerpt.left_out)}"] if excerpt.left_out else []
+    notes += [] if excerpt.whole else ["shortened to fit"]
+    return "; ".join([f"{excerpt.path}: {step}{excerpt.events:,} events, {excerpt.size:,} bytes", *notes])
 
 
 def write_analysis(

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import math
 from functools import partial
 
 
@@ -24,5 +23,3 @@ positive = partial(_whole, least=1)
 not_negative = partial(_whole, least=0)
 #: How long something is waited for.
 seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds > 0")
-#: A time in a trace.
-milliseconds = partial(_number, between=(-math.inf, math.inf), what="time", expected="milliseconds")
