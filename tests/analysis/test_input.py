@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders import LOADER, TraceBuilder
 from steptrace.analysis.input import input_wait, input_waits, verdict_on
-from steptrace.documents.summary import Input
+from steptrace.documents.input import Input
 from steptrace.trace.model import Trace
 
 _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

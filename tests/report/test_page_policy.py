@@ -5,7 +5,7 @@ from base64 import b64encode
 from hashlib import sha256
 
 from documents import fill
-from steptrace.documents.summary import Timeline
+from steptrace.documents.timeline import Timeline
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.page.markup import page
 

@@ -30,10 +30,15 @@ from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import tables_of, write_all
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
+from steptrace.documents.copies import Copy
+from steptrace.documents.gpu_time import StepTime, TemporalRow
+from steptrace.documents.kernels import KernelName, KernelType
+from steptrace.documents.labels import Label, OptimizerCall, Section
+from steptrace.documents.overview import TopOperator
 from steptrace.documents.queues import Queue
-from steptrace.documents.rows import Copy, KernelName, KernelType, Label, OptimizerCall, TemporalRow, TopOperator
 from steptrace.documents.run import capture_of
-from steptrace.documents.summary import Section, StepTime, Summary, TraceSummary, WhatIf
+from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.syncs import WhatIf
 from steptrace.schema import TABLES
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces

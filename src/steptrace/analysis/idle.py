@@ -18,9 +18,8 @@ from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.launches import waits_for_event
-from steptrace.documents.rows import IdleEnding, IdleGap, StreamIdle, table_of
-from steptrace.documents.summary import HostGaps, Idle
-from steptrace.documents.summary.time import HostCall, HostGap
+from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
+from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints, Spans
 from steptrace.trace import columns
 from steptrace.trace.events import MISSING

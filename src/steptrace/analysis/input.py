@@ -15,8 +15,8 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
-from steptrace.documents.rows import InputWaitOfStep, table_of
-from steptrace.documents.summary import Input
+from steptrace.documents.input import Input, InputWaitOfStep
+from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import counted, ended_before, judge_names, references, spans_of
 from steptrace.trace.model import Trace, on_training, once

@@ -27,9 +27,10 @@ from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, gpu_time, sm_weighted_ns
 from steptrace.analysis.common.steps import HOST_PARTS, apart, is_own_operator, labelled_parts, unlabelled_parts
 from steptrace.analysis.idle import CAUSES, idle_gaps, loader_spans
-from steptrace.documents.rows import TopOperator, table_of
+from steptrace.documents.gpu_time import DeviceTime, GpuTime
+from steptrace.documents.overview import Overview, StepParts, TopOperator
+from steptrace.documents.rows import table_of
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.documents.summary import DeviceTime, GpuTime, Overview, StepParts
 from steptrace.intervals import Ints, Spans, measure_within
 from steptrace.trace.columns import has_ancestor, judge_names, row_numbers, spans_of, start_end
 from steptrace.trace.model import Trace, once

@@ -21,8 +21,7 @@ from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.call_tree import depths, device_time_by, kernel_nodes, levels
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.compiled import compiled
-from steptrace.documents.summary import Program
-from steptrace.documents.summary.program import Flame, FlameBox, LineTime, OperatorTime
+from steptrace.documents.program import Flame, FlameBox, LineTime, OperatorTime, Program
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, judge_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role

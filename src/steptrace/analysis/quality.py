@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis
-from steptrace.documents.rows import QualityCheck, table_of
-from steptrace.documents.summary import Quality
+from steptrace.documents.quality import Quality, QualityCheck
+from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import ended_before, judge_names, row_numbers, start_end
 from steptrace.trace.model import Trace, launched_at

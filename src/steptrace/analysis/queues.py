@@ -16,10 +16,9 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.series import profile, quantile, quantiles, steps_of, time_held
+from steptrace.documents.copies import Copy, CopySeries, Series
 from steptrace.documents.queues import Queue, QueueLength, QueueSeries
-from steptrace.documents.rows import Copy, table_of
-from steptrace.documents.summary import Series
-from steptrace.documents.summary.launches import CopySeries
+from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace.columns import row_numbers, spans_of

@@ -28,8 +28,7 @@ from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.graph import Graph
-from steptrace.documents.summary import Syncs, WhatIf
-from steptrace.documents.syncs import SyncSite
+from steptrace.documents.syncs import Syncs, SyncSite, WhatIf
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at

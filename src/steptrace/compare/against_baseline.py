@@ -36,8 +36,8 @@ from steptrace.documents.comparison import (
     WhatIfOfVariant,
 )
 from steptrace.documents.comparison.syncs import SyncChange
-from steptrace.documents.summary import StepParts, WhatIf
-from steptrace.documents.syncs import Place
+from steptrace.documents.overview import StepParts
+from steptrace.documents.syncs import Place, WhatIf
 from steptrace.format import NS_PER_MS
 from steptrace.schema import read_table
 from steptrace.stats import Estimate, Ratio, difference, typical

@@ -23,8 +23,9 @@ from steptrace.documents.comparison import (
     SyncSiteOfVariant,
     UnknownPlace,
 )
+from steptrace.documents.labels import Section
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.documents.summary import Section, TraceSummary
+from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned

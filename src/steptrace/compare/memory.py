@@ -19,8 +19,8 @@ from steptrace.compare.load import Run, Study, Variant
 from steptrace.config.documents import read_yaml
 from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
 from steptrace.documents.comparison.window import OutOfMemoryOfVariant
+from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.run import RunMemory
-from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import SteptraceError
 from steptrace.record import read_memory
 

@@ -31,9 +31,10 @@ from steptrace.documents.comparison import (
     PrecisionOfVariant,
 )
 from steptrace.documents.comparison.window import LoadingParts, StragglerOfVariant, TriedMessage
-from steptrace.documents.rows import TopOperator
+from steptrace.documents.overview import Overview, Placement, TopOperator
+from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication
-from steptrace.documents.summary import Overview, Placement, Ranks, TraceSummary
+from steptrace.documents.summary import TraceSummary
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
 from steptrace.record import read_communication, read_rows

@@ -8,7 +8,7 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
-from steptrace.documents.summary.program import Flame, FlameBox
+from steptrace.documents.program import Flame, FlameBox
 from steptrace.report.draw.flame import BOX, GAP, flame
 from steptrace.report.trace import page as trace_page
 

@@ -13,7 +13,8 @@ from steptrace.analysis.idle import idle_gaps
 from steptrace.analysis.syncs import sync_costs
 from steptrace.analysis.timeline.measure import shown_timeline, timeline
 from steptrace.documents.base import write
-from steptrace.documents.summary import Summary, Timeline
+from steptrace.documents.summary import Summary
+from steptrace.documents.timeline import Timeline
 from steptrace.report.draw.timeline import KINDS, MAX_BYTES, tick_ns, timeline_figure
 from steptrace.report.page import definitions as defs
 from steptrace.report.study import trace_view

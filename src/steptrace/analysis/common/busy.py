@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
-from steptrace.documents.summary import GpuTime
+from steptrace.documents.gpu_time import GpuTime
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import spans_of, start_end
 from steptrace.trace.model import Trace, once

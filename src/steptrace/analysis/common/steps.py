@@ -8,7 +8,8 @@ import pandas as pd
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity, time_within
-from steptrace.documents.rows import TemporalRow, table_of
+from steptrace.documents.gpu_time import TemporalRow
+from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, has_ancestor, row_numbers, start_end, unmeasured
 from steptrace.trace.model import Trace, on_training

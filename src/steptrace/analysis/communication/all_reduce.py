@@ -19,8 +19,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.communication.collectives import collective_times, host_collectives, host_compute
-from steptrace.documents.summary import AllReduce, ReducePasses
-from steptrace.documents.summary.communication import AllReduceOfStep, Redundant
+from steptrace.documents.communication import AllReduce, AllReduceOfStep, ReducePasses, Redundant
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at

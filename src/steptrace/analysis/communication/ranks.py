@@ -15,17 +15,17 @@ from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.communication.collectives import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
 from steptrace.analysis.kernels.measure import kernel_table
-from steptrace.documents.run import Communication
-from steptrace.documents.summary import (
+from steptrace.documents.ranks import (
+    MatchedName,
     RankAllReduce,
     RankCollectives,
     RankKernel,
     Ranks,
     RankWait,
     Straggler,
-    TraceSummary,
 )
-from steptrace.documents.summary.communication import MatchedName
+from steptrace.documents.run import Communication
+from steptrace.documents.summary import TraceSummary
 from steptrace.errors import RecordError
 from steptrace.record import read_communication
 from steptrace.schema import frame_of

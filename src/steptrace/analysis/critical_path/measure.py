@@ -31,8 +31,7 @@ from steptrace.analysis.common import tables_paths as schema
 from steptrace.analysis.critical_path.build import graph_of
 from steptrace.analysis.critical_path.graph import CLASSES, SYNC, Graph
 from steptrace.compiled import compiled
-from steptrace.documents.summary import CriticalPath
-from steptrace.documents.summary.program import ClassOfPath
+from steptrace.documents.program import ClassOfPath, CriticalPath
 from steptrace.intervals import Ints
 from steptrace.schema import frame_of, validate
 from steptrace.trace.columns import references, text

@@ -10,9 +10,8 @@ import pandas as pd
 from steptrace.analysis.common.analysis import Analysis, plain, records, rows
 from steptrace.analysis.memory import measure
 from steptrace.analysis.memory.growth import memory_growth
-from steptrace.documents.rows import AtPeak
+from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
-from steptrace.documents.summary import DeviceMemory
 from steptrace.errors import RecordError
 from steptrace.intervals import Ints
 from steptrace.record import read_memory

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
-from steptrace.documents.summary import Timeline
-from steptrace.documents.summary.program import Lane
+from steptrace.documents.timeline import Lane, Timeline
 from steptrace.schema import Column, Table, frame_of
 from steptrace.trace.model import Trace
 

@@ -3,9 +3,9 @@
 from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, field
-from steptrace.documents.rows import TopOperator
+from steptrace.documents.kernels import Precision
+from steptrace.documents.overview import TopOperator
 from steptrace.documents.run import OutOfMemory
-from steptrace.documents.summary import Precision
 
 InputVerdict = Literal["none", "moderate", "high"]
 

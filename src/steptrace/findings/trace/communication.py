@@ -9,9 +9,9 @@ from statistics import median
 from typing import Final
 
 from steptrace.analysis.input import MODERATE_SHARE
+from steptrace.documents.communication import AllReduce, CollectiveName, Redundant
 from steptrace.documents.finding import Severity, Source
-from steptrace.documents.summary import AllReduce, Summary
-from steptrace.documents.summary.communication import CollectiveName, Redundant
+from steptrace.documents.summary import Summary
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window, window_of
 from steptrace.format import duration, number, size_bytes

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.analysis.input import MODERATE_SHARE
-from steptrace.documents.rows import OptimizerCall
-from steptrace.documents.summary import Precision
+from steptrace.documents.kernels import Precision
+from steptrace.documents.labels import OptimizerCall
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window
 from steptrace.format import duration, number

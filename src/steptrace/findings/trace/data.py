@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from steptrace.analysis.input import HIGH_SHARE, MODERATE_SHARE
-from steptrace.documents.rows import Copy
+from steptrace.documents.copies import Copy
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.trace.window import Window
 from steptrace.format import bandwidth, duration, number

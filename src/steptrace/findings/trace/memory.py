@@ -5,8 +5,7 @@ from statistics import median
 from typing import Final
 
 from steptrace.documents.finding import Source
-from steptrace.documents.rows import AtPeak
-from steptrace.documents.summary import DeviceMemory
+from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.step_time import BUSY_PCT
 from steptrace.findings.trace.window import Window

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from steptrace.documents.summary import HostGaps, Launches
-from steptrace.documents.summary.time import HostGap
+from steptrace.documents.idle import HostGap, HostGaps
+from steptrace.documents.launches import Launches
 from steptrace.findings import step_time
 from steptrace.findings.model import Match, Rule, Thresholds, rule
 from steptrace.findings.trace.window import Window, has_stacks, profiled_step

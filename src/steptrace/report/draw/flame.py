@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from markupsafe import escape
 
 from steptrace import format as fmt
-from steptrace.documents.summary.program import Flame, FlameBox
+from steptrace.documents.program import Flame, FlameBox
 from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
 
 #: Height of a box and of the gap below it, in pixels.

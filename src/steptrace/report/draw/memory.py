@@ -5,7 +5,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
-from steptrace.documents.summary import DeviceMemory
+from steptrace.documents.memory import DeviceMemory
 from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.drawing import WIDTH, Drawing
 from steptrace.report.draw.svg import InlineSvg

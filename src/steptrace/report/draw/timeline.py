@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from markupsafe import escape
 
 from steptrace import format as fmt
-from steptrace.documents.summary import Timeline
-from steptrace.documents.summary.program import Lane
+from steptrace.documents.timeline import Lane, Timeline
 from steptrace.report.draw.bars import IDLE_NAMES
 from steptrace.report.draw.drawing import round_step
 from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title

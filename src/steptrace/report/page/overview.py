@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from steptrace.documents import summary
 from steptrace.documents.comparison import Comparison, PlacementOfVariant, PrecisionOfVariant
+from steptrace.documents.overview import Placement
 from steptrace.documents.run import is_simulated
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
@@ -55,7 +55,7 @@ _SMALLEST_SHARE: Final = 0.0005
 _PREFIX: Final = "step_"
 
 
-def device_share(placement: summary.Placement | PlacementOfVariant) -> float | None:
+def device_share(placement: Placement | PlacementOfVariant) -> float | None:
     """Of the operators that do work, those on the GPU."""
     on_device, on_host = placement.ops_device or 0, placement.ops_host or 0
     return on_device / (on_device + on_host) if on_device + on_host else None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.rows import TopOperator
+from steptrace.documents.overview import TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.markup import Html, render

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.summary import Summary, Timeline, TraceExcerpt
+from steptrace.documents.summary import Summary, TraceExcerpt
+from steptrace.documents.timeline import Timeline
 from steptrace.errors import RecordError
 from steptrace.report.draw.timeline import MOST_POINTED, timeline_figure
 from steptrace.report.page.markup import Html, render

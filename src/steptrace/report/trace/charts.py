@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import PrecisionOfVariant
+from steptrace.documents.copies import Copy, CopySeries
+from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.queues import QueueSeries
-from steptrace.documents.rows import Copy
-from steptrace.documents.summary import DeviceMemory, Ranks, TraceSummary
-from steptrace.documents.summary.launches import CopySeries
+from steptrace.documents.ranks import Ranks
+from steptrace.documents.summary import TraceSummary
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.drawing import WIDTH, Drawing

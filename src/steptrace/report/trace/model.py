@@ -7,7 +7,10 @@ from statistics import median
 from typing import Any
 
 from steptrace import format as fmt
-from steptrace.documents.summary import GpuTime, Overview, Ranks, StepTime, Summary, TraceSummary
+from steptrace.documents.gpu_time import GpuTime, StepTime
+from steptrace.documents.overview import Overview
+from steptrace.documents.ranks import Ranks
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.finding import SEVERITIES, Finding
+from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.documents.summary import Ranks, Summary, TraceSummary
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.files import write_text
 from steptrace.findings.trace.quality import FEW_STEPS
 from steptrace.findings.trace.window import has_stacks

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steptrace import format as fmt
-from steptrace.documents.summary import StepTime, TraceSummary
+from steptrace.documents.gpu_time import StepTime
+from steptrace.documents.summary import TraceSummary
 from steptrace.report.draw.bars import PART_COLOURS, Part, legend_of, stacked_bars, words
 from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
 from steptrace.report.draw.svg import InlineSvg

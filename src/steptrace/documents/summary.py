@@ -4,83 +4,24 @@ from typing import Annotated
 
 from steptrace.documents.base import Document, File, field
 from steptrace.documents.column import subject
+from steptrace.documents.communication import AllReduce, Collectives, ReducePasses
+from steptrace.documents.copies import Copy, Series
 from steptrace.documents.finding import Finding
+from steptrace.documents.gpu_time import DeviceTime, GpuTime, StepTime, TemporalRow
+from steptrace.documents.idle import HostGaps, Idle
+from steptrace.documents.input import Input
+from steptrace.documents.kernels import KernelName, KernelType, Precision, Sequence
+from steptrace.documents.labels import Label, OptimizerCall, Section
+from steptrace.documents.launches import Launches
+from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.overview import Overview, Placement, StepParts
+from steptrace.documents.program import CriticalPath, Program
+from steptrace.documents.quality import Quality
 from steptrace.documents.queues import Queue
-from steptrace.documents.rows import (
-    AtPeak,
-    Copy,
-    KernelName,
-    KernelType,
-    Label,
-    OptimizerCall,
-    QualityCheck,
-    TemporalRow,
-)
+from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import StepFigures
-from steptrace.documents.summary.communication import (
-    AllReduce,
-    Collectives,
-    RankAllReduce,
-    RankCollectives,
-    RankKernel,
-    RankWait,
-    ReducePasses,
-    Straggler,
-)
-from steptrace.documents.summary.launches import Launches, Series
-from steptrace.documents.summary.program import CriticalPath, Program, Sequence, Timeline
-from steptrace.documents.summary.time import (
-    DeviceTime,
-    GpuTime,
-    HostGaps,
-    Idle,
-    Input,
-    Overview,
-    Placement,
-    Precision,
-    Section,
-    StepParts,
-    StepTime,
-)
 from steptrace.documents.syncs import Syncs, WhatIf
-
-
-class Quality(Document, frozen=True):
-    """What a reader should know before trusting a trace's figures."""
-
-    steps: Annotated[int, field("Steps counted.")]
-    launch_coverage: Annotated[float | None, field("Share of GPU work with a known launch; null without GPU work.")]
-    warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
-    checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]
-
-
-class DeviceMemory(Document, frozen=True):
-    """The peak of one device's memory, and what steps leave behind there."""
-
-    device_type: Annotated[str, field("`cpu`, `cuda`, or the profiler's number.")]
-    device: Annotated[int | None, field("Index; null for the host.")]
-    peak_allocated_bytes: Annotated[int, field("Allocated at the peak.", "B")]
-    peak_reserved_bytes: Annotated[int | None, field("Most reserved; null on the host.", "B")]
-    peak_ts: Annotated[int, field("First instant of the peak.", "ns")]
-    before_bytes: Annotated[int, field("Held since before the trace, as far as known.", "B")]
-    complete: Annotated[bool, field("Whether that is known.")]
-    counter_agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
-    capacity_bytes: Annotated[int | None, field("What was to be had.", "B")]
-    capacity_source: Annotated[str | None, field("Who says so: `limit`, `device`, `machine`.")]
-    headroom_bytes: Annotated[int | None, field("Capacity less what was taken.", "B")]
-    fragmentation: Annotated[float | None, field("1 - largest free block / free.")]
-    by_category: Annotated[dict[str, int], field("Live at the peak; adds up to `peak_allocated_bytes`.", "B")]
-    at_peak: Annotated[tuple[AtPeak, ...], field("Live at the peak by origin, largest first.")]
-    curve: Annotated[
-        tuple[tuple[int, int, int | None], ...], field("Instant (ns), allocated, reserved (B), a point each.")
-    ]
-    growth_bytes: Annotated[
-        tuple[int, ...] | None,
-        field("What each step left behind, but a program's first and the window's last: see docs/memory.md.", "B"),
-    ] = None
-    kept: Annotated[
-        tuple[AtPeak, ...], field("What of these steps is live when the window ends, by origin, largest first.")
-    ] = ()
+from steptrace.documents.timeline import Timeline
 
 
 class TraceSummary(StepFigures, frozen=True):
@@ -132,18 +73,6 @@ class TraceSummary(StepFigures, frozen=True):
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
     ] = None
-
-
-class Ranks(Document, frozen=True):
-    """How the ranks of one job differ."""
-
-    count: Annotated[int, field("Ranks.")]
-    straggler: Annotated[Straggler | None, field("Null if no rank stands out.")]
-    waits: tuple[RankWait, ...]
-    collectives: RankCollectives
-    kernels: tuple[RankKernel, ...]
-    all_reduce: RankAllReduce | None
-    findings: tuple[Finding, ...] = ()
 
 
 class TraceExcerpt(Document, frozen=True):

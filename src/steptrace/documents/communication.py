@@ -1,0 +1,81 @@
+"""What is said of communication of one rank."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+
+class CollectiveName(Document, frozen=True):
+    """The collectives of one name and process group."""
+
+    collective: Annotated[str, key("Collective", "`all_reduce`, ..., or the kernel's short name.")]
+    group: Annotated[str | None, key("Process group", "Process group.")]
+    count: Annotated[int, column("Calls", "How many.", total=True)]
+    sum_ns: Annotated[int, column("Sum", "Summed length.", "ns", total=True)]
+    mean_ns: Annotated[float, field("Mean length.", "ns")]
+    median_ns: Annotated[float, column("Median", "Median length.", "ns")]
+    max_ns: Annotated[int, column("Longest", "Longest.", "ns")]
+    exposed_ns: Annotated[
+        int | None, column("Exposed", "Of the summed length, not hidden by computation.", "ns", total=True)
+    ]
+    bytes: Annotated[int | None, column("Bytes", "Bytes, if said for all.", "B", total=True)]
+    hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.", "%")]
+
+
+class CollectivesOfStep(Document, frozen=True):
+    """The collectives that one step launched."""
+
+    index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
+    count: Annotated[int, column("Collectives", "How many.")]
+    sum_ns: Annotated[int, column("Their time", "Summed length.", "ns")]
+    exposed_ns: Annotated[int | None, column("Exposed", "Of that, not hidden by computation.", "ns")]
+
+
+class Collectives(Document, frozen=True):
+    """What a rank communicated."""
+
+    count: Annotated[int, field("Collectives.")]
+    by_name: Annotated[tuple[CollectiveName, ...], field("By name and group, the most exposed first.")]
+    by_step: Annotated[tuple[CollectivesOfStep, ...], field("Each step.")]
+
+
+class AllReduceOfStep(Document, frozen=True):
+    """The all-reduces that one step launched, each instant once."""
+
+    index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
+    count: Annotated[int, field("How many.")]
+    bytes: Annotated[int | None, field("Bytes.", "B")]
+    measured_ns: Annotated[int, field("Union of their spans, waiting for other ranks included.", "ns")]
+    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", "ns")]
+
+
+class AllReduce(Document, frozen=True):
+    """The all-reduces of a trace, each instant once; per step null without steps."""
+
+    source: Annotated[Literal["gpu", "host"], field("Where they ran.")]
+    count: Annotated[int, field("How many.")]
+    bytes: Annotated[int | None, field("Bytes; null unless said for all.", "B")]
+    measured_ns: Annotated[int, field("Union of their spans.", "ns")]
+    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", "ns")]
+    overlap: Annotated[float | None, field("Share that computation hid.")]
+    count_per_step: Annotated[float | None, field("Per step.")]
+    bytes_per_step: Annotated[float | None, field("Per step.", "B")]
+    measured_ns_per_step: Annotated[float | None, field("Per step.", "ns")]
+    exposed_ns_per_step: Annotated[float | None, field("Per step.", "ns")]
+    by_step: Annotated[tuple[AllReduceOfStep, ...], field("Each step.")]
+
+
+class Redundant(Document, frozen=True):
+    """All-reduces of gradients before the last pass of a step, over all steps."""
+
+    count: Annotated[int, field("How many.")]
+    bytes: Annotated[int | None, field("Bytes.", "B")]
+    measured_ns: Annotated[int, field("Union of their spans.", "ns")]
+
+
+class ReducePasses(Document, frozen=True):
+    """Passes of a step by DistributedDataParallel's labels."""
+
+    passes_per_step: Annotated[float, field("Forward passes per step.")]
+    redundant: Annotated[Redundant, field("What need not have been reduced.")]

@@ -1,0 +1,45 @@
+"""What is said of copies."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+from steptrace.documents.queues import QueueSeries
+
+
+class Copy(Document, frozen=True):
+    """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs."""
+
+    device: Annotated[int, key("GPU", "GPU.", local=True)]
+    kind: Annotated[str, key("Kind", "The copy as recorded, or `Memset`.")]
+    count: Annotated[int, column("Count", "How many.", total=True)]
+    unsized: Annotated[
+        int,
+        column("Without bytes", "Of these, how many say no bytes or took no time: no part of the rates.", total=True),
+    ]
+    bytes: Annotated[
+        int | None, column("Bytes", "Bytes moved, of those that say; null where none does.", "B", total=True)
+    ]
+    ns: Annotated[int, column("Time", "Time with any of them running, each instant once.", "ns", total=True)]
+    mean_bytes_per_second: Annotated[
+        float | None, column("Mean", "Rate over the time that any that says its bytes ran.", "B/s")
+    ]
+    median_bytes_per_second: Annotated[float | None, column("Median", "Rate not exceeded half of that time.", "B/s")]
+    max_bytes_per_second: Annotated[float | None, column("Highest", "Highest rate at any instant.", "B/s")]
+    median_bytes: Annotated[float | None, column("Median size", "Median size of one.", "B")]
+
+
+class CopySeries(Document, frozen=True):
+    """The rate of one kind of copy, in equally long buckets."""
+
+    kind: Annotated[str, field("Kind of copy.")]
+    mean: Annotated[tuple[float, ...], field("Mean rate.", "B/s")]
+    max: Annotated[tuple[float, ...], field("Highest rate.", "B/s")]
+
+
+class Series(Document, frozen=True):
+    """Queues and copies of the analysed GPU over time, small enough to draw."""
+
+    edges: Annotated[tuple[int, int], field("First and last instant of the buckets.", "ns")]
+    queues: Annotated[tuple[QueueSeries, ...], field("The busiest streams.")]
+    copies: Annotated[tuple[CopySeries, ...], field("The kinds with the most bytes.")]

@@ -1,0 +1,76 @@
+"""What is said of where the time of GPUs and of steps went."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+
+class GpuTime(Document, frozen=True):
+    """Where a GPU's time went, over the whole trace; compute, exposed parts and idle add up to the span exactly."""
+
+    activities: Annotated[int, column("GPU activities", "Kernels, copies and sets.")]
+    span_ns: Annotated[int | None, column("GPU span", "First start to last end of GPU work.", "ns")]
+    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work.", "ns")]
+    idle_ns: Annotated[int | None, column("Idle", "The span without `busy_ns`.", "ns")]
+    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels.", "ns")]
+    comm_ns: Annotated[int | None, column("Communication", "Union of collectives' kernels.", "ns")]
+    memory_ns: Annotated[int | None, column("Memory", "Union of copies and sets.", "ns")]
+    exposed_comm_ns: Annotated[
+        int | None, column("Exposed communication", "Communication that no compute hides.", "ns")
+    ]
+    exposed_memory_ns: Annotated[int | None, column("Exposed memory", "Copies and sets that no kernel hides.", "ns")]
+    comm_compute_overlap_ns: Annotated[
+        int | None, column("Communication hidden", "Communication and compute at once.", "ns")
+    ]
+    overlap_pct: Annotated[float | None, column("Overlap", "Overlap as a share of communication.", "%")]
+
+
+class DeviceTime(GpuTime, frozen=True):
+    """The same of one of a trace's GPUs."""
+
+    device: Annotated[int, key("GPU", "GPU.", local=True)]
+
+
+class StepTime(Document, frozen=True):
+    """One step; GPU figures are null without a GPU."""
+
+    index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
+    start_ns: Annotated[int, field("Start.", "ns")]
+    dur_ns: Annotated[int, column("Length", "Length, up to the end of the last work launched in it.", "ns")]
+    host_dur_ns: Annotated[int, column("On the host", "Length on the host.", "ns")]
+    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work in it.", "ns")]
+    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels in it.", "ns")]
+    exposed_comm_ns: Annotated[
+        int | None, column("Exposed communication", "Communication that no compute hides.", "ns")
+    ]
+    exposed_memory_ns: Annotated[int | None, column("Exposed memory", "Copies and sets that no kernel hides.", "ns")]
+    idle_ns: Annotated[int | None, column("Idle", "Its length without `busy_ns`.", "ns")]
+
+
+class TemporalRow(Document, frozen=True):
+    """Where one GPU's time went in one step, or (`step` null) from its first to its last activity.
+
+    `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns` and `idle_ns` add up to `span_ns` exactly.
+    """
+
+    rank: Annotated[int | None, field("Rank of the trace, null if it does not say.")]
+    device: Annotated[int, key("GPU", "GPU.", local=True)]
+    step: Annotated[int | None, key("", "Row of `steps`; null for the whole trace.")]
+    index: Annotated[int | None, key("Step", "The N of `ProfilerStep#N`; null for the whole trace.")]
+    start_ns: Annotated[int, field("Start of the span.", "ns")]
+    span_ns: Annotated[
+        int, column("Span", "Length of the span: of a step, up to the end of the last work it launched.", "ns")
+    ]
+    busy_ns: Annotated[int, field("Time with any activity.", "ns")]
+    compute_ns: Annotated[int, column("Compute", "Time with a compute kernel.", "ns")]
+    comm_ns: Annotated[int, column("Communication", "Time with a collective's kernel, hidden or not.", "ns")]
+    memory_ns: Annotated[int, field("Time with a memcpy or memset, hidden or not.", "ns")]
+    exposed_comm_ns: Annotated[
+        int, column("Exposed communication", "Time with a collective's kernel and no compute kernel.", "ns")
+    ]
+    exposed_memory_ns: Annotated[int, column("Exposed memory", "Time with a memcpy or memset and no kernel.", "ns")]
+    comm_compute_overlap_ns: Annotated[
+        int, column("Communication hidden", "Time with a collective's and a compute kernel.", "ns")
+    ]
+    idle_ns: Annotated[int, column("Idle", "Time without any activity.", "ns")]

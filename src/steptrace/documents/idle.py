@@ -1,0 +1,89 @@
+"""What is said of idle time: its causes, what ended it, and what the host did meanwhile."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+from steptrace.documents.overview import Parts
+
+
+class StreamIdle(Document, frozen=True):
+    """The gaps before the activities of one stream, summed by category."""
+
+    device: Annotated[int, key("GPU", "GPU.", local=True)]
+    stream: Annotated[int, key("Idle by stream", "Stream.")]
+    host_wait_ns: Annotated[
+        int, column("Host wait", "Before work launched after the previous one had ended.", "ns", total=True)
+    ]
+    kernel_wait_ns: Annotated[int, column("Kernel wait", "Of the others, gaps under 30 us.", "ns", total=True)]
+    other_ns: Annotated[int, column("Other", "The rest.", "ns", total=True)]
+
+
+class IdleEnding(Document, frozen=True):
+    """The gaps of one cause that activities of one operator ended."""
+
+    cause: Annotated[str, key("Cause", "`sync`, `loader`, `host`, `dependency` or `unknown`.")]
+    op: Annotated[str | None, key("Operator whose work ended them", "The operator whose work ended them.")]
+    label: Annotated[str | None, key("Label", "The innermost label that launched it.")]
+    gaps: Annotated[int, column("Gaps", "How many.", total=True)]
+    idle_ns: Annotated[int, column("Idle", "Their summed length.", "ns", total=True)]
+    longest_ns: Annotated[int, column("Longest", "The longest.", "ns")]
+
+
+class IdleGap(Document, frozen=True):
+    """One gap between two activities of a GPU, all its streams taken together, with its cause and what ended it."""
+
+    ts: Annotated[int, column("At", "Start of the gap.", "ns")]
+    dur: Annotated[int, column("Length", "Length.", "ns")]
+    cause: Annotated[str, column("Cause", "`sync`, `loader`, `host`, `dependency` or `unknown`.")]
+    kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.")]
+    name: Annotated[str, column("Ended by", "Short name of that activity.")]
+    stream: Annotated[int, field("Stream it ran on.")]
+    launch: Annotated[int | None, field("Row of `launches`: the call that caused it.")]
+    launched_after_ns: Annotated[
+        int | None, column("Launched after", "From the gap's start to the start of that call.", "ns")
+    ]
+    op: Annotated[str | None, column("Operator", "The operator that made the call.")]
+    label: Annotated[str | None, field("The innermost label that the call was made in.")]
+    step: Annotated[int | None, field("Row of `steps`: the step that launched it.")]
+
+
+class Idle(Document, frozen=True):
+    """Why the GPU, or a stream of it, had nothing to do."""
+
+    by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
+    by_cause: Annotated[Parts | None, field("Of the analysed GPU, by cause.", "ns")]
+    gaps: Annotated[int | None, field("Number of gaps.")]
+    ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.")]
+    longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.")]
+
+
+class HostCall(Document, frozen=True):
+    """Calls of one name into the GPU's runtime within a gap."""
+
+    name: Annotated[str, field("Name of the call.")]
+    count: Annotated[int, field("Calls.")]
+    ns: Annotated[int, field("Their time within the gap.", "ns")]
+
+
+class HostGap(Document, frozen=True):
+    """One gap in the GPU's work that only the host explains."""
+
+    where: Annotated[Literal["before", "between", "after"], field("Before the GPU's first work, between, after it.")]
+    ts: Annotated[int, field("Start.", "ns")]
+    dur: Annotated[int, field("Length.", "ns")]
+    op: Annotated[str | None, field("Operator whose work ended it.")]
+    label: Annotated[str | None, field("Label whose work ended it.")]
+    calls: Annotated[tuple[HostCall, ...], field("What the host called meanwhile.")]
+
+
+class HostGaps(Document, frozen=True):
+    """The gaps that only the host explains, and the long calls in them."""
+
+    gap_ns: Annotated[int, field("All such gaps together.", "ns")]
+    long_call_ns: Annotated[int, field("Of these, in long calls into the GPU's runtime.", "ns")]
+    gaps: Annotated[tuple[HostGap, ...], field("The longest.")]
+    call_ns: Annotated[
+        int | None, field("Of `gap_ns`, with a training thread in any call into the GPU's runtime.", "ns")
+    ] = None
+    op_ns: Annotated[int | None, field("Of the rest, with one in an operator.", "ns")] = None

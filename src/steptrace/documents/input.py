@@ -1,0 +1,41 @@
+"""What is said of waiting for data."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+
+class InputWaitOfStep(Document, frozen=True):
+    """How long training threads waited for data in one step, or in the whole of a trace without steps."""
+
+    step: Annotated[int | None, key("", "Row of `steps`; null for a trace without steps.")]
+    index: Annotated[int | None, key("Step", "The N of `ProfilerStep#N`; null for a trace without steps.")]
+    host_ns: Annotated[int, column("Length on the host", "Length of the step on the host, or of the trace.", "ns")]
+    waits: Annotated[int, column("Waits", "Waits that begin in it.")]
+    wait_ns: Annotated[
+        int, column("Waiting", "Time in them, whoever's wait it is; side by side on two threads it counts once.", "ns")
+    ]
+    gpu_idle_wait_ns: Annotated[
+        int | None,
+        column("With the GPU idle", "Of that time, what the GPU had nothing to do in; null without a GPU.", "ns"),
+    ]
+
+
+class Input(Document, frozen=True):
+    """Waiting for data: the steps together, and each."""
+
+    source: Annotated[Literal["loader", "section"] | None, field("What tells of waits: a DataLoader, or our label.")]
+    steps: Annotated[int | None, field("Steps; null for a trace without.")]
+    window_ns: Annotated[int, field("Time of the steps, or of the trace.", "ns")]
+    waits: Annotated[int | None, column("Waits", "Waits.", total=True)]
+    wait_ns: Annotated[int | None, column("Waiting, in all", "Time in them.", "ns", total=True)]
+    gpu_idle_wait_ns: Annotated[
+        int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", "ns", total=True)
+    ]
+    counted_ns: Annotated[int | None, field("What counts against the steps.", "ns")]
+    share: Annotated[float | None, column("Share of the time", "`counted_ns` as a share of the window.", "share")]
+    verdict: Annotated[Literal["none", "moderate", "high"] | None, column("Input-bound", "How much that is.")]
+    threshold_moderate: Annotated[float, field("From this share on moderate.")]
+    threshold_high: Annotated[float, field("From this share on high.")]
+    by_step: Annotated[tuple[InputWaitOfStep, ...], field("Each step.")]

@@ -1,0 +1,94 @@
+"""What is said of kernels: their times, number formats and recurring sequences."""
+
+from typing import Annotated
+
+import msgspec
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+from steptrace.documents.overview import Parts
+
+
+class KernelName(Document, frozen=True):
+    """The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each."""
+
+    name: Annotated[str, key("", "Name as recorded.")]
+    short_name: Annotated[
+        str, column("Kernel", "Name as a person would say it; what tells it from the table's others of the same.")
+    ]
+    class_: Annotated[str, key("Class", "`compute`, `comm` (collectives) or `memory` (memcpy and memset).")] = (
+        msgspec.field(name="class")
+    )
+    count: Annotated[int, column("Calls", "Activities.", total=True)]
+    sum_ns: Annotated[int, column("Sum", "Sum of their lengths.", "ns", total=True)]
+    mean_ns: Annotated[float, column("Mean", "Mean length.", "ns")]
+    median_ns: Annotated[float, column("Median", "Median length.", "ns")]
+    min_ns: Annotated[int, column("Shortest", "Shortest.", "ns")]
+    max_ns: Annotated[int, column("Longest", "Longest.", "ns")]
+    std_ns: Annotated[float | None, column("Std", "Standard deviation of the sample; null for one activity.", "ns")]
+    share: Annotated[float, column("Share of GPU time", "Of the summed lengths of all activities, 0 to 1.", "share")]
+
+
+class KernelType(Document, frozen=True):
+    """How long exactly this set of classes ran on a GPU at once; the rows add up to its busy time exactly."""
+
+    classes: Annotated[str, key("At once", "The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
+    ns: Annotated[int, column("Time", "Time in which these ran and no others.", "ns", total=True)]
+    busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time, 0 to 1.", "share")]
+
+
+class KernelFormat(Document, frozen=True):
+    """The compute kernels of one GPU of one name: the number format of their arithmetic and whether it runs on tensor
+    cores. Lengths are added over streams."""
+
+    name: Annotated[str, key("", "Name as recorded.")]
+    short_name: Annotated[
+        str, column("Kernel", "Name as a person would say it; what tells it from the table's others of the same.")
+    ]
+    bits: Annotated[
+        str, column("Format", "`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`.")
+    ]
+    by: Annotated[
+        str | None,
+        column("Known from", "Where that is known from: the kernel's `name` or its operator's input `types`."),
+    ]
+    tensor_core: Annotated[str, column("Tensor cores", "Whether it runs on tensor cores: `yes`, `no` or `unknown`.")]
+    eligible: Annotated[bool, field("Whether its arithmetic is such as tensor cores do.")]
+    tf32: Annotated[bool, column("TF32", "Whether its products are in TF32.")]
+    count: Annotated[int, column("Calls", "Kernels.")]
+    ns: Annotated[int, column("Time", "Sum of their lengths.", "ns", total=True)]
+
+
+class Precision(Document, frozen=True):
+    """The compute kernels of the analysed GPU by number format, in summed kernel time."""
+
+    kernel_ns: Annotated[Parts, field("By format: adds up to the time of all compute kernels.", "ns")]
+    from_types_ns: Annotated[int, field("Known from the operator's input types alone.", "ns")]
+    tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.", "ns")]
+    tensor_core_ns: Annotated[int, field("Matrix work on tensor cores.", "ns")]
+    tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.", "ns")]
+    tensor_core_no_ns: Annotated[int, field("Of that, not on tensor cores.", "ns")]
+    tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.", "ns")]
+    eligible_16_ns: Annotated[int, field("Of the eligible, in 16 bits or fewer.", "ns")]
+    kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.")] = ()
+
+
+class SequenceEntry(Document, frozen=True):
+    """Neighbouring activities of one name in a sequence."""
+
+    name: Annotated[str, field("Short name.")]
+    times: Annotated[int, field("How often one after the other.")]
+
+
+class Sequence(Document, frozen=True):
+    """A sequence of GPU activities that recurs under one operator or label."""
+
+    kind: Annotated[str, key("Under", "`op` or `annotation`.")]
+    name: Annotated[str, key("Name", "Operator or label.")]
+    length: Annotated[int, column("Length", "Activities in the sequence.")]
+    count: Annotated[int, column("Times", "Calls that launched exactly this sequence.", total=True)]
+    kernel_ns: Annotated[int, column("GPU time", "Lengths of the activities over all calls.", "ns", total=True)]
+    span_ns: Annotated[int, column("First to last", "First start to last end over all calls.", "ns", total=True)]
+    host_ns: Annotated[int, column("Host time", "Lengths of the calls on the host.", "ns", total=True)]
+    kernels: Annotated[tuple[SequenceEntry, ...], column("Activities in order", "The activities.")]
+    left_out: Annotated[int, field("Entries beyond the first that are listed.")]

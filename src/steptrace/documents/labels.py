@@ -1,0 +1,62 @@
+"""What is said of labels that the program set, and calls of optimizers."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+
+class Section(Document, frozen=True):
+    """One label of the program within steps, as medians over the steps."""
+
+    label: Annotated[str, key("Section", "The `record_function` label.")]
+    count_per_step: Annotated[float, column("Per step", "Sections of the label.")]
+    host_ns_per_step: Annotated[float, column("Host time per step", "Host time in them.", "ns")]
+    device_ns_per_step: Annotated[
+        float | None, column("GPU time per step", "GPU time of what was launched in them.", "ns")
+    ]
+
+
+class Label(Document, frozen=True):
+    """All user annotations of one label, with the GPU's time that belongs to them."""
+
+    label: Annotated[str, key("Label", "The label; steps (`ProfilerStep#N`) are none.")]
+    count: Annotated[int, column("Count", "How many, those inside one of their own label included.", total=True)]
+    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", "ns", total=True)]
+    host_self_ns: Annotated[
+        int, column("Own host time", "Of that, outside other annotations within them.", "ns", total=True)
+    ]
+    kernels: Annotated[
+        int | None,
+        column("GPU activities", "GPU activities launched in them, annotations within included.", total=True),
+    ]
+    device_ns: Annotated[
+        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", "ns", total=True)
+    ]
+    device_self_ns: Annotated[
+        int | None, column("Own GPU time", "Of their work without annotations within.", "ns", total=True)
+    ]
+
+
+class OptimizerCall(Document, frozen=True):
+    """The calls of one method of one optimizer, by the label that PyTorch puts around each.
+
+    Only operators called directly count, not those that they call.
+    """
+
+    label: Annotated[str, key("Call", "`Optimizer.step#SGD.step`, `Optimizer.zero_grad#Adam.zero_grad`, ...")]
+    method: Annotated[str, field("`step` or `zero_grad`.")]
+    optimizer: Annotated[str, field("Name of the optimizer's class.")]
+    count: Annotated[int, column("Calls", "Calls, those inside one of the same label left out.", total=True)]
+    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", "ns", total=True)]
+    operators: Annotated[int, column("Operators", "Operators called.", total=True)]
+    foreach: Annotated[int, column("For many tensors", "Of these, on many tensors at once (`_foreach_`).", total=True)]
+    fused: Annotated[int, column("Fused", "Of these, a whole update in one (their name says fused).", total=True)]
+    zeroing: Annotated[int, column("Zeroing", "Of these, setting to zero (`zero_`, `_foreach_zero_`).", total=True)]
+    most_common: Annotated[str | None, column("Most called", "The operator called most often.")]
+    most_common_count: Annotated[int, column("How often", "How often.")]
+    single_tensor: Annotated[int, field("Python frames `_single_tensor_...`; 0 too where no frames are recorded.")]
+    kernels: Annotated[int | None, column("GPU activities", "GPU activities launched; null without a GPU.", total=True)]
+    device_ns: Annotated[
+        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", "ns", total=True)
+    ]

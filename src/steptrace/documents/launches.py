@@ -1,0 +1,73 @@
+"""What is said of launches."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+
+class Distribution(Document, frozen=True):
+    """One time of all launches."""
+
+    sum: Annotated[int, column("Sum", "Sum.", "ns")]
+    median: Annotated[float, column("Median", "Median.", "ns")]
+    p95: Annotated[float, column("p95", "95th percentile.", "ns")]
+    max: Annotated[int, column("Longest", "Largest.", "ns")]
+
+
+class LaunchCall(Document, frozen=True):
+    """The launches of one GPU by one call."""
+
+    call: Annotated[str, key("Call", "Name of the call.")]
+    kind: Annotated[str, key("Kind", "`kernel`, `graph`, `copy` or `set`.")]
+    count: Annotated[int, column("Launches", "Launches.", total=True)]
+    activities: Annotated[int, column("Activities", "GPU activities they caused.", total=True)]
+    host_ns: Annotated[int, column("Host", "Summed length of the calls.", "ns", total=True)]
+    host_median_ns: Annotated[float, field("Median length of a call.", "ns")]
+    device_ns: Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
+    device_median_ns: Annotated[float, field("Median time of a launch's work.", "ns")]
+    delay_ns: Annotated[int, field("Summed delay.", "ns")]
+    queueing_ns: Annotated[int, column("Queueing", "Summed queueing.", "ns", total=True)]
+    dependency_ns: Annotated[int, field("Summed waiting for events.", "ns")]
+    latency_ns: Annotated[int, column("Latency", "Summed launch latency.", "ns", total=True)]
+    latency_median_ns: Annotated[float, field("Median launch latency.", "ns")]
+    short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
+    slow_launches: Annotated[int, column("Slow", "Calls that took more than 50 us.", total=True)]
+    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 us of launch latency.", total=True)]
+
+
+class LaunchOperator(Document, frozen=True):
+    """The launches of one operator."""
+
+    op: Annotated[str, key("Operator", "Operator.")]
+    count: Annotated[int, column("Launches", "Launches.", total=True)]
+    host_ns: Annotated[int, column("Host", "Summed length of the calls.", "ns", total=True)]
+    device_ns: Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
+    delay_ns: Annotated[int, field("Summed delay.", "ns")]
+    queueing_ns: Annotated[int, column("Queueing", "Summed queueing.", "ns", total=True)]
+    dependency_ns: Annotated[int, field("Summed waiting for events.", "ns")]
+    latency_ns: Annotated[int, column("Latency", "Summed launch latency.", "ns", total=True)]
+    short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
+    slow_launches: Annotated[int, column("Slow", "Calls of more than 50 us.", total=True)]
+    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 us of latency.", total=True)]
+
+
+class Launches(Document, frozen=True):
+    """How the work of the analysed GPU was launched."""
+
+    count: Annotated[int, column("Launches", "Launching calls.", total=True)]
+    activities: Annotated[int, column("GPU activities of these", "GPU activities with a known launch.", total=True)]
+    unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", total=True)]
+    short_kernels: Annotated[
+        int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)
+    ]
+    slow_launches: Annotated[int, column("Slow launches", "Calls of more than 50 us.", total=True)]
+    excess_delays: Annotated[int, column("Excess delays", "Launches with more than 100 us of latency.", total=True)]
+    host_ns: Annotated[Distribution | None, field("Length of the calls.")]
+    device_ns: Annotated[Distribution | None, field("Time of their work.")]
+    delay_ns: Annotated[Distribution | None, field("From a call's end to its work's start.")]
+    queueing_ns: Annotated[Distribution | None, field("Of the delay, behind earlier work of the stream.")]
+    dependency_ns: Annotated[Distribution | None, field("Of the rest, waiting for an event.")]
+    latency_ns: Annotated[Distribution | None, field("Of the rest, with the stream free.")]
+    by_call: Annotated[tuple[LaunchCall, ...], field("By call.")]
+    by_op: Annotated[tuple[LaunchOperator, ...], field("By operator, most host time first.")]

@@ -1,0 +1,74 @@
+"""What is said of the first look: where a step goes, the operators that take it, and where these run."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+#: Of a whole that is divided: the part's name to its time in ns.
+Parts = dict[str, int]
+
+
+class StepParts(Document, frozen=True):
+    """The steps' window in parts that exclude each other and add up to it."""
+
+    kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
+    steps: Annotated[int, field("Steps.")]
+    window_ns: Annotated[int, field("Length of the window.", "ns")]
+    parts_ns: Annotated[Parts, field("Each part.", "ns")]
+
+
+class TopOperator(Document, frozen=True):
+    """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
+
+    name: Annotated[str | None, key("Operator", "Operator; null for GPU work that none launched.")]
+    calls: Annotated[
+        int | None, column("Calls", "Calls (in a comparison of a step, null below one); null without an operator.")
+    ]
+    host_self_ns: Annotated[
+        int | None,
+        column(
+            "Own host time",
+            "Host time without the operators and calls inside; null without an operator.",
+            "ns",
+            total=True,
+        ),
+    ]
+    device_self_ns: Annotated[
+        int | None,
+        column(
+            "GPU time",
+            "Length of the GPU work that it launched and no operator inside it; null without a GPU.",
+            "ns",
+            total=True,
+        ),
+    ]
+    share: Annotated[
+        float, column("Share", "Of all GPU time, or, without a GPU, of all operators' own host time; 0 to 1.", "share")
+    ]
+
+
+class Overview(Document, frozen=True):
+    """How long a step takes, where that time goes, and what takes it; the parts add up to the window."""
+
+    kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
+    steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
+    window_ns: Annotated[int, field("Length of the window.", "ns")]
+    step_ns: Annotated[float | None, field("Mean time of a step.", "ns")]
+    parts_ns: Annotated[Parts, field("Each part.", "ns")]
+    device_compute_share: Annotated[
+        float | None, column("Device compute", "Share of the window in which the GPU computed.", "share")
+    ]
+    operators: Annotated[tuple[TopOperator, ...], field("The operators with the most time of their own.")] = ()
+
+
+class Placement(Document, frozen=True):
+    """Operators of the steps by where they ran."""
+
+    ops_total: Annotated[int, field("`ops_device` + `ops_host` + `ops_view`.")]
+    ops_device: Annotated[int, field("Launched GPU work themselves.")]
+    ops_host: Annotated[int, field("Worked on the host, by at least half of their time.")]
+    ops_view: Annotated[int, field("Views and allocations.")]
+    device_ns: Annotated[int | None, field("Summed length of GPU work that operators launched.", "ns")]
+    host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.", "ns")]
+    view_ns: Annotated[int, field("Host time of views.", "ns")]

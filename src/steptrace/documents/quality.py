@@ -1,0 +1,25 @@
+"""What is said of how far a trace can be trusted."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+
+
+class QualityCheck(Document, frozen=True):
+    """One thing that can be wrong with a trace, and how much of it is."""
+
+    check: Annotated[str, key("Check", "What was looked for.")]
+    found: Annotated[int, column("Wrong", "How many are wrong.")]
+    of: Annotated[int, column("Of", "Of how many.")]
+    warns: Annotated[bool, column("Warns", "Whether that is enough to warn of.")]
+    says: Annotated[str, column("Result", "The warning, or that all is well.")]
+
+
+class Quality(Document, frozen=True):
+    """What a reader should know before trusting a trace's figures."""
+
+    steps: Annotated[int, field("Steps counted.")]
+    launch_coverage: Annotated[float | None, field("Share of GPU work with a known launch; null without GPU work.")]
+    warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
+    checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]

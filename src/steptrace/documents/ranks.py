@@ -1,0 +1,107 @@
+"""What is said of several ranks together."""
+
+from typing import Annotated
+
+import msgspec
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
+from steptrace.documents.finding import Finding
+
+
+class Straggler(Document, frozen=True):
+    """The rank that the others wait for most."""
+
+    rank: Annotated[int, field("Rank.")]
+    share: Annotated[float, field("Of all waiting, what it caused.")]
+    caused_ns: Annotated[int, field("That waiting.", "ns")]
+    delay_ns: Annotated[int, field("How much sooner its collectives could have begun.", "ns")]
+
+
+class MatchedName(Document, frozen=True):
+    """Matched collectives of one name and group."""
+
+    collective: Annotated[str, key("Collective", "Collective.")]
+    group: Annotated[str | None, key("Process group", "Process group.")]
+    count: Annotated[int, column("Matched", "How many.")]
+    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.", "ns")]
+
+
+class RankCollectives(Document, frozen=True):
+    """The collectives of all ranks."""
+
+    total: Annotated[int, field("All of all ranks.")]
+    matched: Annotated[int, field("Parts found on another rank too.")]
+    matched_by: Annotated[dict[str, int], field("How they were matched.")]
+    by_name: Annotated[tuple[MatchedName, ...], field("By name and group, most waiting first.")]
+
+
+class RankAllReduce(Document, frozen=True):
+    """All-reduces per step, medians over the ranks, beside what they should take at the measured bandwidth."""
+
+    source: Annotated[str, field("`gpu` or `host`.")]
+    count_per_step: Annotated[float | None, field("How many.")]
+    bytes_per_step: Annotated[float | None, field("Bytes.", "B")]
+    measured_ns_per_step: Annotated[float | None, field("Union of their spans.", "ns")]
+    exposed_ns_per_step: Annotated[float | None, field("Of that, not hidden by computation.", "ns")]
+    overlap: Annotated[float | None, field("Share that computation hid.")]
+    wait_ns_per_step: Annotated[float | None, field("Waiting for other ranks, mean over the ranks.", "ns")]
+    expected_ns: Annotated[int | None, field("parameter bytes x 2(n-1)/n / measured bandwidth.", "ns")]
+    simplified_ns: Annotated[int | None, field("parameters x 4 / measured bandwidth.", "ns")]
+    bus_bytes_per_s: Annotated[float | None, field("Measured bus bandwidth.", "B/s")]
+
+
+class RankWait(Document, frozen=True):
+    """One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did
+    because of it."""
+
+    rank: Annotated[int, key("Rank", "Rank, or the trace's place in the list where traces do not say.")]
+    clock_offset_ns: Annotated[
+        int | None, column("Clock offset", "Added to its times to align them; null if it shares nothing.", "ns")
+    ]
+    clock_spread_ns: Annotated[
+        int | None, column("Uncertainty", "Half the width of what the offset is the median of.", "ns")
+    ]
+    collectives: Annotated[int, column("Collectives", "Its collectives.")]
+    matched: Annotated[int, column("Matched", "Those found on another rank too.")]
+    last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.")]
+    wait_ns: Annotated[
+        int | None,
+        column("Waited", "Its time in matched collectives before the last rank arrived, each instant once.", "ns"),
+    ]
+    caused_ns: Annotated[
+        int | None, column("Made others wait", "Other ranks' waiting where it was last, added up over the ranks.", "ns")
+    ]
+    delay_ns: Annotated[
+        int | None, column("Delay", "How much sooner these could have begun without it: last less second-last.", "ns")
+    ]
+
+
+class RankKernel(Document, frozen=True):
+    """One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it."""
+
+    name: Annotated[str, key("", "Name as recorded.")]
+    short_name: Annotated[str, column("Kernel", "Name as a person would say it.")]
+    class_: Annotated[str, key("Class", "`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
+    ranks: Annotated[int, column("Ranks", "Ranks that ran it.")]
+    count: Annotated[int, field("Times it ran, on all ranks.")]
+    sum_ns: Annotated[int, column("Time, all ranks", "Its time on all ranks.", "ns")]
+    sum_min_ns: Annotated[int, field("Least time on a rank.", "ns")]
+    sum_median_ns: Annotated[float, field("Median over the ranks of its time.", "ns")]
+    sum_max_ns: Annotated[int, field("Most time on a rank.", "ns")]
+    mean_min_ns: Annotated[float, column("Least mean length", "Least mean length on a rank.", "ns")]
+    mean_median_ns: Annotated[float, column("Median", "Median over the ranks of its mean length.", "ns")]
+    mean_max_ns: Annotated[float, column("Greatest", "Greatest mean length on a rank.", "ns")]
+    slowest_rank: Annotated[int, column("Slowest rank", "Rank with the greatest mean length.")]
+
+
+class Ranks(Document, frozen=True):
+    """How the ranks of one job differ."""
+
+    count: Annotated[int, field("Ranks.")]
+    straggler: Annotated[Straggler | None, field("Null if no rank stands out.")]
+    waits: tuple[RankWait, ...]
+    collectives: RankCollectives
+    kernels: tuple[RankKernel, ...]
+    all_reduce: RankAllReduce | None
+    findings: tuple[Finding, ...] = ()

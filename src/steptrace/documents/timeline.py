@@ -1,0 +1,32 @@
+"""What is said of the picture of a step."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+
+
+class Lane(Document, frozen=True):
+    """One lane of the picture of a step: its boxes as columns."""
+
+    kind: Annotated[str, field("`host`, `calls`, `syncs`, `idle` or `stream`.")]
+    name: Annotated[str, field("What stands at it.")]
+    start_ns: Annotated[tuple[int, ...], field("Start of each box within the time shown.", "ns")]
+    dur_ns: Annotated[tuple[int, ...], field("Length of each box.", "ns")]
+    level: Annotated[tuple[int, ...], field("Row of each box within the lane.")]
+    events: Annotated[tuple[int, ...], field("Events that each box stands for.")]
+    time_ns: Annotated[tuple[int, ...], field("Their lengths, summed.", "ns")]
+    what: Annotated[tuple[int, ...], field("Place of each box's kind and name in `kinds` and `names`.")]
+
+
+class Timeline(Document, frozen=True):
+    """One step, the median one, as a picture shows it."""
+
+    step: Annotated[int | None, field("The N of `ProfilerStep#N`.")]
+    from_ns: Annotated[int, field("Start of the time shown.", "ns")]
+    span_ns: Annotated[int, field("Its length.", "ns")]
+    host_ns: Annotated[int | None, field("Length of the step on the host.", "ns")]
+    events: Annotated[int, field("Events in that time.")]
+    left_out: Annotated[tuple[str, ...], field("Lanes that are not drawn.")]
+    kinds: Annotated[tuple[str, ...], field("Kinds of boxes.")]
+    names: Annotated[tuple[str, ...], field("Names of boxes.")]
+    lanes: Annotated[tuple[Lane, ...], field("From top to bottom.")]
