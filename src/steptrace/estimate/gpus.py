@@ -1,0 +1,83 @@
+"""GPUs by name: the figures of their data sheets (gpus.toml), and those that a person adds."""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from steptrace.errors import ConfigError
+
+#: A file of this name in the working directory adds GPUs, or replaces those of the same name.
+OWN_FILE: Final = "gpus.toml"
+_KEYS: Final = "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb; tf32_tflops, bf16 and power_limited if they apply"
+
+
+class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Data sheet figures of a GPU: TFLOP/s of dense arithmetic, GB/s and GB of its memory, all decimal."""
+
+    fp32_tflops: float
+    half_tflops: float
+    bandwidth_gbs: float
+    memory_gb: float
+    tf32_tflops: float | None = None
+    bf16: bool = True
+    power_limited: bool = False
+    name: str = ""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second."""
+        return self.bandwidth_gbs * 1e9
+
+    def flops(self, arithmetic: str) -> float | None:
+        """FLOP a second of `float32`, `tf32`, `float16` or `bfloat16`; None where the data sheet has no such figure."""
+        if arithmetic == "bfloat16" and not self.bf16:
+            return None
+        figures = {
+            "float32": self.fp32_tflops,
+            "tf32": self.tf32_tflops or self.fp32_tflops,
+            "float16": self.half_tflops,
+            "bfloat16": self.half_tflops,
+        }
+        return figures[arithmetic] * 1e12 if arithmetic in figures else None
+
+
+def gpu_named(name: str) -> Gpu:
+    """The figures of a GPU.
+
+    Raises:
+        ConfigError: there is none of that name, or a file of own GPUs cannot be read.
+    """
+    gpus = {**_shipped(), **_own(Path(OWN_FILE))}
+    if name not in gpus:
+        raise ConfigError(
+            f"no GPU of the name {name!r}",
+            expected=f"one of {', '.join(gpus)}",
+            next_step=f"add [{name}] with its data sheet's figures to a file {OWN_FILE} here: {_KEYS}",
+        )
+    return gpus[name]
+
+
+@cache
+def _shipped() -> Mapping[str, Gpu]:
+    return _read(Path(__file__).with_name("gpus.toml"))
+
+
+def _own(path: Path) -> Mapping[str, Gpu]:
+    return _read(path) if path.is_file() else {}
+
+
+def _read(path: Path) -> dict[str, Gpu]:
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        gpus = {name: msgspec.convert({**figures, "name": name}, Gpu) for name, figures in content.items()}
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"GPUs cannot be read ({error})", where=path, expected=f"[NAME] with {_KEYS}") from error
+    for gpu in gpus.values():
+        for key in ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb"):
+            if getattr(gpu, key) <= 0:
+                raise ConfigError(f"{gpu.name}.{key} is not above 0", where=path, expected="the data sheet's figure")
+    return gpus

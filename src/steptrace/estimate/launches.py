@@ -1,0 +1,83 @@
+"""How many kernels, copies and fills one call of an operator launches."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.estimate.rules import OPERATORS, base_name
+
+_LAUNCHES: Final[Mapping[str, int]] = OPERATORS["launches"]
+#: Of operators on lists: tensors of one position are one argument's, so many arguments are lists of tensors.
+_LISTS: Final[Mapping[str, int]] = {
+    "_foreach_addcmul_": 3,
+    "_foreach_addcdiv_": 3,
+    "_fused_adam_": 4,
+    "_fused_adamw_": 4,
+    "_fused_sgd_": 2,
+    "_fused_adagrad_": 3,
+}
+_FUSED: Final = "_fused_"
+#: ATen/native/cuda/MultiTensorApply.cuh: a launch takes so many tensors, by the number of lists, and so many chunks.
+_MOST_TENSORS: Final = (110, 64, 48, 36, 30)
+_MOST_CHUNKS: Final = 320
+_CHUNK: Final = 65536
+
+
+def launches(call: OperatorCalls) -> int:
+    """Launches of one call; 0 of one that makes views or only reserves memory."""
+    name = base_name(call.name)
+    if call.is_view or _LAUNCHES.get(name) == 0:
+        return 0
+    if is_of_lists(name):
+        return _of_lists(call, name)
+    if call.outputs and not any(map(elements, call.outputs)):
+        return 0
+    return _LAUNCHES.get(name, 1)
+
+
+def is_of_lists(name: str) -> bool:
+    """Whether an operator works on lists of tensors."""
+    return name.startswith(("_foreach_", _FUSED)) and name not in ("_fused_rms_norm", "_fused_rms_norm_backward")
+
+
+def lists_of(call: OperatorCalls) -> int:
+    """How many arguments of such an operator are lists of tensors."""
+    name = base_name(call.name)
+    if name in _LISTS:
+        return _LISTS[name]
+    takes_two = call.name.endswith(".List") or name in ("_foreach_copy_", "_foreach_lerp_")
+    return 2 if takes_two and len(call.inputs) % 2 == 0 else 1
+
+
+def _of_lists(call: OperatorCalls, name: str) -> int:
+    lists = lists_of(call)
+    tensors = call.inputs[: _length(call, name, lists)]
+    extra = 1 if name == "_foreach_norm" else 0
+    return _chunked([elements(tensor) for tensor in tensors], lists) + extra
+
+
+def _length(call: OperatorCalls, name: str, lists: int) -> int:
+    """Tensors of the first list; behind the others, fused optimizers have one of their steps, of an element each."""
+    return len(call.inputs) // (lists + 1 if name.startswith(_FUSED) and name != "_fused_sgd_" else lists)
+
+
+def _chunked(sizes: Sequence[int], lists: int) -> int:
+    """Launches of multi_tensor_apply."""
+    most = _MOST_TENSORS[lists - 1]
+    count = tensors = chunks = 0
+    for size in sizes:
+        of_tensor = -(-size // _CHUNK)
+        tensors += 1 if of_tensor else 0
+        while of_tensor:
+            taken = min(of_tensor, _MOST_CHUNKS - chunks)
+            of_tensor -= taken
+            chunks += taken
+            if chunks == _MOST_CHUNKS or (tensors == most and not of_tensor):
+                count, chunks, tensors = count + 1, 0, 1 if of_tensor else 0
+    return count + (chunks > 0)
+
+
+def elements(tensor: TensorSpec) -> int:
+    """Elements that it shows."""
+    return math.prod(tensor.shape)

@@ -1,0 +1,229 @@
+"""A step's time on a GPU that is not there, from its operators: GPU work, launches, and what limits it."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from steptrace.documents.estimate import Band, Estimate, NotEstimated
+from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.launches import is_of_lists, launches, lists_of
+from steptrace.estimate.memory import fits, largest_batch
+from steptrace.estimate.rules import (
+    HOST_COPY,
+    NO_ARITHMETIC,
+    PCIE,
+    POWER_LIMITED,
+    Rule,
+    arithmetic_of,
+    base_name,
+    misaligned,
+    rule_of,
+)
+
+#: Seconds of the host per launch without a profiler, lowest and highest.
+HOST_PER_LAUNCH: Final = (5e-6, 15e-6)
+#: Under this share of covered GPU work there is no step time.
+LEAST_COVERED: Final = 0.9
+#: From this share of the step at every point of the bands on, syncs limit it.
+_SYNCS_MATTER: Final = 0.2
+#: From this share of the GPU's work on, arithmetic or memory is what limits it.
+_MOST: Final = 0.6
+_OUTPUT_ONLY: Final = frozenset(("zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "bernoulli_"))
+
+
+@dataclass(frozen=True)
+class Work:
+    """The GPU's work in one call of an operator: seconds, lowest and highest, and what they are spent on."""
+
+    call: OperatorCalls
+    rule: Rule
+    launches: int
+    time: Band
+    limited_by: str | None
+
+    @property
+    def middle(self) -> float:
+        """Seconds of all calls in the middle of the band."""
+        return self.call.calls * sum(self.time) / 2
+
+
+@dataclass(frozen=True)
+class FollowedStep:
+    """What was followed of a training step.
+
+    Attributes:
+        operators: of `steps` steps together.
+        steps: how many steps were followed.
+        syncs: predicted, per step.
+        batch: samples per step, where known.
+        peak_memory_bytes: of live storages, where followed.
+        tf32: whether the program lets float32 products be computed in TF32.
+    """
+
+    operators: Sequence[OperatorCalls]
+    steps: int = 1
+    syncs: float = 0
+    batch: int | None = None
+    peak_memory_bytes: int | None = None
+    tf32: bool = False
+
+
+def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
+    """Estimate a step; `peaks` are those of the same step with other batches, for the largest that fits."""
+    steps, syncs, peak_memory_bytes = followed.steps, followed.syncs, followed.peak_memory_bytes
+    of_calls = (work_of(call, gpu, tf32=followed.tf32) for call in followed.operators)
+    works = [work for work in of_calls if work is not None]
+    gpu_s = _sum(works, steps)
+    count = sum(work.launches * work.call.calls for work in works) / steps
+    host_s = (count * HOST_PER_LAUNCH[0], count * HOST_PER_LAUNCH[1])
+    total = sum(work.middle for work in works)
+    covered = sum(work.middle for work in works if work.rule.not_covered is None) / total if total else 0.0
+    known = covered >= LEAST_COVERED
+    step_s, busy = step_time(gpu_s, host_s, syncs=syncs)
+    return Estimate(
+        gpu=gpu.name,
+        batch=followed.batch,
+        step_ms=_ms(step_s) if known else None,
+        gpu_ms=_ms(gpu_s) if known else None,
+        host_ms=_ms(host_s) if works else None,
+        gpu_busy_pct=(_round(100 * busy[0]), _round(100 * busy[1])) if known else None,
+        limited_by=limit(works, gpu_s, host_s, syncs=syncs) if known else None,
+        launches=count,
+        syncs=syncs,
+        peak_memory_bytes=peak_memory_bytes,
+        fits=None if peak_memory_bytes is None else fits(peak_memory_bytes, gpu),
+        largest_batch=largest_batch(peaks or {}, gpu),
+        covered_pct=_round(100 * covered),
+        reason=None if known else _reason(works, covered),
+        not_estimated=tuple(_not_estimated(works, total, steps)),
+    )
+
+
+def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None:
+    """The GPU's work in one call; None where it launches nothing."""
+    count = launches(call)
+    if not count:
+        return None
+    rule = rule_of(call, tf32=tf32)
+    moved = moved_bytes(call)
+    if rule is HOST_COPY:
+        low, high = (moved / rate for rate in reversed(PCIE))
+        return Work(call, rule, count, (rule.floor[0] + low, rule.floor[1] + high), None)
+    arithmetic = gpu.flops(arithmetic_of(call, tf32=tf32)) if call.flop else None
+    if call.flop and arithmetic is None:
+        rule, arithmetic = NO_ARITHMETIC, gpu.flops("float32")
+    slowest = gpu.flops("float32") if misaligned(call) else arithmetic
+    flop_low, flop_high = (call.flop / rate if rate else 0.0 for rate in (arithmetic, slowest))
+    share = rule.arithmetic[0] * (POWER_LIMITED if gpu.power_limited else 1)
+    bytes_s = moved / gpu.bandwidth
+    low = count * rule.floor[0] + max(flop_low / rule.arithmetic[1], bytes_s / rule.memory[1])
+    high = count * rule.floor[1] + max(flop_high / share, bytes_s / rule.memory[0])
+    by_flop, by_bytes = flop_low / rule.arithmetic[1], bytes_s / rule.memory[1]
+    if max(by_flop, by_bytes) < count * rule.floor[0]:
+        return Work(call, rule, count, (low, high), None)
+    return Work(call, rule, count, (low, high), "arithmetic" if by_flop > by_bytes else "memory")
+
+
+def ideal_s(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> float | None:
+    """Seconds of one call at the data sheet's figures; None of what launches nothing or has no rule."""
+    work = work_of(call, gpu, tf32=tf32)
+    if work is None or work.rule.not_covered is not None:
+        return None
+    arithmetic = gpu.flops(arithmetic_of(call, tf32=tf32)) if call.flop else None
+    return max(call.flop / arithmetic if arithmetic else 0.0, moved_bytes(call) / gpu.bandwidth)
+
+
+def moved_bytes(call: OperatorCalls) -> int:
+    """Bytes that one call reads and writes at least: those of its inputs and its outputs."""
+    name = base_name(call.name)
+    inputs: Sequence[TensorSpec] = call.inputs
+    if name in _OUTPUT_ONLY:
+        inputs = inputs[1:]
+    written = sum(map(_bytes, call.outputs))
+    if is_of_lists(name) and not call.outputs:
+        share = lists_of(call)
+        written = (
+            sum(map(_bytes, inputs)) * max(1, share - 1) // share
+            if name.startswith("_fused_")
+            else sum(map(_bytes, inputs[: len(inputs) // share]))
+        )
+    return sum(map(_bytes, inputs)) + written
+
+
+def step_time(gpu_s: Band, host_s: Band, *, syncs: float) -> tuple[Band, Band]:
+    """The step in seconds and the share of it that the GPU works, each lowest and highest.
+
+    It takes at least the longer of the two; each sync can make one of them wait for the other, at most for all of it.
+    """
+    low = max(gpu_s[0], host_s[0])
+    high = gpu_s[1] + host_s[1] if syncs else max(gpu_s[1], host_s[1])
+    if not low:
+        return (low, high), (0.0, 0.0)
+    slowest = gpu_s[0] + host_s[1] if syncs else max(gpu_s[0], host_s[1])
+    return (low, high), (gpu_s[0] / slowest, min(1.0, gpu_s[1] / max(gpu_s[1], host_s[0])))
+
+
+def limit(works: Sequence[Work], gpu_s: Band, host_s: Band, *, syncs: float) -> str:
+    """What limits the step: `arithmetic`, `memory`, `launches`, `syncs`, or `undecided` where the bands overlap."""
+    if syncs and min(gpu_s[0], host_s[0]) >= _SYNCS_MATTER * max(gpu_s[1], host_s[1]):
+        return "syncs"
+    if host_s[0] > gpu_s[1]:
+        return "launches"
+    if gpu_s[0] <= host_s[1]:
+        return "undecided"
+    total = sum(work.middle for work in works)
+    for what in ("arithmetic", "memory"):
+        if sum(work.middle for work in works if work.limited_by == what) >= _MOST * total:
+            return what
+    return "undecided"
+
+
+def _sum(works: Sequence[Work], steps: int) -> Band:
+    low, high = (math.fsum(work.call.calls * work.time[end] for work in works) / steps for end in (0, 1))
+    return low, high
+
+
+def _not_estimated(works: Sequence[Work], total: float, steps: int) -> Iterable[NotEstimated]:
+    for work in sorted(works, key=lambda work: -work.middle):
+        if work.rule.not_covered is not None:
+            yield NotEstimated(
+                name=work.call.name,
+                reason=work.rule.not_covered,
+                share_pct=_round(100 * work.middle / total),
+                calls=work.call.calls / steps,
+                file=work.call.file,
+                line=work.call.line,
+            )
+
+
+def _reason(works: Sequence[Work], covered: float) -> str:
+    if not works:
+        return "nothing ran on the virtual device"
+    names: dict[str, str] = {}
+    for work in sorted(works, key=lambda work: -work.middle):
+        if work.rule.not_covered is not None:
+            names.setdefault(base_name(work.call.name), work.rule.not_covered)
+    listed = ", ".join(f"{name} ({why})" for name, why in list(names.items())[:3])
+    return f"{100 * covered:.0f} % of the GPU work is covered, {100 * LEAST_COVERED:.0f} are needed: {listed}"
+
+
+def _bytes(tensor: TensorSpec) -> int:
+    """Bytes of the elements that it has of its own: a broadcast one is read once."""
+    own = math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride or size == 0)
+    return own * _ITEM.get(tensor.dtype, 4)
+
+
+_ITEM: Final = {
+    "float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint64": 8,
+}  # fmt: skip
+
+
+def _ms(band: Band) -> Band:
+    return _round(1e3 * band[0]), _round(1e3 * band[1])
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,185 @@
+"""A step on a GPU that is not there: the arithmetic of its bands, what limits it, what is refused."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from steptrace.documents.estimate import Estimate
+from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.errors import ConfigError
+from steptrace.estimate import FollowedStep, estimate_step, gpu_named, largest_batch
+from steptrace.estimate.launches import launches
+from steptrace.estimate.step import step_time, work_of
+
+
+def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
+    strides = [math.prod(shape[index + 1 :]) for index in range(len(shape))]
+    return TensorSpec(shape=shape, strides=tuple(strides), dtype=dtype)
+
+
+def call(name: str, inputs: list[TensorSpec], outputs: list[TensorSpec], **more: object) -> OperatorCalls:
+    given = {"is_view": False, "flop": 0, "calls": 1, "phase": "forward", "file": "train.py", "line": 3, **more}
+    return OperatorCalls(name=name, inputs=tuple(inputs), outputs=tuple(outputs), **given)  # type: ignore[arg-type]
+
+
+def add(elements: int, **more: object) -> OperatorCalls:
+    return call("aten.add.Tensor", [tensor(elements)] * 2, [tensor(elements)], **more)
+
+
+def product(size: int, dtype: str = "float32", **more: object) -> OperatorCalls:
+    matrix = tensor(size, size, dtype=dtype)
+    return call("aten.mm.default", [matrix] * 2, [matrix], flop=2 * size**3, **more)
+
+
+def estimate(operators: list[OperatorCalls], gpu: str, **more: object) -> Estimate:
+    return estimate_step(FollowedStep(operators, **more), gpu_named(gpu))  # type: ignore[arg-type]
+
+
+SORT = call("aten.sort.default", [tensor(10**7)], [tensor(10**7), tensor(10**7, dtype="int64")])
+
+
+def test_a_large_product_is_limited_by_arithmetic_and_its_band_holds_the_published_constants() -> None:
+    result = estimate([product(8192, calls=3)], "H100", steps=3)
+    assert result.limited_by == "arithmetic"
+    assert result.gpu_ms is not None
+    assert result.gpu_ms[0] < 2 * 8192**3 / (0.75 * 66.9e9) < result.gpu_ms[1]
+    assert result.step_ms == result.gpu_ms
+    assert (result.launches, result.covered_pct) == (1, 100)
+    assert result.gpu_busy_pct is not None
+    assert result.gpu_busy_pct[1] == 100
+
+
+def test_a_large_sum_is_limited_by_memory() -> None:
+    result = estimate([add(10**8)], "A100-80")
+    assert result.limited_by == "memory"
+    assert result.gpu_ms is not None
+    assert result.gpu_ms[0] < 1.2e9 / (0.8 * 1935e6) < result.gpu_ms[1]
+
+
+def test_small_kernels_are_limited_by_launches_and_syncs_add_the_gpu_s_time() -> None:
+    small = [add(64, calls=1000)]
+    result = estimate(small, "H100")
+    assert result.limited_by == "launches"
+    assert result.step_ms == result.host_ms == (5, 15)
+    with_syncs = estimate(small, "H100", syncs=3)
+    assert with_syncs.step_ms is not None
+    assert with_syncs.gpu_ms is not None
+    assert with_syncs.step_ms == pytest.approx((5, 15 + with_syncs.gpu_ms[1]))
+
+
+def test_syncs_limit_where_host_and_gpu_take_about_as_long() -> None:
+    even = [add(2_500_000, calls=1000)]
+    assert estimate(even, "H100", syncs=5).limited_by == "syncs"
+    assert estimate(even, "H100").limited_by == "undecided"
+
+
+@pytest.mark.parametrize("syncs", [0, 1, 5])
+def test_a_simulated_queue_lies_within_the_band(syncs: int) -> None:
+    """Kernels of known time launched at a known rate, with waits in between: the step is in [max, max or sum]."""
+    for kernel_s in (1e-6, 8e-6, 10e-6, 12e-6, 200e-6):
+        host = free = 0.0
+        for index in range(60):
+            host += 10e-6
+            free = max(host, free) + kernel_s
+            if syncs and index % (60 // syncs) == 30 // syncs:
+                host = max(host, free)
+        gpu, launched = 60 * kernel_s, 60 * 10e-6
+        (low, high), busy = step_time((gpu, gpu), (launched, launched), syncs=syncs)
+        # The pipeline's first launch and last kernel have nothing to overlap with.
+        took = max(host, free) - min(kernel_s, 10e-6)
+        assert low * 0.999 <= took <= high * 1.001
+        assert busy[0] * 0.98 <= gpu / took <= busy[1] * 1.02
+
+
+def test_without_rules_for_most_of_the_work_there_is_no_figure_but_the_reason() -> None:
+    result = estimate([SORT, add(1000)], "H100")
+    assert (result.step_ms, result.gpu_ms, result.gpu_busy_pct, result.limited_by) == (None,) * 4
+    assert result.covered_pct < 90
+    assert result.reason is not None
+    assert "sort (no measurements of such operators)" in result.reason
+    (missing,) = result.not_estimated
+    assert (missing.name, missing.line) == ("aten.sort.default", 3)
+    assert missing.share_pct == pytest.approx(100 - result.covered_pct, abs=0.1)
+
+
+def test_a_small_uncovered_share_is_listed_beside_the_figure() -> None:
+    result = estimate([SORT, product(16384)], "H100")
+    assert result.step_ms is not None
+    assert [missing.name for missing in result.not_estimated] == ["aten.sort.default"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("c10d.allreduce_.default", "a collective"), ("mylib.kernel.default", "a custom operator")],
+)
+def test_collectives_and_custom_operators_are_not_estimated(name: str, reason: str) -> None:
+    result = estimate([call(name, [tensor(10**6)], [tensor(10**6)])], "H100")
+    assert result.not_estimated[0].reason == reason
+    assert result.step_ms is None
+
+
+def test_bfloat16_has_no_figure_on_a_v100() -> None:
+    assert estimate([product(4096, "bfloat16")], "V100").step_ms is None
+    assert estimate([product(4096, "float16")], "V100").step_ms is not None
+
+
+def test_a_16_bit_product_whose_size_is_no_multiple_of_8_may_be_many_times_slower() -> None:
+    aligned, odd = (work_of(product(size, "bfloat16"), gpu_named("H100")) for size in (4096, 4097))
+    assert aligned is not None
+    assert odd is not None
+    assert odd.time[1] > 5 * aligned.time[1]
+    assert odd.time[0] == pytest.approx(aligned.time[0], rel=0.01)
+
+
+def test_what_makes_views_or_only_reserves_memory_launches_nothing() -> None:
+    assert launches(call("aten.view.default", [tensor(4)], [tensor(2, 2)], is_view=True)) == 0
+    assert launches(call("aten.empty_like.default", [tensor(4)], [tensor(4)])) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "lists", "sizes", "expected"),
+    [
+        ("aten._foreach_add_.List", 2, [10] * 64, 1),
+        ("aten._foreach_add_.List", 2, [10] * 65, 2),
+        ("aten._foreach_mul_.Scalar", 1, [10] * 110, 1),
+        ("aten._foreach_addcdiv_.ScalarList", 3, [10] * 49, 2),
+        ("aten._foreach_mul_.Scalar", 1, [320 * 65536], 1),
+        ("aten._foreach_mul_.Scalar", 1, [321 * 65536], 2),
+    ],
+)
+def test_launches_of_operators_on_lists(name: str, lists: int, sizes: list[int], expected: int) -> None:
+    assert launches(call(name, [tensor(size) for size in sizes] * lists, [])) == expected
+
+
+def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_followed() -> None:
+    gpu = gpu_named("H100")
+    peaks = {2: 10 * 10**9, 8: 16 * 10**9}
+    assert largest_batch(peaks, gpu) == 71
+    assert largest_batch({2: 10**9}, gpu) is None
+    assert largest_batch({2: 90 * 10**9, 4: 100 * 10**9}, gpu) == 0
+    followed = FollowedStep([add(10)], batch=8, peak_memory_bytes=peaks[8])
+    result = estimate_step(followed, gpu, peaks=peaks)
+    assert (result.fits, result.largest_batch) == (True, 71)
+    assert estimate([add(10)], "H100", peak_memory_bytes=80 * 10**9).fits is False
+
+
+def test_an_unknown_gpu_names_those_that_exist_and_how_to_add_one() -> None:
+    with pytest.raises(ConfigError) as raised:
+        gpu_named("H1000")
+    assert "RTX-4090" in str(raised.value)
+    assert "add [H1000]" in str(raised.value)
+
+
+def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    figures = "fp32_tflops = 10\nhalf_tflops = 40\nbandwidth_gbs = 500\nmemory_gb = 8\n"
+    (tmp_path / "gpus.toml").write_text(f"[Mine]\n{figures}")
+    assert estimate([product(1024)], "Mine").gpu == "Mine"
+    for wrong, words in (("[Mine]\nfp32_tflops = 1\n", "half_tflops"), (f"[M]\n{figures}sms = 4\n", "sms"), ("x", "=")):
+        (tmp_path / "gpus.toml").write_text(wrong)
+        with pytest.raises(ConfigError, match=words):
+            gpu_named("Mine")
+    (tmp_path / "gpus.toml").write_text(f"[Mine]\n{figures.replace('500', '0')}")
+    with pytest.raises(ConfigError, match="bandwidth_gbs is not above 0"):
+        gpu_named("Mine")
