@@ -189,7 +189,7 @@ def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(ow
     (own / "own_losses.py").write_text(loss)
     (own / "scratch").mkdir()
     programs = {name: str(own / f"{name}.yaml") for name in (*bodies, "missing")}
-    fine, raises, killed, missing = follow("config", programs, own / "scratch", ["--small"])
+    fine, raises, killed, missing = follow("config", programs, own / "scratch", [])
     assert fine.prediction is not None
     assert (fine.name, fine.prediction["total"]) == ("fine", 0)
     assert "the step failed on the virtual device" in str(raises.error)
@@ -244,7 +244,7 @@ def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
     assert main(["predict", "masked_loss"]) == 0
     ((programs, options),) = calls
     assert sorted(programs) == ["boolean_mask", "ignore_index", "sort", "where"]
-    assert options == ["--small"]
+    assert options == []
     printed = capsys.readouterr().out
     assert "where: 2 syncs per step predicted (batch of 4)" in printed
     assert "  2      d2h_copy  aten::nonzero  backward  -      own.py:3  x.nonzero()\n" in printed
@@ -260,7 +260,7 @@ def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -
         return [Followed(name, PREDICTION) for name in programs]
 
     monkeypatch.setattr(predict, "follow", follow)
-    assert main(["predict", "masked_loss", "--full-size"]) == 0
+    assert main(["predict", "masked_loss"]) == 0
     assert all("device: cuda" in text and "variant: " in text for text in texts)
 
 
@@ -327,7 +327,6 @@ def test_the_line_with_most_syncs_stands_first(
         (["masked_loss", "--steps", "9"], "--steps says nothing to a study or a config"),
         (["config.yaml", "--warmup", "9"], "--warmup says nothing to a study or a config"),
         (["json:loads", "--timeout", "9"], "--timeout says nothing to a function"),
-        (["--full-size", "--", "python", "train.py"], "--full-size says nothing to a program"),
         (["--", "nosuchcmd"], "nosuchcmd: cannot be started"),
         (["nowhere.yaml"], "config cannot be read"),
         (["train.py"], "steptrace predict -- python train.py"),

@@ -119,27 +119,17 @@ def test_batch_size_can_be_smaller(write: Callable[[dict[str, Any]], Path]) -> N
     assert predict_config(write(config("WhereLoss", batch_size=4)), batch_size=1).total == 4
 
 
-def test_small_takes_batch_and_model_of_the_equivalence_check(write: Callable[[dict[str, Any]], Path]) -> None:
-    value = config("WhereLoss", batch_size=4) | {"equivalence": {"batch_size": 1, "model": {"layers": 0}}}
-    full, small = predict_config(write(value)), predict_config(write(value), small=True)
-    assert (full.batch_size, small.batch_size) == (4, 1)
-    assert full.total == small.total == 4
-    assert small.operators < full.operators
-    assert predict_config(write(value), small=True, batch_size=3).batch_size == 3
-
-
-def test_small_writes_no_more_images_than_two_steps_take(
+def test_no_more_images_are_written_than_two_steps_take(
     tmp_path: Path, write: Callable[[dict[str, Any]], Path]
 ) -> None:
     images = "steptrace.workloads.images"
     dataset = {"_target_": f"{images}.Images", "length": 10**9, "image_size": 8, "crop": 4, "folder": str(tmp_path)}
-    value = config(dataset=dataset, batch_size=64, non_blocking=False) | {
+    value = config(dataset=dataset, batch_size=8, non_blocking=False) | {
         "model": {"_target_": f"{images}.ImageClassifier", "width": 2, "layers": 1, "halvings": 0, "classes": 10},
         "loss": {"_target_": "torch.nn.CrossEntropyLoss"},
-        "equivalence": {"batch_size": 2, "model": {}},
     }
-    prediction = predict_config(write(value), small=True)
-    assert (prediction.batch_size, prediction.total) == (2, 2)  # the copies of images and labels
+    prediction = predict_config(write(value))
+    assert (prediction.batch_size, prediction.total) == (8, 2)  # the copies of images and labels
     (folder,) = (entry for entry in tmp_path.iterdir() if entry.is_dir())
     assert len(list(folder.rglob("*.png"))) == 16
 
@@ -304,7 +294,16 @@ def test_command_line(
     assert main(["--config", str(write(config("SortLoss"))), "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == "3 syncs, 0 operations not judged\n"
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
-    known = {"total", "sites", "unknown", "operators_per_section", "operators", "batch_size"}
+    known = {
+        "total",
+        "sites",
+        "unknown",
+        "assumed",
+        "operators_per_section",
+        "operators",
+        "batch_size",
+        "peak_memory_bytes",
+    }
     assert set(written) == known | {"schema_version"}
     assert written["total"] == 3
     assert set(written["sites"][0]) == {

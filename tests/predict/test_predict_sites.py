@@ -44,7 +44,7 @@ def test_a_site_has_line_label_and_count() -> None:
 def test_operators_are_counted_under_every_label_they_run_in_without_views() -> None:
     with predict_syncs() as syncs:
         read(torch.rand(2, 3, device="cuda").t())
-    assert syncs.operators == {"outer": 2, "reading": 2}  # sum and the read
+    assert syncs.operators_per_label == {"outer": 2, "reading": 2}  # sum and the read
     assert syncs.operator_total == 3  # and rand
 
 

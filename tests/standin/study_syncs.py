@@ -57,7 +57,7 @@ def predict(configs: list[str]) -> int:
     """Follow each configuration's step on the virtual device of the prediction."""
     from steptrace.predict.main import main
 
-    return max(main(["--config", path, "--small", "--out", str(Path(path).parent)]) for path in configs)
+    return max(main(["--config", path, "--out", str(Path(path).parent)]) for path in configs)
 
 
 def train(configs: list[str]) -> int:

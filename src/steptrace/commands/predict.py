@@ -34,7 +34,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     _PROGRAM: {
         "steps": 4, "warmup": 2, "gpus": None, "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
     },
-    _CONFIG: {"batch_size": None, "full_size": False},
+    _CONFIG: {"batch_size": None},
 }  # fmt: skip
 
 
@@ -63,12 +63,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "starts ranks, or 1",
     )
     add_limits(command)
-    command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the small batch")
-    command.add_argument(
-        "--full-size",
-        action="store_true",
-        help="batch and model as large as configured, not as small as the equivalence check's",
-    )
+    command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the configured batch")
     command.add_argument("--budget", type=not_negative, metavar="N", help="the most syncs a step may make")
     command.add_argument(
         "--allow",
@@ -96,9 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             next_step=f"steptrace predict -- python {target}",
         )
     _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
-    options = [] if arguments.full_size else ["--small"]
-    if arguments.batch_size is not None:
-        options += ["--batch-size", str(arguments.batch_size)]
+    options = [] if arguments.batch_size is None else ["--batch-size", str(arguments.batch_size)]
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         if _is_function(target):
             found = follow("callable", {"function": target}, Path(scratch), [])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.predict import backend, collectives
+from steptrace.predict import backend, collectives, uncomputed
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES
@@ -165,6 +165,8 @@ def _run_on_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return args[0] if is_pinned(args[0]) else mark_pinned(args[0].clone())
     if kwargs.get("pin_memory"):
         return mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
+    if uncomputed.skips_initialising(func, args):
+        return args[0]
     return func(*args, **kwargs)
 
 
@@ -235,7 +237,14 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if is_virtual(args[0]) is not stays_virtual:
             # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
             inner_kwargs["non_blocking"] = False
-    result = SUBSTITUTES.get(func, func)(*map_tensors(unwrap, args), **inner_kwargs)
+    inner_args = [map_tensors(unwrap, value) for value in args]
+    if func is torch.ops.aten._to_copy.default and not stays_virtual:
+        result = uncomputed.to_host(func, inner_args[0], inner_kwargs.get("dtype"))
+        result = result if inner_args[0].is_meta else func(*inner_args, **inner_kwargs)
+    elif func is torch.ops.aten.copy_.default and not is_virtual(args[0]):
+        result = inner_args[0].copy_(uncomputed.to_host(func, inner_args[1]))
+    else:
+        result = uncomputed.run(func, SUBSTITUTES.get(func, func), inner_args, inner_kwargs)
     if func is torch.ops.aten._to_copy.default and not stays_virtual:
         return mark_pinned(result) if kwargs.get("non_blocking") else result
     gpu: int | None
@@ -244,7 +253,10 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         gpu = next(virtual, collectives.device_index())
     else:
         gpu = collectives.index_of(torch.device(target)) if stays_virtual else None
-    return _wrap_results(func, _bind(func, args, kwargs), result, gpu)
+    wrapped = _wrap_results(func, _bind(func, args, kwargs), result, gpu)
+    if Syncs.active is not None and not func.is_view and not gpu:
+        Syncs.active.ran(func, args, kwargs, wrapped)
+    return wrapped
 
 
 def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, gpu: int | None) -> Any:

@@ -38,13 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", type=Path, nargs="+", default=[], help="resolved config of a variant (YAML)")
     what.add_argument("--callable", metavar="MODULE:FUNCTION", help="a training step without arguments")
-    parser.add_argument("--batch-size", type=int, help="in place of the config's, which a CPU may find large")
-    parser.add_argument("--small", action="store_true", help="batch and model as small as the equivalence check's")
+    parser.add_argument("--batch-size", type=int, help="in place of the config's")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
     options = parser.parse_args(arguments)
 
     def of(config: Path) -> Prediction:
-        return predict_config(config, batch_size=options.batch_size, small=options.small)
+        return predict_config(config, batch_size=options.batch_size)
 
     if len(options.config) > 1:
         _in_forks(options.config, of, options.out)

@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from steptrace.documents.operators import OperatorCalls
+from steptrace.predict import memory
+from steptrace.predict.operators import OperatorLog
 from steptrace.train.call_site import Site as ProgramSite
 from steptrace.train.call_site import calling_site, frames_from, trace_file_name
 
@@ -48,6 +51,10 @@ class Unknown(Place):
     """An operation whose syncs could not be judged."""
 
 
+class Assumed(Place):
+    """A value that the program read, or a size that it needed, and that was not computed."""
+
+
 @dataclass(frozen=True)
 class Site(Place):
     """One that makes the host wait, `count` times, for a copy, a stream, an event or the device (`kind`)."""
@@ -68,6 +75,9 @@ class Syncs:
         self._sites: Counter[Site] = Counter()
         self._unknown: Counter[Unknown] = Counter()
         self._lasting: dict[Unknown, None] = {}
+        self._assumed: Counter[Assumed] = Counter()
+        self._operator_log = OperatorLog()
+        memory.allocator().reset_peak()
         self._operators: Counter[str] = Counter()
         #: The same over everything, labelled or not. A proxy for the number of kernel launches.
         self.operator_total = 0
@@ -95,9 +105,24 @@ class Syncs:
         return [replace(place, count=count) for place, count in found.items()]
 
     @property
-    def operators(self) -> dict[str, int]:
+    def assumed(self) -> list[Assumed]:
+        """Where the program read what was not computed: counts behind such a place may differ on a GPU."""
+        return [replace(place, count=count) for place, count in self._assumed.items()]
+
+    @property
+    def operators_per_label(self) -> dict[str, int]:
         """Operators that do work (not mere views), per `record_function` label; nested ones in both."""
         return dict(self._operators)
+
+    @property
+    def operators(self) -> tuple[OperatorCalls, ...]:
+        """Operators that do work on the first virtual GPU, with the shapes of their tensors."""
+        return self._operator_log.calls()
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The most bytes that the first virtual GPU's allocator has held since the last `reset`."""
+        return memory.allocator().peak
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
         """Record `count` syncs at the program's running line."""
@@ -120,6 +145,17 @@ class Syncs:
     def always_unknown(self, op: str, reason: str) -> None:
         """Record that the syncs of something set up here are not known, whenever it runs: not forgotten by `reset`."""
         self._lasting[Unknown(**self._place(op, reason))] = None
+
+    def assume(self, op: str, reason: str) -> None:
+        """Record that something read here was not computed."""
+        self._assumed[Assumed(**self._place(op, reason))] += 1
+
+    def ran(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Record an operator that has run on the first virtual GPU."""
+        site, phase = _locate(self._owner)
+        if any(label.startswith("Optimizer.step#") for label in self._labels):
+            phase = "optimizer"
+        self._operator_log.add(func, args, kwargs, result, phase, site)
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
@@ -150,6 +186,9 @@ class Syncs:
         self._sites.clear()
         self._unknown.clear()
         self._operators.clear()
+        self._assumed.clear()
+        self._operator_log.clear()
+        memory.allocator().reset_peak()
         self.operator_total = 0
         self._while_handling.clear()
 
@@ -185,7 +224,7 @@ def _stored(node: object) -> Iterator[ProgramSite]:
             yield ProgramSite(found["file"], int(found["line"]), found["function"])
 
 
-_Place = TypeVar("_Place", Site, Unknown)
+_Place = TypeVar("_Place", Site, Unknown, Assumed)
 
 
 def _named(place: _Place) -> _Place:
@@ -201,6 +240,8 @@ class Prediction:
     unknown: tuple[Unknown, ...]
     operators_per_section: dict[str, int]
     operators: int
+    assumed: tuple[Assumed, ...] = ()
+    peak_memory_bytes: int | None = None
     batch_size: int | None = None
 
     @classmethod
@@ -210,8 +251,10 @@ class Prediction:
             total=syncs.total,
             sites=tuple(_named(site) for site in syncs.sites),
             unknown=tuple(_named(unknown) for unknown in syncs.unknown),
-            operators_per_section=dict(syncs.operators),
+            operators_per_section=syncs.operators_per_label,
             operators=syncs.operator_total,
+            assumed=tuple(_named(place) for place in syncs.assumed),
+            peak_memory_bytes=syncs.peak_memory_bytes,
         )
 
     def to_json(self) -> dict[str, Any]:

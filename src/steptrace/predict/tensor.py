@@ -1,4 +1,4 @@
-"""Tensors of the virtual device: each wraps the CPU tensor that holds its real values. And their memory.
+"""Tensors of the virtual device: each wraps a CPU tensor with its values, or a meta tensor without. And their storages.
 
 By storages `torch.save` and `torch.load` tell what lay on a GPU, and put it there. CPU builds of PyTorch cannot pin
 memory, and pinning decides whether a copy waits: so which counts as pinned is kept here.
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from steptrace.predict import backend
+from steptrace.predict import backend, memory
 from steptrace.predict.collectives import index_of
 from steptrace.predict.recorder import Syncs
 
@@ -86,6 +86,8 @@ class VirtualTensor(Tensor):
             device=backend.device(gpu),
         )
         wrapper._inner, wrapper.gpu = inner, gpu
+        if inner.layout is torch.strided:
+            memory.track(inner, gpu)
         return wrapper
 
     @classmethod
@@ -149,7 +151,11 @@ class VirtualTensor(Tensor):
         """The values; copies to the host. C++ refuses this for subclasses."""
         if Syncs.active is not None and self.numel() > 0:
             Syncs.active.sync("d2h_copy", "aten::_to_copy", "tolist() copies to the host")
-        return self._inner.tolist()
+        from steptrace.predict.uncomputed import filled, is_assumed
+
+        if is_assumed(self._inner) and Syncs.active is not None:
+            Syncs.active.assume("aten::_to_copy", "values that were not computed are read")
+        return filled(self._inner).tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         """Raise as CUDA does, unless forced to copy to the host."""
@@ -174,7 +180,13 @@ class VirtualTensor(Tensor):
             on_device(getattr(self._inner, part)().untyped_storage(), self.gpu)
         if self.layout is torch.strided:
             self.untyped_storage()  # is the device's from now on
-        values = self._inner.detach().requires_grad_(self.requires_grad)
+        values = self._inner.detach()
+        if values.is_meta:
+            if Syncs.active is not None:
+                Syncs.active.assume("torch.save", "values that were not computed are saved")
+            values = torch.zeros(values.size(), dtype=values.dtype)
+            on_device(values.untyped_storage(), self.gpu)
+        values = values.requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             values = torch.nn.Parameter(values, self.requires_grad)
         return values.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]

@@ -163,7 +163,7 @@ class Rules:
 
     def predicts(self, wildcards: Wildcards) -> str:
         """The prediction of a variant's syncs."""
-        return self._either(wildcards, "-m steptrace.predict.main --small", "predict")
+        return self._either(wildcards, "-m steptrace.predict.main", "predict")
 
     def _either(self, wildcards: Wildcards, ours: str, of_program: str) -> str:
         return f"-m steptrace.launch.main {of_program}" if "program" in self._config(wildcards) else ours

@@ -10,7 +10,6 @@ import yaml
 def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
-    parser.add_argument("--small", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     with Path("runs.txt").open("a") as file:

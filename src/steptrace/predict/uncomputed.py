@@ -1,0 +1,335 @@
+"""Tensors of the virtual device without values: large floating-point ones, and what is made of them.
+
+The tensor inside is then on PyTorch's `meta` device, which knows shapes only. A small result of uncomputed inputs is
+filled, and its memory is marked as assumed: a value that the program reads from it is assumed, and so is a size that
+depends on it. Both are recorded with their line. Whole numbers, flags, small tensors, and what comes from the host keep
+their values, from which control flow and data-dependent sizes follow; what comes from the host loses them when a
+weight, a random draw or a matrix product touches it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from steptrace.predict.recorder import Syncs
+from steptrace.predict.tensor import map_tensors
+
+#: Floating-point tensors of this many elements or more have no values,
+_LARGE: Final = 2**16
+#: unless they come from the host: such data keeps its values up to here.
+_LARGE_DATA: Final = 2**24
+#: Weights on the host of this many elements or more are not initialised: nobody reads them before they are moved.
+_LARGE_WEIGHT: Final = 2**20
+#: What a small floating-point result of uncomputed inputs is filled with.
+_FILL: Final = 1.0
+#: The share of flags that counts as set where the flags were not computed.
+_SHARE_SET: Final = 0.5
+#: An operator without a meta kernel runs on filled inputs up to this many elements; above, its error is the program's.
+_MOST_FILLED: Final = 2**28
+#: Operators whose results have no values from `_LARGE` on, wherever their inputs come from, by how their names begin.
+_RANDOM: Final = (
+    "empty", "rand", "normal", "uniform", "new_empty", "bernoulli", "dropout", "native_dropout", "multinomial",
+)  # fmt: skip
+_HEAVY: Final = (
+    "mm", "addmm", "bmm", "baddbmm", "convolution", "linalg", "cdist", "_scaled_dot", "einsum", "fft", "_fft",
+)  # fmt: skip
+_INITIALISES: Final = ("aten::normal_", "aten::uniform_")
+_MASKED: Final = ("index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+_SIZED_BY_VALUES: Final = ("nonzero", "masked_select")
+_DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_MASK_DTYPES: Final = (torch.bool, torch.uint8)
+_META: Final = torch.device("meta")
+#: The table of marked memory is cleaned when it has grown to this size, and then whenever it has doubled.
+_CLEAN_AT: Final = 4096
+
+
+class _Marks:
+    """Memory whose values are assumed, for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, StorageWeakRef] = {}
+        self._clean_at = _CLEAN_AT
+
+    def add(self, tensor: Tensor) -> Tensor:
+        if not tensor.is_meta and tensor.layout is torch.strided:
+            if len(self._storages) >= self._clean_at:
+                self._storages = {key: ref for key, ref in self._storages.items() if not ref.expired()}  # type: ignore[no-untyped-call]
+                self._clean_at = max(_CLEAN_AT, 2 * len(self._storages))
+            reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+            self._storages[reference.cdata] = reference
+        return tensor
+
+    def __bool__(self) -> bool:
+        return bool(self._storages)
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        if not self._storages or tensor.layout is not torch.strided:
+            return False
+        reference = self._storages.get(tensor.untyped_storage()._cdata)
+        return reference is not None and not reference.expired()  # type: ignore[no-untyped-call]
+
+
+_assumed = _Marks()
+
+
+def is_assumed(tensor: Tensor) -> bool:
+    """Whether a tensor inside a virtual one has no values, or assumed ones."""
+    return tensor.is_meta or tensor in _assumed
+
+
+def filled(tensor: Tensor) -> Tensor:
+    """The same tensor with values: assumed ones where it has none."""
+    if not tensor.is_meta:
+        return tensor
+    if not tensor.is_floating_point():
+        return torch.zeros(tensor.size(), dtype=tensor.dtype)  # takes no memory until written
+    return torch.full(tensor.size(), _FILL, dtype=tensor.dtype)
+
+
+def skips_initialising(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator on the host only fills a large weight with random numbers, which takes seconds."""
+    return (
+        func._schema.name in _INITIALISES
+        and isinstance(args[0], torch.nn.Parameter)
+        and args[0].numel() >= _LARGE_WEIGHT
+    )
+
+
+def run(func: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run one operator on the tensors inside virtual ones.
+
+    Args:
+        func: the operator.
+        function: what runs in its place on the CPU; mostly itself.
+        args: its arguments, with the tensors inside in place of virtual ones.
+        kwargs: the same by name.
+
+    Raises:
+        NotImplementedError: it has no meta kernel, and its inputs are too large to be filled.
+    """
+    tensors = _tensors_of(*args, *kwargs.values())
+    name = _name(func)
+    with torch._C.DisableTorchFunction():
+        by_mask = name in _MASKED or name in _SIZED_BY_VALUES
+        if any(tensor.is_meta for tensor in tensors) or (by_mask and _depends_on_assumed(func, args, tensors)):
+            return _run_uncomputed(func, function, args, kwargs)
+        result = _run_computed(func, function, args, kwargs)
+        if _assumed and any(map(is_assumed, tensors)):
+            if name == "_local_scalar_dense" or _depends_on_assumed(func, args, tensors):
+                _record(func, "an assumed value is read")
+            for tensor in (*_written(func, args, kwargs), *_tensors_of(result)):
+                _assumed.add(tensor)
+        return result
+
+
+def to_host(func: Any, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor copied to the host: zeros that take no memory where it has no values."""
+    if is_assumed(tensor):
+        _record(func, "values that were not computed are copied to the host")
+    return torch.zeros(tensor.size(), dtype=dtype or tensor.dtype) if tensor.is_meta else tensor
+
+
+def _run_computed(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run on values, unless shapes alone show that all results are large."""
+    limit = _limit(func, args)
+    if func.is_view or not _may_be_large(args, kwargs, limit) or _written(func, args, kwargs):
+        return function(*args, **kwargs)
+    shapes = _on_meta(function, args, kwargs)
+    results = _tensors_of(shapes)
+    if results and all(_is_large(tensor, limit) for tensor in results):
+        return shapes
+    return map_tensors(lambda leaf: _to_meta(leaf) if _is_large(leaf, limit) else leaf, function(*args, **kwargs))
+
+
+def _run_uncomputed(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run where an input has no values, or where a mask is assumed."""
+    name, written = _name(func), _written(func, args, kwargs)
+    if name == "_local_scalar_dense":
+        _record(func, "a value that was not computed is read")
+        return _FILL if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0
+    if written and (name.startswith(("_foreach", "_fused", "_amp_foreach")) or func.namespace == "c10d"):
+        for tensor in written:  # their shapes stay
+            _assumed.add(tensor)
+        return _what_was_written(func, args, kwargs)
+    if name in _SIZED_BY_VALUES:
+        return _selected(func, name, args)
+    if name in _MASKED:
+        args = (args[0], [part for index in args[1] for part in _as_indices(func, index)], *args[2:])
+    tensors = _tensors_of(*args, *kwargs.values())
+    dense = all(tensor.layout is torch.strided for tensor in tensors)  # sparse ones have values
+    result = _on_meta(function, args, kwargs) if dense else None
+    if result is None or any(tensor.layout is not torch.strided for tensor in _tensors_of(result)):
+        if not func._schema.returns and written:
+            for tensor in written:
+                _assumed.add(tensor)
+            return None
+        result = _run_filled(func, function, args, kwargs)
+    for tensor in written:
+        _assumed.add(tensor)
+    if name in ("resize_", "set_") or "out" in kwargs:
+        for tensor, now in zip(written, _tensors_of(result), strict=False):
+            if tensor.shape != now.shape:
+                _assumed.add(tensor.resize_(now.shape).fill_(_FILL if tensor.is_floating_point() else 0))
+    storages = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout is torch.strided}
+    # Code that checks its inputs asks whether all are valid, or whether any is not.
+    flag = name in ("all", "_is_all_true")
+    return map_tensors(lambda leaf: _settled(leaf, storages, flag=flag), result)
+
+
+def _settled(leaf: Any, storages: set[int], *, flag: bool) -> Any:
+    """A result of uncomputed inputs: large ones stay without values, small ones are filled and marked."""
+    if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided:
+        return leaf
+    if not leaf.is_meta:
+        return _to_meta(leaf) if _is_large(leaf) else _assumed.add(leaf)
+    if leaf.numel() >= _LARGE or leaf.untyped_storage()._cdata in storages:
+        return leaf
+    return _assumed.add(_with_values(leaf, _FILL if leaf.is_floating_point() else flag))
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name.partition("::")[2])
+
+
+def _record(func: Any, reason: str) -> None:
+    if Syncs.active is not None:
+        Syncs.active.assume(func._schema.name, reason)
+
+
+def _limit(func: Any, args: Sequence[Any]) -> int:
+    """From how many elements on a result has no values, where its inputs have some."""
+    name = _name(func)
+    is_weight = name == "_to_copy" and isinstance(args[0], torch.nn.Parameter)
+    return _LARGE if is_weight or name.startswith((*_RANDOM, *_HEAVY)) else _LARGE_DATA
+
+
+def _is_large(tensor: Any, limit: int = _LARGE) -> bool:
+    return (
+        isinstance(tensor, Tensor)
+        and tensor.numel() >= limit
+        and (tensor.is_floating_point() or tensor.is_complex())
+        and tensor.layout is torch.strided
+    )
+
+
+def _to_meta(value: Any) -> Any:
+    if not isinstance(value, Tensor) or value.is_meta:
+        return value
+    if value.layout is not torch.strided:
+        return value.to(_META)
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
+
+
+def _with_values(leaf: Tensor, value: float = _FILL) -> Tensor:
+    return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype).fill_(value)
+
+
+def _tensors_of(*values: Any) -> list[Tensor]:
+    leaves: list[Any] = []
+    map_tensors(leaves.append, list(values))
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _depends_on_assumed(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> bool:
+    if _name(func) in _MASKED:
+        return any(is_assumed(index) for index in args[1] if index is not None and index.dtype in _MASK_DTYPES)
+    return bool(_DATA_DEPENDENT & set(func.tags)) and any(map(is_assumed, tensors))
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that an operator writes to."""
+    written = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            written += _tensors_of(args[position] if position < len(args) else kwargs.get(argument.name))
+    return written
+
+
+def _what_was_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What an operator that only writes returns."""
+    if not func._schema.returns:
+        return None
+    given = [args[0]] if len(func._schema.returns) == 1 else _written(func, args, kwargs)
+    return given[0] if len(given) == 1 else tuple(given)
+
+
+def _may_be_large(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> bool:
+    """Whether inputs and sizes multiply to enough elements; too high a guess only costs a look at the shapes."""
+    bound = 1
+
+    def look(value: Any) -> None:
+        nonlocal bound
+        if isinstance(value, Tensor):
+            bound *= max(value.numel(), 1)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            bound *= max(int(abs(value)), 1)
+
+    map_tensors(look, [*args, *kwargs.values()])
+    return bound >= limit
+
+
+def _on_meta(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Shapes of the results; None where the operator has no meta kernel."""
+    named = {name: map_tensors(_to_meta, value) for name, value in kwargs.items()}
+    if "device" in named:
+        named["device"] = _META
+    if named.get("generator") is not None:
+        named["generator"] = None
+    try:
+        return function(*map_tensors(_to_meta, list(args)), **named)
+    except (NotImplementedError, RuntimeError, TypeError):
+        return None  # an error of the program's comes again on values
+
+
+def _as_indices(func: Any, index: Tensor | None) -> list[Tensor | None]:
+    """An index; in place of a mask the indices of what it selects."""
+    if index is None or index.dtype not in _MASK_DTYPES:
+        return [index]
+    if not is_assumed(index):
+        return list(index.nonzero().unbind(1))
+    _record(func, "how many elements a mask selects was not computed")
+    count = round(_SHARE_SET * index.numel())
+    if index.is_meta:
+        return [torch.empty(count, dtype=torch.int64, device=_META) for _ in range(index.dim())]
+    return list(torch.ones_like(index).nonzero()[:count].unbind(1))
+
+
+def _selected(func: Any, name: str, args: Sequence[Any]) -> Any:
+    """`nonzero` or `masked_select` where values or mask were not computed."""
+    values, mask = args[0], args[-1]
+    if is_assumed(mask):
+        _record(func, "a size was not computed")
+    if name == "masked_select":
+        shape = torch.broadcast_shapes(values.shape, mask.shape)  # type: ignore[no-untyped-call]
+        count = round(_SHARE_SET * math.prod(shape)) if is_assumed(mask) else int(mask.expand(shape).sum())
+        selected = torch.empty(count, dtype=values.dtype, device=_META)
+        return selected if count >= _LARGE else _assumed.add(_with_values(selected))
+    count = round(_SHARE_SET * values.numel())
+    if count * max(values.dim(), 1) >= _LARGE:
+        return torch.empty(count, values.dim(), dtype=torch.int64, device=_META)
+    rows = torch.arange(count)
+    return _assumed.add(
+        torch.stack(torch.unravel_index(rows, values.shape), 1) if values.dim() else rows.view(count, 0)
+    )
+
+
+def _run_filled(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run on assumed values, for the shapes: an operator without a meta kernel, or with a result sized by its data."""
+    tensors = _tensors_of(*args, *kwargs.values())
+    total = sum(tensor.numel() for tensor in tensors)
+    if total > _MOST_FILLED:
+        raise NotImplementedError(f"{func.name()} has no meta kernel, and its inputs have {total} elements")
+    if _DATA_DEPENDENT & set(func.tags):
+        _record(func, "a size was not computed")
+    copies = {id(tensor): filled(tensor) if tensor.is_meta else tensor.clone() for tensor in tensors}
+
+    def copied(leaf: Any) -> Any:
+        return copies[id(leaf)] if isinstance(leaf, Tensor) else leaf
+
+    return function(
+        *map_tensors(copied, list(args)), **{name: map_tensors(copied, value) for name, value in kwargs.items()}
+    )

@@ -1,0 +1,147 @@
+"""Large tensors of the virtual device have shapes and no values; what is read from them is said."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from steptrace.predict import Syncs, memory, predict_syncs
+
+SIDE = 512  # above the size from which on a tensor has no values
+
+
+def test_a_product_of_large_matrices_takes_no_memory_and_no_time() -> None:
+    with predict_syncs() as syncs:
+        a = torch.rand(200_000, 200_000, device="cuda")
+        assert (a @ a).shape == (200_000, 200_000)
+    assert (syncs.total, syncs.assumed) == (0, [])
+
+
+def test_labels_and_masks_made_from_data_are_exact() -> None:
+    images, labels = torch.arange(SIDE * SIDE).float().view(SIDE, SIDE), torch.arange(SIDE) % 3
+    with predict_syncs() as syncs:
+        images, labels = images.to("cuda"), labels.to("cuda")
+        assert images[images < 10].shape == (10,)
+        assert len(labels[labels == 0].unique()) == 1
+        assert int(labels.sum()) == sum(i % 3 for i in range(SIDE))
+    assert syncs.assumed == []
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (lambda loss, _: loss.item(), "an assumed value is read"),
+        (lambda _, large: large.cpu(), "values that were not computed are copied to the host"),
+        (lambda _, large: large[large > 0], "how many elements a mask selects was not computed"),
+        (lambda _, large: large.nonzero(), "a size was not computed"),
+        (lambda _, large: large.relu().tolist(), "values that were not computed are read"),
+    ],
+)
+def test_what_was_not_computed_is_said_with_its_line(
+    read: Callable[[torch.Tensor, torch.Tensor], object], reason: str
+) -> None:
+    with predict_syncs() as syncs:
+        large = torch.rand(SIDE, SIDE, device="cuda")
+        read(large.sum(), large)
+    assert reason in {place.reason for place in syncs.assumed}
+    assert {place.file for place in syncs.assumed} == {__file__}
+
+
+def test_a_step_that_checks_its_gradients_goes_on() -> None:
+    with predict_syncs() as syncs:
+        model = nn.Sequential(nn.Linear(SIDE, SIDE), nn.ReLU(), nn.Linear(SIDE, 1)).to("cuda")
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            syncs.reset()
+            model(torch.rand(64, SIDE, device="cuda")).sum().backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+            assert torch.isfinite(norm)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert syncs.total == 2
+    assert {call.phase for call in syncs.operators} == {"forward", "backward", "optimizer"}
+
+
+def test_a_large_weight_is_not_initialised_on_the_host_and_a_small_one_is() -> None:
+    with predict_syncs():
+        large, small = nn.Linear(2048, 2048), nn.Linear(8, 8)
+    assert small.weight.abs().sum() > 0
+    assert large.weight.shape == (2048, 2048)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "masked", "name"),
+    [
+        (torch.bfloat16, False, "aten._scaled_dot_product_flash_attention.default"),
+        (torch.float32, False, "aten._scaled_dot_product_efficient_attention.default"),
+        (torch.bfloat16, True, "aten._scaled_dot_product_efficient_attention.default"),
+    ],
+)
+def test_attention_is_the_operator_that_a_gpu_takes(dtype: torch.dtype, masked: bool, name: str) -> None:  # noqa: FBT001
+    with predict_syncs() as syncs:
+        q = torch.rand(4, 8, 128, 64, device="cuda", dtype=dtype, requires_grad=True)
+        mask = torch.ones(128, 128, dtype=torch.bool, device="cuda") if masked else None
+        nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask).sum().backward()
+    flop = {call.name: call.flop for call in syncs.operators}
+    assert flop[name] == 4 * 4 * 8 * 128 * 128 * 64  # two products of 2 FLOP an element
+    assert sum("dot_product" in called for called in flop) == 2
+    assert q.grad is not None
+    assert q.grad.shape == q.shape
+
+
+def test_operators_are_counted_by_shape_phase_and_line() -> None:
+    with predict_syncs() as syncs:
+        a = torch.rand(128, 512, device="cuda", dtype=torch.bfloat16)
+        b = torch.rand(512, 1024, device="cuda", dtype=torch.bfloat16)
+        syncs.reset()
+        for _ in range(3):
+            a @ b
+        a.t()  # a view launches nothing
+    (call,) = syncs.operators
+    assert (call.name, call.calls, call.phase, call.file) == ("aten.mm.default", 3, "forward", __file__)
+    assert call.flop == 2 * 128 * 512 * 1024
+    assert [spec.shape for spec in (*call.inputs, *call.outputs)] == [(128, 512), (512, 1024), (128, 1024)]
+    assert {spec.dtype for spec in call.inputs} == {"bfloat16"}
+
+
+def test_the_peak_is_what_is_alive_at_once_in_blocks_of_the_caching_allocator() -> None:
+    with predict_syncs() as syncs:
+        syncs.reset()
+        before = syncs.peak_memory_bytes
+        a = torch.empty(2**20, device="cuda")  # 4 MiB
+        b = torch.empty(2**20, device="cuda")
+        del a
+        c = torch.empty(100, device="cuda")
+        assert syncs.peak_memory_bytes - before == 8 * 2**20
+        del b, c
+        syncs.reset()
+        assert syncs.peak_memory_bytes == before
+
+
+@pytest.mark.parametrize(
+    ("sizes", "live", "reserved"),
+    [
+        ([1], 512, 2 * 2**20),
+        ([513, 512], 1024 + 512, 2 * 2**20),
+        ([2**20 + 1], 2**20 + 512, 20 * 2**20),
+        ([11 * 2**20], 12 * 2**20, 12 * 2**20),  # the rest of 1 MiB is not split off
+        ([15 * 2**20], 16 * 2**20, 16 * 2**20),
+    ],
+)
+def test_blocks_are_placed_as_cuda_places_them(sizes: list[int], live: int, reserved: int) -> None:
+    allocator = memory.Allocator()
+    addresses = [allocator.allocate(size) for size in sizes]
+    assert (allocator.live, allocator.reserved) == (live, reserved)
+    for address, size in zip(addresses, sizes, strict=True):
+        allocator.free(address, size)
+    assert allocator.live == 0
+    assert allocator.allocate(sizes[0]) == addresses[0]  # what was joined again is used again
+    assert allocator.reserved == reserved
+
+
+def test_a_prediction_that_is_over_records_nothing() -> None:
+    with predict_syncs():
+        large = torch.rand(SIDE, SIDE, device="cuda")
+    assert Syncs.active is None
+    assert large.cpu().shape == (SIDE, SIDE)
