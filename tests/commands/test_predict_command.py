@@ -121,7 +121,7 @@ def test_a_sync_added_to_a_loss_breaks_the_budget_without_a_gpu_and_names_the_li
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["predict", "config.yaml", "--budget", "0"]) == 0
-    assert "0 syncs per step predicted (batch of 1)" in capsys.readouterr().out
+    assert "0 syncs per step predicted (batch of 2)" in capsys.readouterr().out
     loss = own / "own_losses.py"
     loss.write_text(LOSS.replace("return loss\n", "print(loss.item())\n        return loss\n"))
     line = loss.read_text().splitlines().index("        print(loss.item())") + 1

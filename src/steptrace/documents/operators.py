@@ -1,29 +1,42 @@
-"""The operators of a training step, as a prediction records them and an estimate reads them."""
+"""The operators of a training step, as a prediction records them and an estimate reads them.
 
-from typing import Annotated
+Plain dataclasses: a prediction runs in environments that have PyTorch alone.
+"""
 
-from steptrace.documents.base import Document, field
+from dataclasses import dataclass
 
 
-class TensorSpec(Document, frozen=True):
-    """A tensor without its values."""
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor without its values; `dtype` is an element's type as torch names it (`float32`, `bfloat16`, `int64`)."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: Annotated[str, field("Type of an element as torch names it: `float32`, `bfloat16`, `int64`.")]
+    dtype: str
 
 
-class OperatorCalls(Document, frozen=True):
-    """All calls of one operator on a GPU with the same tensors from the same line, over the followed steps."""
+@dataclass(frozen=True, kw_only=True)
+class OperatorCalls:
+    """All calls of one operator on a GPU with the same tensors from the same line, over the followed steps.
 
-    name: Annotated[str, field("Operator with its overload: `aten.addmm.default`.")]
-    inputs: Annotated[tuple[TensorSpec, ...], field("GPU tensors among the arguments, lists flattened.")]
-    outputs: Annotated[tuple[TensorSpec, ...], field("GPU tensors that it returns; views share their input's memory.")]
-    is_view: Annotated[bool, field("Whether it only makes views and launches nothing.")]
-    flop: Annotated[
-        int, field("Floating-point operations of one call, by torch.utils.flop_counter; 0 without a formula.")
-    ]
+    Attributes:
+        name: operator with its overload, such as `aten.addmm.default`.
+        inputs: GPU tensors among the arguments, lists flattened.
+        outputs: GPU tensors that it returns.
+        is_view: whether it only makes views and launches nothing.
+        flop: floating-point operations of one call by `torch.utils.flop_counter`; 0 without a formula.
+        calls: how many there were.
+        phase: `forward`, `backward`, `optimizer` or `other`.
+        file: the program's file, None where no line of the program is on the stack.
+        line: its line.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    is_view: bool
+    flop: int
     calls: int
-    phase: Annotated[str, field("`forward`, `backward`, `optimizer` or `other`.")]
+    phase: str
     file: str | None
     line: int | None
