@@ -1,5 +1,6 @@
 """The stand-in device's settings, forked programs, and which tests run, in which order."""
 
+import copy
 import fcntl
 import gc
 import os
@@ -67,23 +68,21 @@ def composed_by_hydra() -> dict[str, Any]:
 
 @pytest.fixture
 def hydra_composes_once(composed_by_hydra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same groups of the same files, which takes 60 ms, are composed once for all tests."""
-    from steptrace.config.compose import Composer
+    """The same overrides of the same files, which take 60 ms, are composed once for all tests."""
+    from steptrace.config import compose
 
-    by_hydra = Composer._compose
+    by_hydra = compose.compose
 
-    def remembered(self: Composer, overrides: Sequence[str], *places: Any) -> Any:
-        files = [
-            [(path.relative_to(folder), path) for path in sorted(folder.rglob("*.yaml"))] for folder in self._folders
-        ]
-        texts = [[(name, path.read_bytes()) for name, path in of if name.parts[0] != "study"] for of in files]
+    def remembered(folders: Sequence[Path], overrides: Sequence[str], *, where: str) -> Any:
+        files = [(path.relative_to(folder), path) for folder in folders for path in sorted(folder.rglob("*.yaml"))]
+        texts = [(name, path.read_bytes()) for name, path in files if name.parts[0] != "study"]
         variables = sorted(os.environ.keys() - {"PYTEST_CURRENT_TEST"})
         key = repr((overrides, texts, [(name, os.environ[name]) for name in variables]))
         if key not in composed_by_hydra:
-            composed_by_hydra[key] = by_hydra(self, overrides, *places)
-        return composed_by_hydra[key]
+            composed_by_hydra[key] = by_hydra(folders, overrides, where=where)
+        return copy.deepcopy(composed_by_hydra[key])
 
-    monkeypatch.setattr(Composer, "_compose", remembered)
+    monkeypatch.setattr(compose, "compose", remembered)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,11 +13,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _forked(forked_programs: None) -> None:
-    """What a `_target_` names is imported by a program, which mostly imports PyTorch for it."""
-
-
-@pytest.fixture(autouse=True)
 def _composed_once(hydra_composes_once: None) -> None:
     """Of whatever folder it is."""
 
@@ -29,10 +24,9 @@ def root() -> Path:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A folder with the repository's config/ and schemas: it can serve as root and as working directory."""
+    """A folder with the repository's config/: it can serve as root and as working directory."""
     folder = tmp_path / "copy"
     shutil.copytree(ROOT / "config", folder / "config")
-    shutil.copytree(ROOT / "workflow" / "schemas", folder / "workflow" / "schemas")
     return folder
 
 

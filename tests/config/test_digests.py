@@ -109,25 +109,17 @@ def test_scripts_are_followed_into_the_package(package, tmp_path):
     assert code_digest(scripts=[script]) != before
 
 
-def test_a_users_folder_counts_as_a_whole(tmp_path):
+def test_a_folder_counts_as_a_whole_but_for_what_is_left_out(tmp_path):
     folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "net.py").write_text("value = 1\n")
-    before = code_digest(folders=[folder])
-    (folder / "net.py").write_text("value = 1  # comment\n")
-    assert code_digest(folders=[folder]) == before
+    (folder / "results").mkdir(parents=True)
+    (folder / "net.py").write_text("from . import b\nvalue = 1\n")
+    (folder / "nowhere").symlink_to("gone")
+    before = code_digest(folders=[folder], without=[folder / "results"])
+    (folder / "net.py").write_text("from . import b\nvalue = 1  # comment\n")
+    (folder / "results" / "a.json").write_text("{}")
+    assert code_digest(folders=[folder], without=[folder / "results"]) == before
     (folder / "weights.txt").write_text("1")
-    assert code_digest(folders=[folder]) != before
-
-
-def test_a_users_package_may_import_relatively(tmp_path):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "a.py").write_text("from . import b\nfrom .b import value\n")
-    (folder / "b.py").write_text("value = 1\n")
-    before = code_digest(folders=[folder])
-    (folder / "b.py").write_text("value = 2\n")
-    assert code_digest(folders=[folder]) != before
+    assert code_digest(folders=[folder], without=[folder / "results"]) != before
 
 
 def test_a_file_that_is_no_python_counts_by_its_bytes(package):
@@ -155,7 +147,7 @@ def test_the_digest_of_a_configuration_leaves_its_labels_out():
 
 
 def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
-    seen = digest._module_files(digest._PACKAGE, "steptrace.workloads.masked_losses.WhereLoss")
+    seen = digest._package_files(digest._PACKAGE, "steptrace.workloads.masked_losses.WhereLoss")
     assert "workloads/masked_losses.py" in seen
     names = {path.name for path in closure("steptrace.train.main")}
     assert {"main.py", "loop.py", "record.py"} <= names
@@ -166,14 +158,14 @@ def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
 def closure(*modules):
     names, seen = [*modules], set()
     while names:
-        for path in set(digest._module_files(digest._PACKAGE, names.pop()).values()) - seen:
+        for path in set(digest._package_files(digest._PACKAGE, names.pop()).values()) - seen:
             seen.add(path)
-            names += digest._scan(path)[1]
+            names += digest._scan(path, digest._PACKAGE.parent).imports
     return seen
 
 
 def test_what_was_read_is_recalled_until_the_file_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(digest, "_known", {})
+    monkeypatch.setattr(digest, "_files_read", {})
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "loss.py").write_text("SCALE = 1\n")
@@ -181,8 +173,8 @@ def test_what_was_read_is_recalled_until_the_file_changes(tmp_path, monkeypatch)
     cache = tmp_path / "code.json"
     cache.write_text(digest.files_read())
 
-    digest._known.clear()
-    digest._contents.clear()
+    digest._files_read.clear()
+    digest._by_source.clear()
     monkeypatch.setattr(digest, "_read", lambda *_: pytest.fail("read again"))
     digest.recall_files(cache)
     assert digest.code_digest(folders=[folder]) == first
@@ -190,7 +182,7 @@ def test_what_was_read_is_recalled_until_the_file_changes(tmp_path, monkeypatch)
     assert digest.code_digest(folders=[copy]) == first
     monkeypatch.undo()
 
-    monkeypatch.setattr(digest, "_known", {})
+    monkeypatch.setattr(digest, "_files_read", {})
     digest.recall_files(cache)
     (folder / "loss.py").write_text("SCALE = 2\n")  # as long as before
     assert digest.code_digest(folders=[folder]) != first
@@ -198,8 +190,8 @@ def test_what_was_read_is_recalled_until_the_file_changes(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"python": 1, "files": []}', '{"files": {"a": 1}}'])
 def test_a_damaged_record_of_what_was_read_counts_for_nothing(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(digest, "_known", {})
+    monkeypatch.setattr(digest, "_files_read", {})
     cache = tmp_path / "code.json"
     cache.write_text(content)
     digest.recall_files(cache)
-    assert digest._known == {}
+    assert digest._files_read == {}

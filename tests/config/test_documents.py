@@ -1,11 +1,11 @@
 """The documents' examples are what they say: YAML that loads, a study that runs, commands that any shell takes."""
 
-import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -72,24 +72,27 @@ def test_the_study_of_one_s_own_is_complete(own_study: Plan, copy: Path) -> None
 
 
 def test_the_table_of_keys_is_the_schema_s() -> None:
-    from steptrace.config.keys import key_table
+    from steptrace.config.schema import key_table
 
-    update = "put the output of `python -c 'from steptrace.config.keys import key_table; print(key_table())'` there"
+    update = "put the output of `python -c 'from steptrace.config.schema import key_table; print(key_table())'` there"
     assert key_table() in (ROOT / "config" / "README.md").read_text(), update
 
 
 @pytest.mark.parametrize("name", ["workflow", "study"])
 def test_the_tables_of_both_files_name_every_key_and_default(name: str) -> None:
-    from steptrace.config.settings import DEFAULTS
+    from steptrace.config.settings import Workflow
+    from steptrace.config.study import StudyFile
 
+    fields = msgspec.structs.fields({"workflow": Workflow, "study": StudyFile}[name])
     title = {"workflow": "## workflow.yaml", "study": "## A study file"}[name]
     section = (ROOT / "config" / "README.md").read_text().split(f"{title}\n")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| `.*\|$", section, re.MULTILINE)]
     named = [key for row in rows for key in re.findall(r"`(\w+)`", row[0])]
-    schema = json.loads((ROOT / "workflow" / "schemas" / f"{name}.schema.json").read_text())
-    assert sorted(named) == sorted(schema["properties"])
+    assert sorted(named) == sorted(field.name for field in fields)
+    defaults = {field.name: field.default for field in fields if not field.required}
     for key, default, _ in rows if name == "workflow" else ():
-        wanted = DEFAULTS.get(key.strip("`"))
+        wanted = defaults.get(key.strip("`"))
+        wanted = wanted if isinstance(wanted, int | str) else None
         assert default.strip("`") == (str(wanted) if wanted else default)
         assert wanted or default in ("all", "none")
 

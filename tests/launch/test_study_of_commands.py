@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,7 +78,7 @@ def planned(folder: Path) -> Callable[..., Plan]:
     """Plans the study under some text of its file."""
 
     def plan(text: str = STUDY, scale: str = "cpu", python: str = sys.executable) -> Plan:
-        programs._state.cache_clear()  # of one process's plan, which reads nothing twice
+        programs.code_of.cache_clear()  # of one process's plan, which reads nothing twice
         file = folder / "config" / "study" / "speed.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text.format(python=python))
@@ -115,76 +114,53 @@ def test_arguments_environment_scales_and_a_matrix(planned: Callable[..., Plan])
     assert more.overrides == ("A=1", "--more", "rate=0.2")
 
 
-def test_what_the_program_reads_is_part_of_the_digest(planned: Callable[..., Plan], folder: Path) -> None:
-    text = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
+WITHOUT_REFS = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "runs"),
+    [
+        ("train.py", TRAIN + "edited = 1\n", True),
+        ("train.py", TRAIN + "# a comment\n", False),
+        ("NOTES.md", "what was tried", False),
+        ("unused.py", "value = 1\n", False),
+        ("other.yaml", "rate: 1\n", False),
+    ],
+)
+def test_an_edit_runs_a_program_again_if_it_executes_the_file(
+    planned: Callable[..., Plan], folder: Path, name: str, text: str, *, runs: bool
+) -> None:
+    before = digests(planned(WITHOUT_REFS))
+    assert digests(planned(WITHOUT_REFS)) == before
+    (folder / "repository" / name).write_text(text)
+    assert (digests(planned(WITHOUT_REFS)) != before) is runs
+
+
+@pytest.mark.parametrize(
+    "name", ["model/net.py", "model/__init__.py", "library.py", "conf/base.yaml", "ds_config.json"]
+)
+def test_what_a_program_imports_and_names_is_part_of_it(planned: Callable[..., Plan], folder: Path, name: str) -> None:
+    text = WITHOUT_REFS.replace("train.py]", "train.py, --deepspeed=ds_config.json]")
     repository = folder / "repository"
+    (repository / "train.py").write_text("from model import net\nCONFIG = 'conf'\n" + TRAIN)
+    for file, content in {
+        "model/__init__.py": "", "model/net.py": "import library\n", "src/library.py": "", "library.py": "value = 1\n",
+        "conf/base.yaml": "rate: 1\n", "ds_config.json": "{}",
+    }.items():  # fmt: skip
+        (repository / file).parent.mkdir(exist_ok=True)
+        (repository / file).write_text(content)
     before = digests(planned(text))
-    assert digests(planned(text)) == before
-    (repository / "notes.txt").write_text("an untracked file")
-    with_notes = digests(planned(text))
-    assert with_notes["main"] != before["main"]
-    (repository / ".gitignore").write_text("notes.txt\n")
-    git(repository, "add", ".gitignore")
-    git(repository, "commit", "-q", "-m", "ignore")
-    ignored = digests(planned(text))
-    (repository / "notes.txt").write_text("another one")
-    assert digests(planned(text)) == ignored
-    (repository / "train.py").write_text(TRAIN + "# edited\n")
-    assert digests(planned(text))["main"] != ignored["main"]
-
-
-def test_links_to_folders_are_read_as_links(planned: Callable[..., Plan], folder: Path) -> None:
-    text = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
-    for name in ("a", "b"):
-        (folder / "repository" / name).symlink_to(".")  # followed, they would have 2**40 paths
-    before = digests(planned(text))
-    (folder / "repository" / "b").unlink()
-    (folder / "repository" / "b").symlink_to("..")
-    assert digests(planned(text)) != before
-
-
-def test_without_a_repository_what_the_workflow_writes_is_nothing_that_the_program_reads(planned, folder: Path) -> None:
-    shutil.rmtree(folder / "repository" / ".git")
-    text = (
-        STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]").replace("cwd: repository", "cwd: .")
-    )
-    before = digests(planned(text))
-    for name in ("results/speed/comparison.json", "reports/speed.html"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
-    assert digests(planned(text)) == before
-    (folder / "config" / "train.yaml").write_text("rate: 1")  # the program's own
-    assert digests(planned(text)) != before
-    before = digests(planned(text))
-    (folder / "repository" / "train.py").write_text(TRAIN + "edited = 1\n")
+    (repository / name).write_text("[2]\n")
     assert digests(planned(text))["main"] != before["main"]
 
 
-def test_a_workflow_may_lie_within_its_program_s_folder(tmp_path: Path) -> None:
-    (tmp_path / "lab" / "results").mkdir(parents=True)
-
-    def state() -> str:
-        programs._state.cache_clear()
-        return programs._state(tmp_path, tuple(programs._ours_below(tmp_path, tmp_path / "lab")))
-
-    before = state()
-    (tmp_path / "lab" / "results" / "comparison.json").write_text("[]")
-    assert state() == before
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "data.json").write_text("[]")  # the program's own
-    assert state() != before
-
-
-def test_a_program_may_lie_beside_another_repository_and_a_link_to_nowhere(planned, folder: Path) -> None:
-    text = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
-    nested = folder / "repository" / "nested"
-    nested.mkdir()
-    git(nested, "init", "-q")
-    (nested / "config").mkdir()  # such a folder is the workflow's at the top alone
-    (nested / "config" / "library.py").write_text("")
-    (folder / "repository" / "latest").symlink_to("nowhere")
+def test_a_command_without_python_code_depends_on_its_whole_folder(planned: Callable[..., Plan], folder: Path) -> None:
+    text = WITHOUT_REFS.replace("[{python}, train.py]", "[sh, run.sh]").replace("cwd: repository", "cwd: .")
+    (folder / "run.sh").write_text("python repository/train.py\n")
     before = digests(planned(text))
-    (nested / "config" / "library.py").write_text("changed = 1")
+    (folder / "results" / "speed" / "comparison.json").write_text("{}")  # the workflow's own
+    assert digests(planned(text)) == before
+    (folder / "repository" / "notes.txt").write_text("may be read")
     assert digests(planned(text))["main"] != before["main"]
 
 
@@ -202,7 +178,9 @@ def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], fold
         ("cwd: repository", "cwd: nowhere", "there is no such folder"),
         ("{{ref: faster}}", "{{overrides: [loss=where]}}", "unknown key"),
         ("variants:", "matrix: {{rate: [1]}}\nvariants:", "'rate' is nowhere in the command"),
-        ("variants:", "reference: [loss=where]\nvariants:", "reference"),
+        ("variants:", "reference: [loss=where]\nvariants:", "a study of commands has no reference"),
+        ("steps: 4", "steps: 1", "program.steps is 1"),
+        ("steps: 4", "ranks: 0", "program.ranks is 0"),
     ],
 )
 def test_mistakes_are_told(planned: Callable[..., Plan], old: str, new: str, message: str) -> None:

@@ -149,15 +149,14 @@ def study_out_of_memory(tmp_path_factory):
     """A study whose only run met its limit; its config is completed with the schema's defaults."""
     from omegaconf import OmegaConf
 
-    from steptrace.config.schema import RootConfig
+    from steptrace.config.schema import defaults
 
     folder = tmp_path_factory.mktemp("oom") / "results" / "oom"
     precision = {"name": "fp32", "autocast": None, "tf32": False, "tolerance": {"loss": 1e-5, "gradient": 1e-4}}
     profile = {"wait": 0, "warmup": 0, "active": 1}
     scale = {"name": "cpu", "warmup_steps": 1, "timed_steps": 2}
-    defaults = OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(RootConfig)))
     made = {"precision": precision, "profile": profile, "scale": scale}
-    whole = OmegaConf.merge(defaults, made, OmegaConf.create(CONFIG))
+    whole = OmegaConf.merge(defaults(), made, OmegaConf.create(CONFIG))
     run_dir = folder / "base" / "run0"
     run_dir.mkdir(parents=True)
     OmegaConf.save(whole, folder / "base" / "config.yaml")

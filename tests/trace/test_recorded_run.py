@@ -6,11 +6,11 @@ On a CPU nothing waits, so a waiting call is put into every operator that waits 
 import gzip
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from omegaconf import OmegaConf
 
 from steptrace.analysis import analyze, summarize_trace

@@ -2,12 +2,12 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import asdict
 from omegaconf import DictConfig, OmegaConf
 
 from steptrace.config.schema import DistributedConfig, ScaleConfig, StepConfig

@@ -46,6 +46,4 @@ def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str,
             next_step=near(name, project.study_files),
         )
     settings = read_settings(project, {"studies": [name], "variants": None, **(changes or {})})
-    return load_study(
-        name, project, settings, ComposeCache(project.config_folders, folder, allow=settings.allow_targets)
-    )
+    return load_study(name, project, settings, ComposeCache(project.config_folders, folder))

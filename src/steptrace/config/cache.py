@@ -5,33 +5,33 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
+import msgspec
 import yaml
 
 from steptrace.config.digest import code_digest, config_digest
-from steptrace.errors import ConfigError
-from steptrace.files import UNWRITABLE, write_text
-
-if TYPE_CHECKING:
-    from steptrace.config.compose import Composer
+from steptrace.files import write_text
 
 #: An environment variable in an interpolation, `${oc.env:NAME}` or `${oc.env:NAME,default}`.
-_VARIABLE = re.compile(rb"\$\{\s*oc\.env:\s*(\w+)")
-_NO_PLACES: Mapping[str, str] = {}
+_VARIABLE: Final = re.compile(rb"\$\{\s*oc\.env:\s*(\w+)")
 
 
-@dataclass(frozen=True)
-class Composed:
-    """One resolved configuration without labels: as plain data, as YAML text, and its digest."""
+class Composed(msgspec.Struct, frozen=True):
+    """One resolved configuration without labels: its digest, as YAML text, and as plain data."""
 
     digest: str
     text: str
     config: dict[str, Any]
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> "Composed":
+        """The configuration with its digest and text."""
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
+        return cls(digest=config_digest(config), text=text, config=config)
 
     def snapshot(self, *, study: str, variant: str) -> str:
         """Return the text of config.yaml: labels, then the configuration."""
@@ -40,85 +40,47 @@ class Composed:
 
 
 class ComposeCache:
-    """A cache of composed configurations in a file; its name is a hash of the YAML files, variables and code used.
+    """Composed configurations by their overrides; those of other YAML files, variables or code are forgotten.
 
     Args:
-        folders: the configuration folders, see `Composer`.
+        folders: the configuration folders, see `steptrace.config.compose.compose`.
         directory: where the file is kept.
-        allow: `_target_` prefixes the user allows.
     """
 
-    def __init__(self, folders: Sequence[Path], directory: Path, *, allow: Iterable[str] = ()) -> None:
-        self._folders = folders
-        self._allow = tuple(allow)
-        self._path = directory / f"configs-{self._key()}.json"
-        self._entries = self._load()
+    def __init__(self, folders: Sequence[Path], directory: Path) -> None:
+        self._folders, self._path, self._key = folders, directory / "configs.json", _state_of(folders)
+        self._entries: dict[str, Composed] = {}
+        with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged: compose again
+            key, entries = msgspec.json.decode(self._path.read_bytes(), type=tuple[str, dict[str, Composed]])
+            self._entries = entries if key == self._key else {}
         self._new = False
-        self._composer: Composer | None = None
 
-    def compose(self, overrides: Sequence[str], *, where: str, places: Mapping[str, str] = _NO_PLACES) -> Composed:
-        """Return the resolved and checked configuration under `overrides`; errors as in `Composer.compose`."""
-        key = json.dumps(list(overrides))
+    def compose(self, overrides: Sequence[str], *, where: str) -> Composed:
+        """Return the resolved configuration under `overrides`; errors as in `steptrace.config.compose.compose`."""
+        key = "\n".join(overrides)
         if key not in self._entries:
-            self._entries[key] = self._compose(overrides, where, places)
-            self._new = True
+            from steptrace.config.compose import compose  # imports Hydra: 0.15 s that few calls need
+
+            self._entries[key], self._new = Composed.of(compose(self._folders, overrides, where=where)), True
         return self._entries[key]
 
     def save(self) -> None:
-        """Write new entries to the file, and remove the files of other hashes."""
-        if not self._new:
-            return
-        entries = {key: asdict(entry) for key, entry in self._entries.items()}
-        with left_if_unwritable():
-            write_if_changed(self._path, json.dumps(entries))
-            for old in self._path.parent.glob("configs-*.json"):
-                if old != self._path:
-                    old.unlink(missing_ok=True)
-        self._new = False
+        """Write the file if there is something new."""
+        with suppress(OSError):  # it saves time, no more
+            if self._new:
+                write_text(self._path, msgspec.json.encode((self._key, self._entries)).decode())
 
-    def _compose(self, overrides: Sequence[str], where: str, places: Mapping[str, str]) -> Composed:
-        # Importing Hydra takes 0.15 s, which a run with nothing to do should not pay.
-        from steptrace.config.compose import Composer
-        from steptrace.config.keys import check_config
 
-        if self._composer is None:
-            self._composer = Composer(self._folders)
-        config = self._composer.compose(overrides, where=where, places=places)
-        try:
-            check_config(config, allow=self._allow, where=where)
-        except ConfigError as error:
-            error.where = _place_of(error, overrides, places) or error.where
-            raise
-        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
-        return Composed(digest=config_digest(config), text=text, config=config)
-
-    def _key(self) -> str:
-        state = hashlib.sha256(code_digest(["steptrace.config.compose", "steptrace.config.cache"]).encode())
-        for package in ("hydra-core", "omegaconf"):
-            state.update(importlib.metadata.version(package).encode())
-        state.update(repr(self._allow).encode())
-        for folder in self._folders:
-            for path in sorted(folder.rglob("*.yaml")):
+def _state_of(folders: Sequence[Path]) -> str:
+    """A hash of all that a composition reads: the groups' files, the variables they name, our code and Hydra's."""
+    parts: list[object] = [code_digest(["steptrace.config.compose", "steptrace.config.cache"])]
+    parts += [importlib.metadata.version(package) for package in ("hydra-core", "omegaconf")]
+    for folder in folders:
+        for path in sorted(folder.rglob("*.yaml")):
+            if path.parent != folder / "study" and path != folder / "workflow.yaml":
                 text = path.read_bytes()
-                state.update(f"{path.relative_to(folder)}\0".encode() + text + b"\0")
-                for name in _VARIABLE.findall(text):
-                    state.update(name + b"\0" + repr(os.environb.get(name)).encode() + b"\0")
-        return state.hexdigest()[:16]
-
-    def _load(self) -> dict[str, Composed]:
-        try:
-            entries = json.loads(self._path.read_text(encoding="utf-8"))
-            return {key: Composed(**entry) for key, entry in entries.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
-            return {}  # none yet, or damaged: compose again
-
-
-def _place_of(error: ConfigError, overrides: Sequence[str], places: Mapping[str, str]) -> str | None:
-    """The place of the last override of a key that an error names, if it is not the variant's own."""
-    named = error.what.replace("'", " ").split()
-    by_key = {override.lstrip("+~").partition("=")[0]: override for override in overrides}
-    override = next((by_key[key] for key in named if key in by_key), "")
-    return f"{places[override]}, override '{override}'" if override in places else None
+                parts += [path.relative_to(folder), text, [os.environb.get(name) for name in _VARIABLE.findall(text)]]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def write_if_changed(path: Path, text: str) -> bool:
@@ -130,13 +92,3 @@ def write_if_changed(path: Path, text: str) -> bool:
         pass
     write_text(path, text)
     return True
-
-
-@contextmanager
-def left_if_unwritable() -> Iterator[None]:
-    """Around the writing of what saves the next call time: where this user may not write, it is left."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in UNWRITABLE:
-            raise

@@ -1,7 +1,8 @@
 """Digests that decide whether a run, a table or a page is up to date.
 
 The digest of code is taken over syntax trees without docstrings, so comments, formatting and file times cost nothing
-and any change of meaning counts. It covers what is executed and no more: a module and all it imports from steptrace.
+and any change of meaning counts. It covers what is executed and no more: a module and all that it imports from
+steptrace or from the user's own folders.
 """
 
 import ast
@@ -11,24 +12,44 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 import steptrace
 from steptrace.errors import ConfigError
 
 _PACKAGE = Path(steptrace.__file__).parent
 #: Not part of the digest: variants that differ in these only are the same training.
-_LABELS = ("study", "variant", "digest")
-#: A folder on the python_path with more files is probably a data or home directory.
+_LABELS: Final = ("study", "variant", "digest")
+#: A folder that counts as a whole with more files is probably a data or home directory.
 _MOST_FILES = 2_000
-_SKIPPED = ("__pycache__", "py.typed")
-#: Path -> size and times, package and content, digest, imported names.
-_known: dict[str, tuple[str, str, str, tuple[str, ...]]] = {}
-#: Package and content -> digest, imported names: what a copied folder or another checkout has in common with this one.
-_contents: dict[str, tuple[str, tuple[str, ...]]] = {}
+_SKIPPED: Final = ("__pycache__", "py.typed")
+#: Files that code reads by their names: settings and sources of other languages. Others may be what it writes.
+SETTINGS: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
+
+
+class _File(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was read: `stamp` is its size and times, `source` its package and content.
+
+    Of a Python file `imports` are the dotted names that it imports anywhere, and `texts` the strings in it that may
+    name a file.
+    """
+
+    stamp: str
+    source: str
+    digest: str
+    imports: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+#: By path.
+_files_read: dict[str, _File] = {}
+#: By package and content: what a copied folder or another checkout has in common with this one.
+_by_source: dict[str, _File] = {}
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -41,63 +62,73 @@ def code_digest(
     modules: Iterable[str] = (),
     *,
     scripts: Iterable[Path] = (),
+    roots: Sequence[Path] = (),
     folders: Iterable[Path] = (),
-    without: Collection[str] = (),
+    without: Collection[Path] = (),
 ) -> str:
     """Return the SHA-256 of code.
 
     Args:
         modules: dotted names; those below steptrace count with everything they import from steptrace and the data
-            files beside it, names inside a module count as their module, others are ignored. `a.b.*` is every
-            module of the package `a.b`.
+            files beside it, those in `roots` with everything they import from steptrace or `roots` and the settings
+            that they name. Names inside a module count as their module, others are ignored. `a.b.*` is every module
+            of the package `a.b`.
         scripts: Python files outside the package, followed in the same way.
+        roots: folders that are searched for modules, such as those of `python_path`.
         folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
-        without: files and folders below these folders, by their path there, that do not count.
+        without: files and folders that do not count, though they are in `roots` or `folders`.
 
     Raises:
         ConfigError: a folder is missing or far too large.
     """
     parts: dict[str, str] = {}
     names = list(modules)
-    for script in scripts:
-        parts[f"script/{script.name}"], imports = _scan(script)
-        names += imports
-    seen: set[str] = set()
-    packages = {""}
-    while names:
-        name = names.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for place, path in _module_files(_PACKAGE, name).items():
-            if place in parts:
-                continue
-            parts[place], imports = _scan(path)
-            names += imports
-            # A package's templates and sources of other languages count with any of its modules.
-            package = place.rpartition("/")[0]
-            if package not in packages:
-                packages.add(package)
-                data = (file for file in _files(path.parent) if file.suffix != ".py")
-                parts.update({file.relative_to(_PACKAGE).as_posix(): _scan(file)[0] for file in data})
-    for folder in folders:
+    packages = {_PACKAGE}
+
+    def count(place: str, path: Path, root: Path, *, users: bool) -> None:
+        """Count a file, and what it imports and names."""
+        if place in parts:
+            return
+        file = _scan(path, root)
+        parts[place] = file.digest
+        names.extend(file.imports)
+        if not users:
+            if path.parent not in packages:
+                packages.add(path.parent)
+                parts.update(_data_beside(path.parent))
+            return
+        parts.update(_named_settings(file, path.parent, root, without))
+        if "importlib" in file.imports and roots:  # it may import any module of its folder
+            names.extend(_dotted(other, root) for other in _files(root, without) if other.suffix == ".py")
+
+    for folder in (*roots, *folders):
         if not folder.is_dir():
             raise ConfigError("there is no such folder", where=folder, next_step="correct python_path")
-        parts.update(
-            {f"{folder.name}/{file.relative_to(folder).as_posix()}": _scan(file)[0] for file in _files(folder, without)}
-        )
+    for number, script in enumerate(scripts):
+        count(f"script {number}/{script.name}", script, script.parent, users=True)
+    seen: set[str] = set()
+    while names:
+        name = names.pop()
+        if name not in seen:
+            seen.add(name)
+            for place, path in _package_files(_PACKAGE, name).items():
+                count(place, path, _PACKAGE.parent, users=False)
+            for number, root in enumerate(roots):
+                for path in _module_files(root, name):
+                    count(f"{number}/{path.relative_to(root).as_posix()}", path, root, users=True)
+    for folder in folders:
+        for path in _files(folder, without):
+            parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = _scan(path, folder).digest
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def versions(targets: Iterable[str]) -> dict[str, str]:
     """Return the installed version of every distribution that dotted `_target_` names lead into, steptrace left out."""
-    found: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for top in sorted({name.split(".", maxsplit=1)[0] for name in targets} - {"steptrace"}):
-        try:
-            found[top] = importlib.metadata.version(top)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # a user's own module: its folder is on the python_path and counts by content
-    return found
+        with suppress(importlib.metadata.PackageNotFoundError):  # a user's own module, which counts by content
+            installed[top] = importlib.metadata.version(top)
+    return installed
 
 
 def extension_digests(folder: Path) -> dict[str, str]:
@@ -110,50 +141,50 @@ def extension_digests(folder: Path) -> dict[str, str]:
 
 
 def recall_files(cache: Path) -> None:
-    """Begin with what `files_read` told an earlier process: a quarter of what a call takes that has nothing to do."""
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        kept = json.loads(cache.read_text(encoding="utf-8"))
-        if kept["python"] == sys.version:  # another one may have other syntax trees
-            files = {
-                str(path): (str(key), str(content), str(digest), tuple(names))
-                for path, (key, content, digest, names) in kept["files"].items()
-            }
-            _contents.update({content: (digest, names) for _, content, digest, names in files.values()})
-            _known.update(files)
+    """Begin with the `files_read` of an earlier process: a quarter of what a call takes that has nothing to do."""
+    with suppress(OSError, msgspec.DecodeError):
+        python, files = msgspec.json.decode(cache.read_bytes(), type=tuple[str, dict[str, _File]])
+        if python == sys.version:  # another one may have other syntax trees
+            _files_read.update(files)
+            _by_source.update({file.source: file for file in files.values()})
 
 
 def files_read() -> str:
-    """What was found in the files that were read, by their path, size and times, as JSON."""
-    return json.dumps({"python": sys.version, "files": _known})
+    """What was read of files, as JSON: by path, with size and times."""
+    return msgspec.json.encode((sys.version, _files_read)).decode()
 
 
-def _scan(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of a file, and the dotted names a Python file imports anywhere in it."""
+def _scan(path: Path, root: Path) -> _File:
+    """A file's digest, imports and texts, read again only if its size or times have changed.
+
+    `root` is the folder of its top-level module, which relative imports begin from.
+    """
     status = path.stat()
-    key = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-    known = _known.get(str(path))
-    if known is None or known[0] != key:
-        text = path.read_bytes()
-        # Relative imports mean something else in another package.
-        package = path.parent.relative_to(_PACKAGE.parent).as_posix() if path.is_relative_to(_PACKAGE) else ""
-        content = f"{package}/*{path.suffix} {hashlib.sha256(text).hexdigest()}"
-        if content not in _contents:
-            _contents[content] = _read(path, text)
-        known = _known[str(path)] = (key, content, *_contents[content])
-    return known[2], known[3]
+    stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    file = _files_read.get(str(path))
+    if file is None or file.stamp != stamp:
+        content = path.read_bytes()
+        package = path.parent.relative_to(root).as_posix()  # relative imports mean something else in another package
+        source = f"{package}/*{path.suffix} {hashlib.sha256(content).hexdigest()}"
+        if source not in _by_source:
+            _by_source[source] = _read(path, package, content)
+        read = _by_source[source]
+        file = _files_read[str(path)] = _File(stamp, source, read.digest, read.imports, read.texts)
+    return file
 
 
-def _read(path: Path, content: bytes) -> tuple[str, tuple[str, ...]]:
-    names: tuple[str, ...] = ()
+def _read(path: Path, package: str, content: bytes) -> _File:
+    imports: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     if path.suffix == ".py":
-        try:
+        with suppress(SyntaxError):  # whoever runs it will say so; here its bytes do
             tree = ast.parse(content)
-        except SyntaxError:
-            pass  # whoever runs it will say so; here its bytes do
-        else:
-            names = tuple(_imported(tree, path))
-            content = ast.dump(_without_docstrings(tree)).encode()
-    return hashlib.sha256(content).hexdigest(), names
+            imports = tuple(dict.fromkeys(_imported(tree, package)))
+            tree = _without_docstrings(tree)
+            content = ast.dump(tree).encode()
+            if not path.is_relative_to(_PACKAGE):
+                texts = tuple(dict.fromkeys(_texts(tree)))
+    return _File("", "", hashlib.sha256(content).hexdigest(), imports, texts)
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
@@ -164,53 +195,93 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _imported(tree: ast.Module, path: Path) -> Iterator[str]:
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+    parts = [] if package == "." else package.split("/")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                if not path.is_relative_to(_PACKAGE):
-                    continue  # a user's own package, which counts as a whole
-                package = path.parent.relative_to(_PACKAGE.parent).parts
-                base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+                above = parts[: len(parts) - node.level + 1]
+                base = ".".join([*above, *filter(None, [node.module])])
             yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    """The strings that may name a file or folder."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 200:
+            yield node.value
+
+
+def _named_settings(file: _File, beside: Path, root: Path, without: Collection[Path]) -> dict[str, str]:
+    """The settings that a file of the user's names, relative to its folder or to `root`, by their places."""
+    paths: set[Path] = set()
+    for path in {folder / text for text in file.texts for folder in (beside, root)}:
+        if os.path.isfile(path):  # noqa: PTH113  False for any text, also one that is no name
+            paths.add(path)
+        elif os.path.isdir(path) and path.resolve() not in (root.resolve(), *root.resolve().parents):  # noqa: PTH112
+            paths.update(_files(path, without))
+    settings = [path for path in paths if path.suffix in SETTINGS and not _excluded(path, without)]
+    return {f"settings/{os.path.relpath(path, root)}": _scan(path, path.parent).digest for path in settings}
+
+
+def _excluded(path: Path, without: Collection[Path]) -> bool:
+    return any(path.is_relative_to(other) for other in without)
 
 
 @functools.cache
-def _module_files(package: Path, name: str) -> dict[str, Path]:
-    """Return the files that importing the dotted name executes, its packages' and its module's own, by their places.
+def _package_files(package: Path, name: str) -> dict[str, Path]:
+    """`_module_files` of our own package, by place; one process plans once, and many modules ask for most names."""
+    ours = name.split(".", maxsplit=1)[0] == package.name
+    return {p.relative_to(package).as_posix(): p for p in _module_files(package.parent, name)} if ours else {}
 
-    Trailing parts that are no module (a class, a function) are left out; names outside the package give no file. What
-    one process has found stays: it plans once, and most names are asked for by many modules.
+
+def _data_beside(folder: Path) -> dict[str, str]:
+    """Templates and sources of other languages, which count with any module of their package."""
+    files = [file for file in _files(folder) if file.suffix != ".py"]
+    return {file.relative_to(_PACKAGE).as_posix(): _scan(file, folder).digest for file in files}
+
+
+def _module_files(root: Path, name: str) -> list[Path]:
+    """The files below `root` that importing the dotted name executes: its packages' and its module's own.
+
+    Trailing parts that are no module (a class, a function) are left out.
     """
     parts = name.split(".")
-    if parts[0] != package.name:
-        return {}
-    if parts[-1] == "*":
-        files = sorted(package.joinpath(*parts[1:-1]).rglob("*.py"))
-    else:
-        files = [package / "__init__.py"]
-        for length in range(2, len(parts) + 1):
-            path = package.joinpath(*parts[1:length])
-            if not (path / "__init__.py").is_file():
-                files += [path.with_suffix(".py")] * path.with_suffix(".py").is_file()
-                break
-            files.append(path / "__init__.py")
-    return {file.relative_to(package).as_posix(): file for file in files}
+    if parts[-1] == "*" and len(parts) > 1:
+        return sorted(root.joinpath(*parts[:-1]).rglob("*.py"))
+    files: list[Path] = []
+    folder = root
+    for part in parts:
+        package, module = folder / part / "__init__.py", folder / f"{part}.py"
+        if package.is_file():
+            files.append(package)
+        elif module.is_file():
+            files.append(module)
+            break
+        elif not part or not (folder / part).is_dir():
+            break
+        folder = folder / part
+    return files
 
 
-def _files(folder: Path, without: Collection[str] = ()) -> list[Path]:
+def _dotted(path: Path, root: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _files(folder: Path, without: Collection[Path] = ()) -> list[Path]:
     """Return the files below a folder that can be code, in a fixed order."""
-    found: list[Path] = []
+    files: list[Path] = []
     for parent, folders, names in os.walk(folder):
-        skipped = {*_SKIPPED, *(Path(path).name for path in without if folder / Path(path).parent == Path(parent))}
-        folders[:] = [name for name in folders if name not in skipped and not name.startswith(".")]
-        found += [Path(parent, name) for name in names if name not in skipped and not name.startswith(".")]
-        if len(found) > _MOST_FILES:
+        folders[:] = [
+            n for n in folders if n not in _SKIPPED and n[0] != "." and not _excluded(Path(parent, n), without)
+        ]
+        files += [Path(parent, name) for name in names if name not in _SKIPPED and name[0] != "."]
+        if len(files) > _MOST_FILES:
             raise ConfigError(
                 f"holds more than {_MOST_FILES} files", where=folder, next_step="name a folder that holds only code"
             )
-    return sorted(found)
+    return sorted(path for path in files if path.is_file() and not _excluded(path, without))

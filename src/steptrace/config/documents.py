@@ -1,24 +1,22 @@
-"""Reading a YAML document that a person wrote, with errors a person can act on."""
+"""Reading what a person wrote in YAML into a declared type, with errors that a person can act on."""
 
 import json
-import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
-from functools import cache
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
-import jsonschema
+import msgspec
 import yaml
 
 from steptrace.errors import ConfigError
 from steptrace.names import near
 
+_T = TypeVar("_T")
 #: `key=[` or `key={`: an override that YAML reads as a list or mapping inside a list.
-_BRACKETED = re.compile(r"[\w./~+]=[\[{]")
-_LARGEST = 2**63
-_DEEPEST = 50
-_QUOTED = re.compile(r""" "[^"]*" | '[^']*' """, re.VERBOSE)
+_BRACKETED: Final = re.compile(r"[\w./~+]=[\[{]")
+#: A message of msgspec, such as "Expected `int` >= 1 - at `$.data.batch_size`".
+_MESSAGE: Final = re.compile(r"(?P<text>.*?)(?: - at (?:`key` in )?`\$(?P<place>.*)`)?", re.DOTALL)
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
@@ -43,12 +41,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping that the YAML file `path` holds.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, is nested too deep, holds a key twice or is no mapping.
+        ConfigError: the file is missing, is not YAML, holds a key twice or is no mapping.
     """
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        _check_depth(text, path)
         document = yaml.load(text, Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read ({error})", where=path) from error
@@ -61,26 +58,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return document
 
 
-def _check_depth(text: str, path: Path) -> None:
-    """Refuse what is nested too deep before anything recurses into it: in C, that ends the process."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            line = event.start_mark.line + 1 if event.start_mark else 1
-            raise ConfigError(f"is nested more than {_DEEPEST} deep", where=f"{path}, line {line}")
-
-
-def lookup(document: Mapping[str, Any], key: str) -> Any:
-    """Return the value at a dotted `key`, None if there is none."""
-    node: Any = document
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
-
-
 def not_yaml(error: yaml.YAMLError, *, where: str, text: str = "") -> ConfigError:
-    """Return an error that says in one line what PyYAML found, and where.
+    """Return an error that says in one line what PyYAML refused, and where.
 
     Args:
         error: what PyYAML raised.
@@ -94,67 +73,73 @@ def not_yaml(error: yaml.YAMLError, *, where: str, text: str = "") -> ConfigErro
     return ConfigError(
         f"is not valid YAML: {problem}",
         where=f"{where}, line {mark.line + 1}" if mark else where,
-        next_step="quote an override that contains [ or {" if _BRACKETED.search(_QUOTED.sub("", line)) else None,
+        next_step="quote an override that contains [ or {" if _BRACKETED.search(line) else None,
     )
 
 
-@cache
-def _schema(path: Path) -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return schema
+def lookup(document: Any, key: str) -> Any:
+    """Return the value at a dotted `key`, None if there is none."""
+    node = document
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
 
 
-def check_numbers(document: Any, *, where: str | Path, key: str = "") -> None:
-    """Refuse numbers that no result could be written with: nan, infinities, and whole numbers beyond 64 bits.
+def convert(document: Any, kind: type[_T], *, where: str | Path, key: str = "") -> _T:
+    """Read plain data into a type with limits.
 
-    Raises:
-        ConfigError: naming the key.
-    """
-    if isinstance(document, Mapping):
-        for name, value in document.items():
-            check_numbers(value, where=where, key=f"{key}.{name}" if key else str(name))
-    elif isinstance(document, list):
-        for index, value in enumerate(document):
-            check_numbers(value, where=where, key=f"{key}.{index}")
-    elif isinstance(document, float) and not math.isfinite(document):
-        raise ConfigError(f"{key} is {document}", where=where, expected="a finite number")
-    elif isinstance(document, int) and not -_LARGEST <= document < _LARGEST:
-        raise ConfigError(f"{key} is {document:.3g}", where=where, expected="a whole number of at most 64 bits")
-
-
-def check(document: Mapping[str, Any], schema_path: Path, *, where: str | Path) -> None:
-    """Validate `document` against a JSON schema.
+    Args:
+        document: as YAML gives it.
+        kind: a msgspec struct, or another type that msgspec converts to.
+        where: the file, for messages.
+        key: the dotted key of `document` in the file.
 
     Raises:
-        ConfigError: with one line naming the key, what it holds and what was expected.
+        ConfigError: an unknown or missing key, or a value of the wrong type or out of its limits.
     """
-    check_numbers(document, where=where)
-    validator = jsonschema.Draft202012Validator(_schema(schema_path))
-    errors = sorted(validator.iter_errors(document), key=lambda error: (len(error.path), str(error.path)))
-    if errors:
-        raise _readable(errors[0], where)
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise _readable(str(error), document, kind, where, key) from error
 
 
-def _readable(error: jsonschema.ValidationError, where: str | Path) -> ConfigError:
-    key = ".".join(str(part) for part in error.absolute_path)
-    schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
-    expected, limit, found = schema.get("description"), schema.get(str(error.validator)), error.instance
-    inside = f" in '{key}'" if key else ""
-    match error.validator:
-        case "additionalProperties":
-            known = list(schema.get("properties", {}))
-            name = next(name for name in _strings(found) if name not in known)
-            return ConfigError(f"unknown key '{name}'{inside}", where=where, next_step=near(name, known))
-        case "pattern" if not key or "propertyNames" in error.absolute_schema_path:
-            return ConfigError(f"'{found}' is not a valid name{inside}", where=where, expected=expected)
-        case "required":
-            missing = next(name for name in limit or () if name not in _strings(found))
-            return ConfigError(f"the key '{missing}' is missing{inside}", where=where)
-        case "uniqueItems":
-            return ConfigError(f"'{key}' holds a duplicate value", where=where, expected=expected)
-        case _:
-            return ConfigError(f"'{key}' is {json.dumps(found)}", where=where, expected=expected or error.message)
+def _readable(message: str, document: Any, kind: Any, where: str | Path, key: str) -> ConfigError:
+    """The error of msgspec with the key's full name, the value, and the names that would have been right."""
+    match = _MESSAGE.fullmatch(message)
+    text, place = (match["text"], match["place"] or "") if match else (message, "")
+    parts = [part for part in place.split(".") if part]
+    name = f"{key}{place}".lstrip(".")
+    if unknown := re.search(r"unknown field `(.*)`", text):
+        hint = near(unknown[1], _fields(kind, parts))
+        return ConfigError(f"unknown key '{f'{name}.'.lstrip('.')}{unknown[1]}'", where=where, next_step=hint)
+    if missing := re.search(r"missing required field `(.*)`", text):
+        return ConfigError(f"the key '{f'{name}.'.lstrip('.')}{missing[1]}' is missing", where=where)
+    if text.startswith("Invalid enum value"):
+        options = [str(option) for option in _options(_type_at(kind, parts))]
+        hint = near(str(lookup(document, place.lstrip("."))), options)
+        return ConfigError(f"{name}: {text}", where=where, expected=" or ".join(options), next_step=hint)
+    if not text.startswith("Expected"):  # a check of two keys together
+        return ConfigError(text, where=where)
+    value = document if not parts else None if "[" in place else lookup(document, ".".join(parts))
+    shown = f"{name or 'it'} is {json.dumps(value, default=str)}" if "[" not in place else f"{name} is wrong"
+    return ConfigError(shown, where=where, expected=text.removeprefix("Expected ").replace("`", ""))
 
 
-def _strings(found: object) -> list[str]:
-    return [str(item) for item in found] if isinstance(found, Iterable) else []
+def _type_at(kind: Any, parts: Sequence[str]) -> Any:
+    """The type below a struct at these keys; None where the structs end."""
+    for part in parts:
+        fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+        kind = next((field.type for field in fields if field.name == part), None)
+    return kind
+
+
+def _fields(kind: Any, parts: Sequence[str]) -> list[str]:
+    struct = _type_at(kind, parts)
+    return [field.encode_name for field in msgspec.structs.fields(struct)] if struct is not None else []
+
+
+def _options(kind: Any) -> list[Any]:
+    """The values of a Literal, wherever it stands in a type."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [option for part in get_args(kind) for option in _options(part)]

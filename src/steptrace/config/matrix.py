@@ -27,14 +27,14 @@ def cells(matrix: Mapping[str, list[Any]], path: Path) -> list[Cell]:
     """Every combination of a matrix's values; `ConfigError` where two would have one name."""
     lasts = [key.rpartition(".")[2] for key in matrix]
     labels = [key if lasts.count(last) > 1 else last for key, last in zip(matrix, lasts, strict=True)]
-    found: list[Cell] = []
+    combined: list[Cell] = []
     for values in itertools.product(*matrix.values()):
         texts = [_as_override(value) for value in values]
         parts = [f"{label}-{file_safe(text)}" for label, text in zip(labels, texts, strict=True)]
         overrides = tuple(f"{key}={text}" for key, text in zip(matrix, texts, strict=True))
-        found.append(Cell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
-    check_distinct([cell.suffix for cell in found], path)
-    return found
+        combined.append(Cell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
+    check_distinct([cell.suffix for cell in combined], path)
+    return combined
 
 
 def _as_override(value: Any) -> str:

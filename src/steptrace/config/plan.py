@@ -15,7 +15,7 @@ from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, files_read, recall_files, versions
 from steptrace.config.settings import RESERVED, Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
-from steptrace.config.targets import Placed, calls_of, check_calls, targets
+from steptrace.config.targets import targets
 from steptrace.documents.figures import EVERY_VARIANT, check_key
 from steptrace.errors import ConfigError
 from steptrace.names import near
@@ -153,10 +153,11 @@ class Plan:
         folders = sorted({folder for part in composed for folder in part.config.get("python_path", [])})
         key = (*modules, *names, *folders)
         if key not in self._of_parts:
-            paths = [self.project.workdir / folder for folder in folders]
+            paths = [(self.project.workdir / folder).resolve() for folder in folders]
+            without = [(self.project.workdir / name).resolve() for name in ("results", "reports")]
             installed = versions([*names, "torch"])
             self._of_parts[key] = {
-                "code": code_digest([*modules, *names], folders=paths)[:_SHORT],
+                "code": code_digest([*modules, *names], roots=paths, without=without)[:_SHORT],
                 "versions": " ".join(f"{name}=={version}" for name, version in installed.items()),
             }
         return {"config": "+".join(part.digest[:_SHORT] for part in composed), **self._of_parts[key]}
@@ -183,7 +184,7 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     recall_files(_code_cache(workdir))
     project = Project(root=root, workdir=workdir)
     settings = read_settings(project, overrides or {})
-    cache = ComposeCache(project.config_folders, workdir / RESULTS / ".cache", allow=settings.allow_targets)
+    cache = ComposeCache(project.config_folders, workdir / RESULTS / ".cache")
     studies = {name: load_study(name, project, settings, cache) for name in settings.studies}
     known = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
     _check_gates(settings, project, known)
@@ -192,7 +193,6 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
         _check_chosen(settings.variants, known, where)
         studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
     plan = Plan(project=project, settings=settings, studies=studies)
-    _check_targets(plan)
     cache.save()
     if write:
         plan.write_snapshots()
@@ -201,22 +201,6 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
 
 def _code_cache(workdir: Path) -> Path:
     return workdir / RESULTS / ".cache" / "code.json"
-
-
-def _check_targets(plan: Plan) -> None:
-    """Check that every `_target_` exists and takes its arguments."""
-    allow = plan.settings.allow_targets
-    placed: dict[Placed, None] = {}
-    for study in plan.studies.values():
-        composed = {f"variant {variant.name}": variant.composed for variant in study.variants}
-        on_gpu = {f"variant {variant.name} at scale gpu": variant.on_gpu for variant in study.variants}
-        for label, part in {**composed, **study.references, **on_gpu}.items():
-            folders = tuple(plan.project.workdir / folder for folder in part.config.get("python_path", []))
-            for call in calls_of(part.config, allow=allow) if "program" not in part.config else ():
-                placed.setdefault(Placed(call, folders, where=f"{study.name}, {label}"))
-    workdir = plan.project.workdir
-    cache = workdir / RESULTS / ".cache" / "targets.json"
-    check_calls(placed, cache=cache, workdir=workdir, groups=plan.project.config_folders)
 
 
 def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: str | Path) -> None:

@@ -1,111 +1,129 @@
 """A study whose variants are commands: what `program:` in config/study/NAME.yaml comes to for one variant.
 
 A variant adds arguments or environment variables, or takes the program's code from another place: a git ref, or the
-last commit with a patch. What the program may read of its work tree, and the packages beside its interpreter, are part
-of the configuration, so that its digest changes with them.
+last commit with a patch. The code that the program executes, the settings it names, and the packages beside its
+interpreter are part of the configuration, so that its digest changes with them.
 """
 
 import hashlib
+import itertools
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-import yaml
+import msgspec
+from msgspec import Meta
 
 from steptrace.config.cache import Composed
-from steptrace.config.digest import code_digest, config_digest
+from steptrace.config.digest import SETTINGS, code_digest
+from steptrace.config.schema import Processes
 from steptrace.errors import ConfigError
 from steptrace.machine import git
 
 #: What is read of a large repository may take its time.
 _git: Final = partial(git, timeout_s=60)
-#: How many steps of a program are looked at unless its study says otherwise.
-_COUNTS: Final = {"warmup": 10, "steps": 30, "profile": 3, "predicted_steps": 4, "compared_steps": 3}
 #: What the workflow writes and reads itself in its folder, where programs of a study may lie, too.
 _OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/workflow.yaml")
 #: Steps under the profiler before those that are recorded (`steptrace.recording.Settings`).
 _UNDER_PROFILER: Final = 2
 
+Steps = Annotated[int, Meta(ge=1, le=10**9)]
+Text = Annotated[str, Meta(min_length=1)]
+Environment = dict[str, str | bool | int | float]
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The key `program` of a study: a program that trains, measured as it is."""
+
+    command: Text | Annotated[list[str | int | float], Meta(min_length=1)]
+    cwd: Text = "."
+    env: Environment = {}
+    ranks: Processes = 1
+    seed: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    warmup: Steps = 10
+    steps: Annotated[int, Meta(ge=2, le=10**9)] = 30
+    profile: Annotated[int, Meta(ge=0, le=10**9)] = 3
+    predicted_steps: Steps = 4
+    compared_steps: Steps = 3
+
+
+class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One variant of a study of commands."""
+
+    arguments: list[str] = []
+    env: Environment = {}
+    ref: Text | None = None
+    patch: Text | None = None
+    hypothesis: str | None = None
+    scales: Annotated[list[Text], Meta(min_length=1)] | None = None
+
+    def in_words(self) -> tuple[str, ...]:
+        """What it changes, as pages name it."""
+        places = [f"{key} {value}" for key, value in (("ref", self.ref), ("patch", self.patch)) if value]
+        return (*places, *(f"{name}={value}" for name, value in self.env.items()), *self.arguments)
+
 
 def compose_program(
-    document: Mapping[str, Any],
-    entry: Mapping[str, Any],
-    values: Mapping[str, Any],
-    scale: str,
+    program: Program,
+    variant: ProgramVariant,
+    values: Mapping[str, str],
     *,
+    scale: str,
     workdir: Path,
     where: str,
 ) -> Composed:
     """The configuration of one variant of a study of commands.
 
     Args:
-        document: the study's file.
-        entry: the variant's own part of it.
+        program: what all variants share, `command` with the arguments of the scale.
+        variant: the variant's own part.
         values: one combination of the matrix: what `{key}` in the command stands for.
-        scale: whose arguments are added.
+        scale: its name.
         workdir: what the study's paths are relative to.
         where: the file and variant, for messages.
 
     Raises:
         ConfigError: a folder, ref or patch that is not there.
     """
-    program = document["program"]
-    command = [*_words(program["command"]), *document.get("overrides", []), *document.get("scales", {}).get(scale, [])]
-    command += entry.get("arguments", [])
-    cwd = workdir / program.get("cwd", ".")
-    if not cwd.is_dir():
-        raise ConfigError("there is no such folder", where=where, next_step=f"correct program.cwd ({cwd})")
-    ref, patch = entry.get("ref"), entry.get("patch")
-    source: dict[str, Any] = {"cwd": program.get("cwd", ".")}
-    if ref or patch:
-        source["commit"] = _commit(cwd, ref or "HEAD", where)
-    else:
-        source["files"] = _state(cwd, tuple(_ours_below(cwd, workdir)))
-    if patch:
-        source |= {"patch": patch, "patch_digest": _of_patch(workdir / patch, where)}
-    counts = {key: int(program.get(key, default)) for key, default in _COUNTS.items()}
-    texts = {key: str(value) for key, value in values.items()}
-    everything = " ".join([*command, *map(str, _environment(program, entry).values())])
-    for key in texts:
-        if f"{{{key}}}" not in everything:
+    command = [*words(program.command), *variant.arguments]
+    environment = {name: str(value) for name, value in {**program.env, **variant.env}.items()}
+    for key in values:
+        if f"{{{key}}}" not in " ".join([*command, *environment.values()]):
             step = f"write {{{key}}} where its value goes, such as --{key}={{{key}}}"
             raise ConfigError(f"the matrix's '{key}' is nowhere in the command", where=where, next_step=step)
-    config = {
-        "program": {
-            "command": [_filled(word, texts) for word in command],
-            "env": {name: _filled(str(text), texts) for name, text in _environment(program, entry).items()},
-            **source,
-            "packages": _packages(command[0]),
-        },
-        "seed": int(program.get("seed", 0)),
-        "device": "cuda" if scale == "gpu" else "cpu",
-        # As in our own trainings, for whoever asks how long one takes.
-        "scale": {"name": scale, "warmup_steps": counts["warmup"], "timed_steps": counts["steps"]},
-        "profile": {"warmup": _UNDER_PROFILER, "active": counts["profile"]},
-        "followed": {key: counts[key] for key in ("predicted_steps", "compared_steps")},
-        "distributed": {"world_size": int(program.get("ranks", 1))},
-    }
-    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
-    return Composed(digest=config_digest(config), text=text, config=config)
+    command = [_filled(word, values) for word in command]
+    environment = {name: _filled(text, values) for name, text in environment.items()}
+    cwd = workdir / program.cwd
+    if not cwd.is_dir():
+        raise ConfigError("there is no such folder", where=where, next_step=f"correct program.cwd ({cwd})")
+    source: dict[str, Any] = {"cwd": program.cwd}
+    if variant.ref or variant.patch:
+        source["commit"] = _commit(cwd, variant.ref or "HEAD", where)
+    else:
+        source["files"] = code_of(tuple(command), cwd.resolve(), environment.get("PYTHONPATH", ""), workdir.resolve())
+    if variant.patch:
+        source |= {"patch": variant.patch, "patch_digest": _of_patch(workdir / variant.patch, where)}
+    return Composed.of(
+        {
+            "program": {"command": command, "env": environment, **source, "packages": _packages(command[0])},
+            "seed": program.seed,
+            "device": "cuda" if scale == "gpu" else "cpu",
+            # As in our own trainings, for whoever asks how long one takes.
+            "scale": {"name": scale, "warmup_steps": program.warmup, "timed_steps": program.steps},
+            "profile": {"warmup": _UNDER_PROFILER, "active": program.profile},
+            "followed": {"predicted_steps": program.predicted_steps, "compared_steps": program.compared_steps},
+            "distributed": {"world_size": program.ranks},
+        }
+    )
 
 
-def in_words(entry: Mapping[str, Any]) -> list[str]:
-    """What a variant changes, as pages name it."""
-    environment = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
-    places = [f"{key} {entry[key]}" for key in ("ref", "patch") if key in entry]
-    return [*places, *environment, *entry.get("arguments", [])]
-
-
-def _words(command: str | Sequence[str]) -> list[str]:
+def words(command: str | Sequence[str | int | float]) -> list[str]:
+    """The words of a command, given as text or as a list."""
     return shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-
-
-def _environment(program: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**program.get("env", {}), **entry.get("env", {})}
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -116,12 +134,12 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _commit(cwd: Path, ref: str, where: str) -> str:
-    found = _git(cwd, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-    if found is None:
+    commit = _git(cwd, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+    if commit is None:
         raise ConfigError(
             f"there is no commit '{ref}'", where=where, expected=f"a branch, tag or commit of the repository at {cwd}"
         )
-    return found.decode().strip()
+    return commit.decode().strip()
 
 
 def _of_patch(patch: Path, where: str) -> str:
@@ -131,45 +149,36 @@ def _of_patch(patch: Path, where: str) -> str:
         raise ConfigError(f"the patch cannot be read ({error.strerror})", where=where, expected=str(patch)) from error
 
 
-def _ours_below(cwd: Path, workdir: Path) -> Iterator[str]:
-    """The workflow's own files and folders that lie below a program's folder, by their path there."""
-    for name in _OURS:
-        path = workdir.resolve() / name
-        if path.is_relative_to(cwd.resolve()):
-            yield path.relative_to(cwd.resolve()).as_posix()
-
-
 @cache
-def _state(cwd: Path, ours: tuple[str, ...]) -> str:
-    """The digest of the files that a program may read of its work tree: in a repository all but those that git ignores.
+def code_of(command: tuple[str, ...], cwd: Path, python_path: str, workdir: Path) -> str:
+    """The digest of the code that a command executes in `cwd`, and of the settings that it names.
 
-    `ours`: what is left out, by its path there.
+    Python scripts (`train.py`) and modules (`-m package.train`) of the command are followed by their imports; where
+    there is none, everything below `cwd` counts but what the workflow in `workdir` writes.
     """
-    tree = _git(cwd, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if tree is None:
-        return code_digest(folders=[cwd], without=ours)
-    below = ["--", ".", *(f":(exclude){name}" for name in ours)]
-    total = hashlib.sha256(_git(cwd, "ls-tree", "-r", "HEAD", ".") or b"")
-    total.update(_git(cwd, "diff", "HEAD", "--binary", *below) or b"")
-    untracked = _git(cwd, "ls-files", "--others", "--exclude-standard", "-z", *below) or b""
-    for name in filter(None, untracked.split(b"\0")):
-        path = cwd / os.fsdecode(name)
-        total.update(name + b"\0")
-        if path.is_file():
-            total.update(path.read_bytes())
-        elif path.is_symlink():  # to a folder, which may hold this one, or to nothing
-            total.update(os.fsencode(path.readlink()))
-        elif path.is_dir():  # a repository within this one
-            total.update(_state(path, ours=()).encode())
-    return total.hexdigest()
+    without = [workdir / name for name in _OURS]
+    names = [*command, *(word.partition("=")[2] for word in command)]
+    files = [cwd / name for name in names if os.path.isfile(cwd / name)]  # noqa: PTH113  False for any text
+    scripts = [file for file in files if file.suffix == ".py"]
+    roots = [file.parent for file in scripts]
+    roots += [folder for folder in (cwd, cwd / "src", *_folders(python_path, cwd)) if folder.is_dir()]
+    modules = [name for flag, name in itertools.pairwise(command) if flag == "-m"]
+    if not scripts and not any((root / f"{name.replace('.', '/')}.py").exists() for name in modules for root in roots):
+        return code_digest(folders=[cwd], without=without)
+    settings = [file for file in files if file.suffix in (*SETTINGS, ".json")]
+    return code_digest(modules, scripts=[*scripts, *settings], roots=list(dict.fromkeys(roots)), without=without)
+
+
+def _folders(python_path: str, cwd: Path) -> Iterable[Path]:
+    return (cwd / folder for folder in python_path.split(os.pathsep) if folder)
 
 
 @cache
 def _packages(executable: str) -> str | None:
     """The digest of the versions installed beside an interpreter or console script; None where it is neither."""
-    found = shutil.which(executable)
-    if found is None:
+    path = shutil.which(executable)
+    if path is None:
         return None
-    folders = sorted(Path(found).parent.parent.glob("lib/python3*/site-packages"))
-    names = sorted(path.name for folder in folders for path in folder.glob("*.dist-info"))
+    folders = sorted(Path(path).parent.parent.glob("lib/python3*/site-packages"))
+    names = sorted(entry.name for folder in folders for entry in folder.glob("*.dist-info"))
     return hashlib.sha256("\n".join(names).encode()).hexdigest() if names else None

@@ -1,159 +1,257 @@
-"""The one root schema of a resolved configuration: each key described once, with its type, range, choices and meaning.
+"""The configuration of one training: each key declared once, with its type, limits, default and meaning.
 
-Hydra merges the YAML groups into `RootConfig`, so a wrong type or an unknown key is refused while composing. Ranges and
-choices are checked by `steptrace.config.keys`, from the same description. What
-a model, a loss, a dataset or an optimizer takes is up to its class, so those four stay open mappings with a `_target_`.
+Hydra composes the YAML groups over `defaults()`, and the result is read into `RootConfig`, which refuses unknown keys
+and values out of their limits. What a model, loss, dataset or optimizer takes is up to its class: those are open
+mappings with a `_target_`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+import json
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from omegaconf import MISSING
+import msgspec
+from msgspec import Meta
 
 #: What a number may be at most, where a key does not say less.
 MOST: Final = 10**9
-#: The same of processes and threads that one training starts.
 _MOST_PROCESSES: Final = 4096
 
-
-def _key(
-    default: Any, meaning: str, *, at_least: float | None = None, at_most: float = MOST, choices: Sequence[str] = ()
-) -> Any:
-    """A field with its description: `default` may be a function that makes it, the limits are those of a number."""
-    metadata = {"meaning": meaning, "at_least": at_least, "at_most": at_most, "choices": tuple(choices)}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
+Processes = Annotated[int, Meta(ge=1, le=_MOST_PROCESSES)]
+Tolerance = Annotated[float, Meta(ge=0, le=MOST)]
+Target = Annotated[dict[str, Any], Meta(description="a `_target_` with its arguments")]
 
 
-@dataclass
-class DataConfig:
+class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The dataset and the arguments of its DataLoader."""
 
-    dataset: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments")
-    batch_size: int = _key(MISSING, "samples in a batch, of each rank", at_least=1)
-    num_workers: int = _key(
-        0, "processes that load batches; with 0 the training loads them itself", at_least=0, at_most=_MOST_PROCESSES
-    )
-    pin_memory: bool = _key(False, "load batches into pinned host memory, where there is a GPU")
-    non_blocking: bool = _key(False, "copy batches to the device without waiting for the copy")
-    shuffle: bool = _key(True, "draw samples in random order")
-    prefetch_factor: int | None = _key(None, "batches that each worker loads ahead", at_least=1)
-    persistent_workers: bool = _key(False, "keep the workers from one epoch to the next")
-    device_prefetch: bool = _key(False, "copy the next batch to the device on its own stream during the step")
-    pool: int | None = _key(None, "load this many batches before the first step and reuse them in turn", at_least=1)
+    dataset: Target
+    batch_size: Annotated[Positive, Meta(description="samples in a batch, of each rank")]
+    num_workers: Annotated[
+        int,
+        Meta(
+            ge=0, le=_MOST_PROCESSES, description="processes that load batches; with 0 the training loads them itself"
+        ),
+    ] = 0
+    pin_memory: Annotated[bool, Meta(description="load batches into pinned host memory, where there is a GPU")] = False
+    non_blocking: Annotated[bool, Meta(description="copy batches to the device without waiting for the copy")] = False
+    shuffle: Annotated[bool, Meta(description="draw samples in random order")] = True
+    prefetch_factor: Annotated[Positive | None, Meta(description="batches that each worker loads ahead")] = None
+    persistent_workers: Annotated[bool, Meta(description="keep the workers from one epoch to the next")] = False
+    device_prefetch: Annotated[
+        bool, Meta(description="copy the next batch to the device on its own stream during the step")
+    ] = False
+    pool: Annotated[
+        Positive | None, Meta(description="load this many batches before the first step and reuse them in turn")
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.num_workers == 0 and (self.prefetch_factor or self.persistent_workers):
+            raise ValueError(
+                "with data.num_workers 0 set data.prefetch_factor=null and data.persistent_workers=false"
+                f" (they are {self.prefetch_factor} and {str(self.persistent_workers).lower()})"
+            )
 
 
-@dataclass
-class ToleranceConfig:
+class ToleranceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Largest relative error against the float64 reference that still counts as the same answer.
 
     Null: as the number formats and the sizes give it (`steptrace.train.tolerance`).
     """
 
-    loss: float | None = _key(None, "largest relative error of the loss", at_least=0)
-    gradient: float | None = _key(None, "largest relative error of its gradient by the predictions", at_least=0)
+    loss: Annotated[Tolerance | None, Meta(description="largest relative error of the loss")] = None
+    gradient: Annotated[
+        Tolerance | None, Meta(description="largest relative error of its gradient by the predictions")
+    ] = None
 
 
-@dataclass
-class PrecisionConfig:
+class PrecisionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Number formats of a training."""
 
-    name: str = _key(MISSING, "name of the number format, for tables")
-    autocast: str | None = _key(None, "number format of autocast; null for none", choices=("bf16", "fp16"))
-    tf32: bool = _key(False, "allow TF32 in float32 matrix products and convolutions")
-    grad_scaler: bool = _key(False, "scale the loss (`torch.amp.GradScaler`); for fp16 only")
-    tolerance: ToleranceConfig = field(default_factory=ToleranceConfig)
+    name: Annotated[str, Meta(description="name of the number format, for tables")]
+    autocast: Annotated[
+        Literal["bf16", "fp16"] | None, Meta(description="number format of autocast; null for none")
+    ] = None
+    tf32: Annotated[bool, Meta(description="allow TF32 in float32 matrix products and convolutions")] = False
+    grad_scaler: Annotated[bool, Meta(description="scale the loss (`torch.amp.GradScaler`); for fp16 only")] = False
+    tolerance: ToleranceConfig = ToleranceConfig()
+
+    def __post_init__(self) -> None:
+        if self.grad_scaler and self.autocast != "fp16":
+            raise ValueError("precision.grad_scaler is true without fp16 autocast: choose precision=fp16")
 
 
-@dataclass
-class StepConfig:
+class StepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one step is made."""
 
-    accumulate: int = _key(1, "batches whose gradients are added up in one optimizer step", at_least=1)
-    set_to_none: bool = _key(True, "`zero_grad` frees gradients instead of filling them with zeros")
-    channels_last: bool = _key(False, "store weights and images of convolutions in channels-last order")
-    compile: str | None = _key(
-        None,
-        "mode of torch.compile; null for eager execution",
-        choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    accumulate: Annotated[Positive, Meta(description="batches whose gradients are added up in one optimizer step")] = 1
+    set_to_none: Annotated[bool, Meta(description="`zero_grad` frees gradients instead of filling them with zeros")] = (
+        True
     )
+    channels_last: Annotated[
+        bool, Meta(description="store weights and images of convolutions in channels-last order")
+    ] = False
+    compile: Annotated[
+        Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None,
+        Meta(description="mode of torch.compile; null for eager execution"),
+    ] = None
 
 
-@dataclass
-class DistributedConfig:
+class DistributedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Data-parallel training over `world_size` processes; with one there is no process group."""
 
-    world_size: int = _key(1, "number of data-parallel processes (ranks)", at_least=1, at_most=_MOST_PROCESSES)
-    backend: str | None = _key(None, "null is nccl on GPUs and gloo on CPUs", choices=("nccl", "gloo"))
-    bucket_cap_mb: float = _key(25.0, "size of a gradient bucket, in MiB", at_least=0.001)
-    gradient_as_bucket_view: bool = _key(False, "gradients are views of the buckets, without a copy")
-    static_graph: bool = _key(False, "tell DistributedDataParallel that the graph is the same in every step")
-    no_sync: bool = _key(True, "reduce gradients with the last accumulated batch only")
-    comm_hook: str | None = _key(None, "format in which gradients are sent; null for theirs", choices=("bf16", "fp16"))
-
-
-@dataclass
-class ScaleConfig:
-    """How many steps are run, and on how many threads."""
-
-    name: str = _key(MISSING, "name of the scale, for tables")
-    warmup_steps: int = _key(MISSING, "steps before the timed ones", at_least=0)
-    timed_steps: int = _key(MISSING, "steps that are timed, without a profiler", at_least=1)
-    section_steps: int = _key(0, "steps of a separate pass that synchronises around each section", at_least=0)
-    input_steps: int = _key(0, "steps of a separate pass that times the parts of loading a batch", at_least=0)
-    threads: int | None = _key(
-        None, "CPU threads of a process; null for as many as it is given", at_least=1, at_most=_MOST_PROCESSES
+    world_size: Annotated[Processes, Meta(description="number of data-parallel processes (ranks)")] = 1
+    backend: Annotated[Literal["nccl", "gloo"] | None, Meta(description="null is nccl on GPUs and gloo on CPUs")] = None
+    bucket_cap_mb: Annotated[float, Meta(ge=0.001, le=MOST, description="size of a gradient bucket, in MiB")] = 25.0
+    gradient_as_bucket_view: Annotated[bool, Meta(description="gradients are views of the buckets, without a copy")] = (
+        False
     )
-    memory_limit_mb: int | None = _key(
-        None, "device memory in MiB above which the training counts as out of memory; null for all of it", at_least=1
-    )
-    nvml_period_s: float | None = _key(0.1, "seconds between samples of the GPU's state; null for none", at_least=0.01)
+    static_graph: Annotated[
+        bool, Meta(description="tell DistributedDataParallel that the graph is the same in every step")
+    ] = False
+    no_sync: Annotated[bool, Meta(description="reduce gradients with the last accumulated batch only")] = True
+    comm_hook: Annotated[
+        Literal["bf16", "fp16"] | None, Meta(description="format in which gradients are sent; null for theirs")
+    ] = None
 
 
-@dataclass
-class ProfileConfig:
+class ScaleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many steps are run, for how long, and on how many threads."""
+
+    name: Annotated[str, Meta(description="name of the scale, for tables")]
+    warmup_steps: Annotated[Count, Meta(description="steps before the timed ones")]
+    timed_steps: Annotated[Positive, Meta(description="steps that are timed, without a profiler")]
+    at_most_s: Annotated[
+        float,
+        Meta(gt=0, le=MOST, description="seconds after which a phase of steps ends early, with at least five timed"),
+    ] = 20.0
+    section_steps: Annotated[
+        Count, Meta(description="steps of a separate pass that synchronises around each section")
+    ] = 0
+    input_steps: Annotated[Count, Meta(description="steps of a separate pass that times the parts of loading")] = 0
+    threads: Annotated[
+        Processes | None, Meta(description="CPU threads of a process; null for as many as it is given")
+    ] = None
+    memory_limit_mb: Annotated[
+        Positive | None,
+        Meta(description="device memory in MiB above which the training counts as out of memory; null for all of it"),
+    ] = None
+    nvml_period_s: Annotated[
+        Annotated[float, Meta(ge=0.01, le=MOST)] | None,
+        Meta(description="seconds between samples of the GPU's state; null for none"),
+    ] = 0.1
+
+
+class ProfileConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The profiled window, in steps, and what the profiler records in it."""
 
-    wait: int = _key(MISSING, "steps before the profiler's warm-up", at_least=0)
-    warmup: int = _key(MISSING, "steps of the profiler's warm-up", at_least=0)
-    active: int = _key(MISSING, "recorded steps", at_least=1)
-    record_shapes: bool = _key(True, "record the shapes of operators' inputs")
-    profile_memory: bool = _key(True, "record allocations")
-    with_stack: bool = _key(True, "record Python stacks")
-    repeats: int | None = _key(
-        None,
-        "repeats, from the first, that explain their steps: sections, loading, trace, source lines; null: all",
-        at_least=1,
-    )
+    wait: Annotated[Count, Meta(description="steps before the profiler's warm-up")]
+    warmup: Annotated[Count, Meta(description="steps of the profiler's warm-up")]
+    active: Annotated[Positive, Meta(description="recorded steps")]
+    record_shapes: Annotated[bool, Meta(description="record the shapes of operators' inputs")] = True
+    profile_memory: Annotated[bool, Meta(description="record allocations")] = True
+    with_stack: Annotated[bool, Meta(description="record Python stacks")] = True
+    repeats: Annotated[
+        Positive | None,
+        Meta(
+            description="repeats, from the first, that explain their steps: sections, loading, trace, source lines; "
+            "null: all"
+        ),
+    ] = None
 
 
-@dataclass
-class EquivalenceConfig:
+class EquivalenceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seeds and batch size of the comparison with the float64 reference."""
 
-    seeds: list[int] = _key(
-        lambda: [0, 1, 2], "seeds of the weights and batches that are compared with the reference", at_least=0
-    )
-    batch_size: int = _key(2, "samples of a compared batch", at_least=1)
-    model: dict[str, Any] = _key(dict, "arguments of the model that differ there, such as a smaller width")
+    seeds: Annotated[
+        list[Count],
+        Meta(min_length=1, description="seeds of the weights and batches that are compared with the reference"),
+    ] = msgspec.field(default_factory=lambda: [0, 1, 2])
+    batch_size: Annotated[Positive, Meta(description="samples of a compared batch")] = 2
+    model: Annotated[
+        dict[str, Any], Meta(description="arguments of the model that differ there, such as a smaller width")
+    ] = {}
 
 
-@dataclass
-class RootConfig:
+class RootConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything one training needs to know."""
 
-    seed: int = _key(0, "seed of weights and data; repeat k uses seed + k", at_least=0)
-    device: str = _key("cpu", "device of the training; `scale=gpu` sets cuda", choices=("cpu", "cuda"))
-    model: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments")
-    loss: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments")
-    data: DataConfig = field(default_factory=DataConfig)
-    optimizer: dict[str, Any] = _key(MISSING, "a `_target_` with its arguments and `_partial_: true`")
-    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
-    step: StepConfig = field(default_factory=StepConfig)
-    distributed: DistributedConfig = field(default_factory=DistributedConfig)
-    scale: ScaleConfig = field(default_factory=ScaleConfig)
-    profile: ProfileConfig = field(default_factory=ProfileConfig)
-    equivalence: EquivalenceConfig = field(default_factory=EquivalenceConfig)
-    python_path: list[str] = _key(list, "folders with code of your own, relative to the working directory")
+    seed: Annotated[Count, Meta(description="seed of weights and data; repeat k uses seed + k")] = 0
+    device: Annotated[Literal["cpu", "cuda"], Meta(description="device of the training; `scale=gpu` sets cuda")] = "cpu"
+    model: Target
+    loss: Target
+    data: DataConfig
+    optimizer: Annotated[dict[str, Any], Meta(description="a `_target_` with its arguments and `_partial_: true`")]
+    precision: PrecisionConfig
+    step: StepConfig = StepConfig()
+    distributed: DistributedConfig = DistributedConfig()
+    scale: ScaleConfig
+    profile: ProfileConfig
+    equivalence: EquivalenceConfig = EquivalenceConfig()
+    python_path: Annotated[
+        list[str], Meta(description="folders with code of your own, relative to the working directory")
+    ] = []
+
+
+def defaults(section: type[msgspec.Struct] = RootConfig) -> dict[str, Any]:
+    """Every key with its default, as Hydra takes it: `???` where a group has to give the value."""
+    hints = get_type_hints(section)
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(section):
+        if isinstance(hints[field.name], type) and issubclass(hints[field.name], msgspec.Struct):
+            values[field.name] = defaults(hints[field.name])
+        elif field.required:
+            values[field.name] = "???"
+        else:
+            values[field.name] = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    return values
+
+
+def key_table() -> str:
+    """The table of all keys in config/README.md."""
+    lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
+    for name, kind, default in _keys(RootConfig):
+        cell = "" if default == "???" else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+        meaning = next(meta.description for meta in reversed(kind.__metadata__) if meta.description)
+        lines.append(f"| `{name}` | {takes(kind)} | {cell} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _keys(section: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every key that is no section: its dotted name, annotated type and default."""
+    values = defaults(section)
+    for name, kind in get_type_hints(section, include_extras=True).items():
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            yield from _keys(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", kind, values[name]
+
+
+_WORDS: Final[dict[Any, str]] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null",
+}  # fmt: skip
+
+
+def takes(kind: Any, limits: Meta | None = None) -> str:
+    """What a type accepts in words, such as `a whole number of at least 1 or null`."""
+    if get_origin(kind) is Annotated:
+        kind, *metas = get_args(kind)
+        return takes(kind, next((meta for meta in metas if isinstance(meta, Meta)), None))
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    if get_origin(kind) is list:
+        return "a list of whole numbers" if "int" in str(kind) else "a list of texts"
+    if get_origin(kind) is dict:
+        return "a mapping"
+    if isinstance(kind, types.UnionType) or get_args(kind):
+        return " or ".join(takes(part) for part in get_args(kind))
+    return f"{_WORDS[kind]}{_limits(limits)}"
+
+
+def _limits(meta: Meta | None) -> str:
+    if meta is None or (meta.ge is None and meta.gt is None):
+        return ""
+    low = f" above {meta.gt:g}" if meta.ge is None else f" of at least {meta.ge:g}"
+    return low if meta.le in (None, MOST) else f"{low} and at most {meta.le:g}"

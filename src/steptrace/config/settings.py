@@ -5,27 +5,60 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from steptrace.config.documents import check, read_yaml
+import msgspec
+from msgspec import Meta
+
+from steptrace.config.documents import convert, read_yaml
 from steptrace.config.gpus import resolve_scale
 from steptrace.errors import ConfigError
 from steptrace.names import file_safe, near
 
-#: Defaults of the keys of workflow.yaml.
-DEFAULTS: dict[str, Any] = {
-    "variants": None,
-    "repeats": 3,
-    "scale": "auto",
-    "timeout_minutes": None,
-    "allow_targets": [],
-    "traces": [],
-    "gates": {},
-}
 #: Reserved names: other folders of results/, and the page that lists the studies.
 RESERVED = ("traces", "extension", "index")
 #: Valid study names; they become folders, pages and arguments of commands.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
+
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class NamedTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of `traces` with a name of its own."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")]
+    path: Text
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a gate holds a figure to."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    equals: str | float | bool | None = None
+    at_most_ratio: Annotated[float, Meta(gt=0)] | None = None
+    baseline: Text | None = None
+    allow: list[Text] = []
+    scale: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.at_most_ratio is None) != (self.baseline is None):
+            raise ValueError("at_most_ratio and baseline belong together")
+        if all(limit is None for limit in (self.at_least, self.at_most, self.equals, self.at_most_ratio)):
+            raise ValueError("a gate has no limit: give at_least, at_most, equals or at_most_ratio")
+
+
+class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of workflow.yaml."""
+
+    studies: list[str]
+    variants: Annotated[list[str], Meta(min_length=1)] | None = None
+    repeats: Annotated[int, Meta(ge=1, le=10_000)] = 3
+    scale: Text = "auto"
+    timeout_minutes: Annotated[float, Meta(gt=0, le=525_600)] | None = None
+    allow_targets: list[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*\Z")]] = []
+    traces: list[str | NamedTrace] = []
+    gates: dict[str, dict[str, dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True)
@@ -65,10 +98,6 @@ class Project:
         own = self.workdir / "config" / "workflow.yaml"
         return own if own.is_file() else self.root / "config" / "workflow.yaml"
 
-    def schema(self, name: str) -> Path:
-        """Return the JSON schema `workflow` or `study`."""
-        return self.root / "workflow" / "schemas" / f"{name}.schema.json"
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -98,15 +127,15 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there.
     """
     file = project.workflow_file
-    document = {**DEFAULTS, "studies": sorted(project.study_files), **read_yaml(file)}
-    check(document, project.schema("workflow"), where=file)
+    content = {"studies": sorted(project.study_files), **read_yaml(file)}
+    workflow = _checked(content, file)
     if overrides:
-        document.update({key: _listed(key, value) for key, value in overrides.items()})
-        check(document, project.schema("workflow"), where="--config")
+        content.update({key: _listed(key, value) for key, value in overrides.items()})
+        workflow = _checked(content, "--config")
     where = file if "studies" not in overrides else "--config"
-    if not document["studies"] and not document["traces"]:
+    if not workflow.studies and not workflow.traces:
         raise ConfigError("no studies and no traces to run", where=where, expected="`studies`, `traces`, or both")
-    for name in document["studies"]:
+    for name in workflow.studies:
         if name not in project.study_files:
             raise ConfigError(f"there is no study '{name}'", where=where, next_step=near(name, project.study_files))
         if name in RESERVED or not _NAME.fullmatch(name):
@@ -116,18 +145,27 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
                 expected=f"letters, digits, _, + and -, beginning with a letter or digit; not {' or '.join(RESERVED)}",
                 next_step="rename the file",
             )
-    scale = resolve_scale(document["scale"])
+    scale = resolve_scale(workflow.scale)
     project.check_scale(scale, file if "scale" not in overrides else "--config")
     return Settings(
-        studies=tuple(document["studies"]),
-        variants=None if document["variants"] is None else tuple(document["variants"]),
-        repeats=int(document["repeats"]),  # for JSON schemas 3.0 is a whole number, too
+        studies=tuple(dict.fromkeys(workflow.studies)),
+        variants=None if workflow.variants is None else tuple(workflow.variants),
+        repeats=workflow.repeats,
         scale=scale,
-        timeout_minutes=document["timeout_minutes"],
-        allow_targets=tuple(document["allow_targets"]),
-        traces=_traces(document["traces"], project, "--config" if "traces" in overrides else file),
-        gates=document["gates"],
+        timeout_minutes=workflow.timeout_minutes,
+        allow_targets=tuple(workflow.allow_targets),
+        traces=_traces(workflow.traces, project, "--config" if "traces" in overrides else file),
+        gates=workflow.gates,
     )
+
+
+def _checked(content: Mapping[str, Any], where: str | Path) -> Workflow:
+    workflow = convert(content, Workflow, where=where)
+    for study, variants in workflow.gates.items():
+        for variant, keys in variants.items():
+            for key, limits in keys.items():
+                convert(limits, Limits, where=f"{where}, gates.{study}.{variant}.{key}")
+    return workflow
 
 
 def _listed(key: str, value: Any) -> Any:
@@ -135,12 +173,12 @@ def _listed(key: str, value: Any) -> Any:
     return [value] if key in ("studies", "variants", "allow_targets") and isinstance(value, str) else value
 
 
-def _traces(entries: list[Any], project: Project, where: str | Path) -> dict[str, str]:
+def _traces(entries: list[str | NamedTrace], project: Project, where: str | Path) -> dict[str, str]:
     traces: dict[str, str] = {}
     for entry in entries:
-        path = entry if isinstance(entry, str) else entry["path"]
+        path = entry if isinstance(entry, str) else entry.path
         stem = Path(path).name.removesuffix(".gz").removesuffix(".json")
-        name = file_safe(stem) if isinstance(entry, str) else entry["name"]
+        name = file_safe(stem) if isinstance(entry, str) else entry.name
         if not os.path.exists(project.workdir / path):  # noqa: PTH110  a name that is too long does not exist
             raise ConfigError(f"there is no trace '{path}'", where=where, next_step="correct `traces:`")
         if name in traces:

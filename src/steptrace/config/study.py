@@ -1,17 +1,21 @@
 """A study and its variants: read from config/study/NAME.yaml, multiplied by its matrix, composed and given digests."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
 
 from steptrace.config.cache import ComposeCache, Composed
-from steptrace.config.documents import check, read_yaml
+from steptrace.config.documents import convert, read_yaml
 from steptrace.config.matrix import Cell, cells, check_distinct
-from steptrace.config.programs import compose_program, in_words
+from steptrace.config.programs import Program, ProgramVariant, compose_program, words
 from steptrace.config.settings import Project, Settings
+from steptrace.config.targets import check_allowed
 from steptrace.errors import ConfigError
 from steptrace.files import versioned
 from steptrace.names import near
@@ -21,6 +25,46 @@ GPU_CONFIG = "config.gpu.yaml"
 _GPU_SCALE = "gpu"
 #: Added to the baseline's overrides to make a reference: it is computed in float64 in any case.
 _REFERENCE_PRECISION = "precision=fp32"
+#: Names of variants, and keys of a matrix.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+Text = Annotated[str, Meta(min_length=1)]
+Overrides = list[Text]
+
+
+class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of config/study/NAME.yaml; variants and matrix are read entry by entry, so that messages name them."""
+
+    title: Text
+    baseline: str
+    variants: Annotated[dict[str, Any], Meta(min_length=1)]
+    question: str = ""
+    text: str = ""
+    overrides: Overrides = []
+    scales: dict[str, Overrides] = {}
+    reference: Overrides | None = None
+    program: Program | None = None
+    matrix: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.program is not None and self.reference is not None:
+            raise ValueError("a study of commands has no reference: its baseline is what the others are compared with")
+
+
+class TrainingVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One variant of a study of our own trainings."""
+
+    overrides: Overrides
+    hypothesis: str | None = None
+    scales: Annotated[list[Text], Meta(min_length=1)] | None = None
+
+    def in_words(self) -> tuple[str, ...]:
+        """What it changes, as pages name it."""
+        return tuple(self.overrides)
+
+
+Entry = TrainingVariant | ProgramVariant
 
 
 @dataclass(frozen=True)
@@ -88,8 +132,8 @@ class Study:
         """Return the study's snapshots: path relative to results/<study>/ -> text."""
         keys = ("name", "title", "question", "text", "baseline", "scale", "repeats")
         document: dict[str, Any] = {key: getattr(self, key) for key in keys}
-        told = ("name", "overrides", "hypothesis", "baseline", "digest")
-        document["variants"] = [{key: getattr(variant, key) for key in told} for variant in self.variants]
+        columns = ("name", "overrides", "hypothesis", "baseline", "digest")
+        document["variants"] = [{key: getattr(variant, key) for key in columns} for variant in self.variants]
         files = {"study.json": json.dumps(versioned(document), indent=2, ensure_ascii=False) + "\n"}
         for variant in self.variants:
             files[f"{variant.name}/config.yaml"] = variant.composed.snapshot(study=self.name, variant=variant.name)
@@ -106,19 +150,18 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
         ConfigError: a misspelt key, group, option or baseline, a wrong type, a target that is not allowed.
     """
     path = project.study_files[name]
-    document = _read(path, project)
-    baseline, variants = document["baseline"], document["variants"]
+    file, variants, matrix = _read(path, project)
+    baseline, scale = file.baseline, settings.scale
     if baseline not in variants:
         raise ConfigError(f"the baseline '{baseline}' is not a variant", where=path, next_step=near(baseline, variants))
-    scale = settings.scale
     if not _runs_at(variants[baseline], scale):
         what = f"the baseline '{baseline}' does not run at scale {scale}"
         raise ConfigError(what, where=path, next_step="remove its `scales`")
+    compose = _Composer(file, path, project.workdir, cache, settings.allow_targets)
     expanded: list[Variant] = []
     elsewhere: set[str] = set()
     references: dict[str, Composed] = {}
-    compose = _composer(document, path, project, cache)
-    for cell in cells(document.get("matrix", {}), path):
+    for cell in cells(matrix, path):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in variants.items():
             where = f"{path}, variant '{cell.named(variant)}'"
@@ -131,21 +174,21 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
             expanded.append(
                 Variant(
                     name=cell.named(variant),
-                    overrides=compose.overrides(entry, cell),
-                    hypothesis=entry.get("hypothesis"),
+                    overrides=(*entry.in_words(), *cell.overrides),
+                    hypothesis=entry.hypothesis,
                     baseline=cell.named(baseline),
                     reference=reference,
                     composed=composed,
                     on_gpu=on_gpu,
                 )
             )
-        references[reference] = compose.reference(cell, scale)
+        references[reference] = compose.reference(variants[baseline], cell, scale)
     check_distinct([variant.name for variant in expanded], path)
     return Study(
         name=name,
-        title=document["title"],
-        question=document.get("question", ""),
-        text=document.get("text", "").strip(),
+        title=file.title,
+        question=file.question,
+        text=file.text.strip(),
         baseline=expanded[list(variants).index(baseline)].name,
         scale=scale,
         repeats=settings.repeats,
@@ -156,110 +199,77 @@ def load_study(name: str, project: Project, settings: Settings, cache: ComposeCa
     )
 
 
-def _read(path: Path, project: Project) -> dict[str, Any]:
-    """A study's file, with every variant as a mapping, also one that is a list of its overrides or arguments alone."""
-    document = read_yaml(path)
-    check(document, project.schema("study"), where=path)
-    own = "arguments" if "program" in document else "overrides"
-    variants = {name: {own: e} if isinstance(e, list) else e for name, e in document["variants"].items()}
-    for scale in document.get("scales", {}):
-        project.check_scale(scale, f"{path}, scales")
-    for name, entry in variants.items():
-        for scale in entry.get("scales", []):
+def _read(path: Path, project: Project) -> tuple[StudyFile, dict[str, Entry], dict[str, list[Any]]]:
+    """A study's file, its variants (also those that are a list of overrides or arguments alone), and its matrix."""
+    file = convert(read_yaml(path), StudyFile, where=path)
+    kind: type[Entry] = TrainingVariant if file.program is None else ProgramVariant
+    own = "overrides" if file.program is None else "arguments"
+    _check_names(file.variants, _NAME, f"{path}, variants", "letters, digits, _, + and -")
+    _check_names(file.matrix, _KEY, f"{path}, matrix", "a group or a dotted key")
+    variants: dict[str, Entry] = {}
+    for name, entry in file.variants.items():
+        content = {own: entry} if isinstance(entry, list) else entry
+        variants[name] = convert(content, kind, where=path, key=f"variants.{name}")
+        for scale in variants[name].scales or ():
             project.check_scale(scale, f"{path}, variants.{name}.scales")
-    return document | {"variants": variants}
+    for scale in file.scales:
+        project.check_scale(scale, f"{path}, scales")
+    matrix: dict[str, list[Any]] = {}
+    for key, values in file.matrix.items():
+        kinds = Annotated[list[str | int | float | bool | None], Meta(min_length=1)]
+        matrix[key] = convert(values, kinds, where=path, key=f"matrix.{key}")
+    return file, variants, matrix
+
+
+def _check_names(names: Collection[str], pattern: re.Pattern[str], where: str, expected: str) -> None:
+    for name in names:
+        if not pattern.fullmatch(name):
+            raise ConfigError(f"'{name}' is not a valid name", where=where, expected=expected)
 
 
 @dataclass(frozen=True)
-class Outline:
-    """What is known of a study without resolving each of its variants: their names, and the baseline's settings."""
+class _Composer:
+    """Composes the variants of a study: from overrides, by Hydra, or from a command."""
 
-    title: str
-    variants: tuple[str, ...]
-    baseline: Composed
+    file: StudyFile
+    path: Path
+    workdir: Path
+    cache: ComposeCache
+    allow: Sequence[str]
 
+    def __call__(self, entry: Entry, cell: Cell, scale: str, where: str) -> Composed:
+        shared = [*self.file.overrides, *self.file.scales.get(scale, [])]
+        if isinstance(entry, ProgramVariant):
+            assert self.file.program is not None
+            program = msgspec.structs.replace(self.file.program, command=[*words(self.file.program.command), *shared])
+            return compose_program(program, entry, cell.values, scale=scale, workdir=self.workdir, where=where)
+        return self._compose([*shared, *entry.overrides, *cell.overrides], scale, where)
 
-def outline(name: str, project: Project, scale: str, cache: ComposeCache) -> Outline:
-    """Read a study and resolve its baseline alone; errors as in `load_study`, of what is looked at."""
-    path = project.study_files[name]
-    document = _read(path, project)
-    combinations = cells(document.get("matrix", {}), path)
-    variants = document["variants"]
-    names = [cell.named(v) for cell in combinations for v, entry in variants.items() if _runs_at(entry, scale)]
-    compose = _composer(document, path, project, cache)
-    baseline = compose(
-        variants.get(document["baseline"], {"overrides": []}), combinations[0], scale, f"{path}, baseline"
-    )
-    return Outline(document["title"], tuple(names), baseline)
+    def reference(self, baseline: Entry, cell: Cell, scale: str) -> Composed:
+        """What variants are compared with: of commands the baseline, else the float64 reference.
 
-
-def _composer(document: Mapping[str, Any], path: Path, project: Project, cache: ComposeCache) -> "_Configs | _Programs":
-    ours = "program" not in document
-    return _Configs(document, path, cache) if ours else _Programs(document, path, project.workdir)
-
-
-class _Configs:
-    """Composes the variants of a study of our own trainings: from overrides, by Hydra."""
-
-    def __init__(self, document: Mapping[str, Any], path: Path, cache: ComposeCache) -> None:
-        self._document, self._path, self._cache = document, path, cache
-
-    def __call__(self, entry: Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
-        return self._compose(self.overrides(entry, cell), cell, scale, where)
-
-    def overrides(self, entry: Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
-        """What of a variant is its own."""
-        return (*entry["overrides"], *cell.overrides)
-
-    def reference(self, cell: Cell, scale: str) -> Composed:
-        """The configuration of the float64 reference: the study's, else the baseline's without its number format.
-
-        The defaults of config.yaml cannot be the reference: a study with its own model also has its own loss.
+        That is the study's, else the baseline's without its number format. The defaults of config.yaml cannot be it:
+        a study with its own model also has its own loss.
         """
-        where = f"{self._path}, reference"
-        if "reference" in self._document:
-            return self._compose((*cell.overrides, *self._document["reference"]), cell, scale, where)
-        own = self.overrides(self._document["variants"][self._document["baseline"]], cell)
-        return self._compose((*own, _REFERENCE_PRECISION), cell, scale, where, without="precision.")
+        if isinstance(baseline, ProgramVariant):
+            return self(baseline, cell, scale, f"{self.path}, baseline")
+        shared = [*self.file.overrides, *self.file.scales.get(scale, [])]
+        if self.file.reference is not None:
+            overrides = [*shared, *cell.overrides, *self.file.reference]
+        else:
+            own = [*shared, *baseline.overrides, *cell.overrides]
+            overrides = [o for o in own if not o.lstrip("+~").startswith("precision.")] + [_REFERENCE_PRECISION]
+        return self._compose(overrides, scale, f"{self.path}, reference")
 
-    def _compose(
-        self, own: Sequence[str], cell: Cell, scale: str, where: str, *, without: str | None = None
-    ) -> Composed:
-        """Compose what all variants share at a scale, and `own`; `without` overrides that begin with this."""
-        shared = {
-            "overrides": self._document.get("overrides", []),
-            f"scales.{scale}": self._document.get("scales", {}).get(scale, []),
-        }
-        overrides = [f"scale={scale}", *chain.from_iterable(shared.values()), *own]
-        if without is not None:
-            overrides = [override for override in overrides if not override.lstrip("+~").startswith(without)]
-        # For error messages, the key of the file that holds each override which variants share.
-        parts = {**shared, "matrix": cell.overrides}
-        places = {override: f"{self._path}, {part}" for part, found in parts.items() for override in found}
-        return self._cache.compose(overrides, where=where, places=places)
+    def _compose(self, overrides: Sequence[str], scale: str, where: str) -> Composed:
+        composed = self.cache.compose([f"scale={scale}", *overrides], where=where)
+        check_allowed(composed.config, allow=self.allow, where=where)
+        return composed
 
 
-class _Programs:
-    """Composes the variants of a study of commands."""
-
-    def __init__(self, document: Mapping[str, Any], path: Path, workdir: Path) -> None:
-        self._document, self._path, self._workdir = document, path, workdir
-
-    def __call__(self, entry: Mapping[str, Any], cell: Cell, scale: str, where: str) -> Composed:
-        return compose_program(self._document, entry, cell.values, scale, workdir=self._workdir, where=where)
-
-    def overrides(self, entry: Mapping[str, Any], cell: Cell) -> tuple[str, ...]:
-        """What of a variant is its own."""
-        return (*in_words(entry), *cell.overrides)
-
-    def reference(self, cell: Cell, scale: str) -> Composed:
-        """What a program is compared with: the baseline."""
-        return self(self._document["variants"][self._document["baseline"]], cell, scale, f"{self._path}, baseline")
-
-
-def _runs_at(entry: Mapping[str, Any], scale: str) -> bool:
+def _runs_at(entry: Entry, scale: str) -> bool:
     """Whether a variant runs at a scale: at all of them, unless its `scales` name some."""
-    return scale in entry.get("scales", [scale])
+    return entry.scales is None or scale in entry.scales
 
 
 def base_name(name: str) -> str:
