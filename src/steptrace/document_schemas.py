@@ -21,7 +21,7 @@ from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.verdict import Verdict
-from steptrace.findings import RANK_RULES, RULES, TRACE_RULES, Rule
+from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, Rule
 from steptrace.markdown import table
 
 #: Each document by the name of its file.
@@ -80,7 +80,7 @@ def _of_subject(subject: Subject) -> str:
 def rule_table() -> str:
     """The rules of findings as a table for docs/findings.md, those on the same cause in one row."""
     found: dict[str, tuple[Rule[Any], list[str]]] = {}
-    for what, rules in (("trace", TRACE_RULES), ("ranks", RANK_RULES), ("study", RULES)):
+    for what, rules in (("trace", TRACE_RULES), ("ranks", RANK_RULES), ("study", STUDY_RULES)):
         for rule in rules:
             found.setdefault(rule.name, (rule, []))[1].append(what)
     head = ("Rule", "Looks at", "Fires when", "Source of the thresholds", "Advice", "Counter-check", "Study")

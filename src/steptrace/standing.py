@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.errors import RecordError
-from steptrace.root import ROOT
 
 STUDY: Final = "study.json"
 WHOLE: Final = "comparison.json"
@@ -65,9 +64,3 @@ def comparisons_with_pages(results: Path, pages: Path) -> list[Path]:
         if comparison.is_file() and (pages / f"{study.name}.html").is_file():
             found.append(comparison)
     return found
-
-
-def reference_results(study: str) -> list[Path]:
-    """`reports/reference/<machine>/<study>/comparison.json` of the working folder, else of this steptrace."""
-    found = (sorted(root.glob(f"reports/reference/*/{study}/comparison.json")) for root in (Path(), ROOT))
-    return next(filter(None, found), [])

@@ -31,8 +31,6 @@ INTERVAL: Final = (
     "Welch t interval on the logarithms of the runs' median step times (paired by round where rounds differ): runs, "
     "not steps, are the sample, and it covers the truth in 93-97 % of simulated studies at 3, 5 and 10 runs"
 )
-#: Effects below this share are noise unless an A/A pair of the study says otherwise.
-DEFAULT_NOISE_FLOOR: Final = 0.01
 #: No variants are called the same where the noise floor is above this (our own limit: that of the warning below).
 LARGEST_SAME: Final = 0.10
 #: IQR/median of a variant's steps: above the first a warning, above the second no verdict (torch.utils.benchmark).

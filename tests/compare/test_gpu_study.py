@@ -10,11 +10,8 @@ from builders import TraceBuilder
 from documents import compare
 from simulated import Program, simulate, time_of, without
 from steptrace.analysis import summarize
-from steptrace.documents.base import convert
-from steptrace.documents.comparison import Comparison
 from steptrace.documents.figures import check_key
 from steptrace.errors import ConfigError
-from steptrace.findings import find
 
 US = 1_000
 STEPS = 3
@@ -63,14 +60,6 @@ def test_every_site_has_its_price(variants: dict[str, Any]) -> None:
     assert prices["all_saved_ns_per_step"] == pytest.approx(really, rel=0.01)
     assert prices["all_ceiling_ns_per_step"] >= prices["all_saved_ns_per_step"]
     assert (prices["replay_error"], prices["reason"]) == (0, None)
-
-
-def test_the_finding_is_of_both_waits_together(variants: dict[str, Any]) -> None:
-    comparison = convert(variants["comparison"], Comparison)
-    found = [f for f in find(comparison) if f.variant == "base" and f.rule.startswith("sync")]
-    assert [f.rule for f in found] == ["syncs_together"]
-    assert found[0].cost_ns_per_step is not None
-    assert found[0].cost_ns_per_step >= variants["base"]["sync_prices"]["all_saved_ns_per_step"]
 
 
 def test_the_predicted_step_time_agrees_with_the_measured_one(variants: dict[str, Any]) -> None:

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from documents import fill
 from steptrace.analysis.input import verdict_on
 from steptrace.documents.comparison import Comparison, PredictedSite
-from steptrace.documents.finding import Source
-from steptrace.findings import RULES, Finding, find, with_findings
-from steptrace.findings.replacements import WORDS, replacement
+from steptrace.findings import STUDY_RULES, Finding, find, with_findings
+from steptrace.findings.replacements import WORDS, counter_check, replacement
 
 MS = 1_000_000
 REPLACEMENTS, BY_KIND = WORDS["operators"], WORDS["kinds"]
@@ -80,18 +79,6 @@ def findings_of(**changes: Any) -> list[Finding]:
 
 #: rule -> (changes that make it fire, changes that differ from them only in the repair)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "sync_bound": (
-        {"sync_sites": [site(exposed_idle_ns_per_step=MS)]},
-        {"sync_sites": [site(exposed_idle_ns_per_step=0.1 * MS)]},
-    ),
-    "syncs_together": (
-        {"sync_prices": {"all_saved_ns_per_step": 0.3 * MS, "all_ceiling_ns_per_step": 0.4 * MS}}
-        | {"sync_sites": [site(saved_ns_per_step=0.05 * MS), site(line=20, saved_ns_per_step=0.1 * MS)]},
-        {"sync_prices": {"all_saved_ns_per_step": 0.2 * MS}}
-        | {"sync_sites": [site(saved_ns_per_step=0.05 * MS), site(line=20, saved_ns_per_step=0.1 * MS)]},
-    ),
-    "input_bound": ({"input": waiting(0.06)}, {"input": waiting(0.04)}),
-    "gpu_idle": (idle(10.5), idle(9.5)),
     "differs": ({"equivalence": {"status": "differs"}}, {"equivalence": {"status": "same"}}),
     "equivalence_failed": ({"equivalence": {"status": "failed"}}, {"equivalence": {"status": "not measured"}}),
     "predicted_syncs": (
@@ -121,11 +108,11 @@ def test_rule_fires_and_its_repaired_twin_is_silent(rule: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {rule.name for rule in RULES} == set(CASES) | {
+    assert {rule.name for rule in STUDY_RULES} == set(CASES) | {
         "environments_differ",
         "which_variant",
-    }  # the last: test_answer.py
-    assert all(rule.condition and rule.basis for rule in RULES)
+    }  # the last: test_verdict_of_study.py
+    assert all(rule.condition and rule.basis for rule in STUDY_RULES)
 
 
 def test_environments_that_differ_are_a_finding_on_the_study() -> None:
@@ -141,22 +128,10 @@ def test_variant_without_measurements_has_only_the_finding_on_missing_runs() -> 
     assert "are missing" in finding.claim
 
 
-@pytest.mark.parametrize(
-    ("idle_ns", "severity"), [(0.2 * MS, "warning"), (0.9 * MS, "warning"), (MS, "high"), (5 * MS, "high")]
-)
-def test_sync_site_severity_follows_its_exposed_idle_time(idle_ns: float, severity: str) -> None:
-    (finding,) = findings_of(sync_sites=[site(exposed_idle_ns_per_step=idle_ns)])
-    assert finding.severity == severity
-    assert finding.cost_ns_per_step == idle_ns
-    assert finding.source == Source(file="loss.py", line=12)
-    assert finding.advice == REPLACEMENTS["aten::nonzero"]
-    assert any("mask.nonzero()" in line for line in finding.evidence)
-
-
 def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
     sites = {"predicted_sites": [predicted(), predicted(line=13, phase="backward")], "sync_sites": []}
     (finding,) = findings_of(syncs={"measured_per_step": None, "predicted_per_step": 2}, **sites)
-    assert finding.claim == "on a GPU the host would wait 2 times a step, by prediction; first at loss.py:12"
+    assert finding.claim == "2 syncs per step predicted, the first at loss.py:12"
     assert finding.cost_ns_per_step is None
     assert finding.evidence == (
         "loss.py:12: `mask.nonzero()`, 1 x d2h copy",
@@ -168,45 +143,12 @@ def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
     (finding,) = findings_of(
         syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy], sync_sites=[]
     )
-    assert finding.claim.endswith("1 time a step, by prediction; first at the loop's copy of the batch")
+    assert finding.claim.endswith("1 sync per step predicted, the first at the loop's copy of the batch")
     assert "data.pin_memory=true with data.non_blocking=true" in finding.advice
     (finding,) = findings_of(
         syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy | {"label": "mine"}]
     )
-    assert finding.claim.endswith("first at a place labelled 'mine'")
-
-
-def test_a_long_block_without_idle_time_costs_nothing() -> None:
-    assert findings_of(sync_sites=[site(blocked_ns_per_step=15 * MS, exposed_idle_ns_per_step=0)]) == []
-
-
-def test_a_sync_without_a_source_line() -> None:
-    (finding,) = findings_of(sync_sites=[site(file=None, line=None, op=None, code=None, kind="device")])
-    assert finding.source is None
-    assert "device" in finding.claim
-    assert finding.advice
-
-
-@pytest.mark.parametrize(("share", "severity"), [(0.05, "warning"), (0.199, "warning"), (0.2, "high")])
-def test_input_bound_at_its_thresholds(share: float, severity: str) -> None:
-    (finding,) = findings_of(input=waiting(share), breakdown_ms=None, gpu_busy_pct=None)
-    assert finding.severity == severity
-    assert finding.cost_ns_per_step == pytest.approx(share * 20 * MS)
-    assert any("88 % of the work of loading a batch is fetch" in line for line in finding.evidence)
-
-
-def test_waiting_for_the_loader_under_a_busy_gpu_costs_nothing() -> None:
-    assert findings_of(input=waiting(0.0, wait_ms=6.0, idle_part=0.0)) == []
-    (finding,) = findings_of(input=waiting(0.15, wait_ms=6.0, idle_part=0.5))
-    assert finding.cost_ns_per_step == pytest.approx(3 * MS)
-    assert any("the GPU is idle for 50 % of that time" in line for line in finding.evidence)
-
-
-def test_gpu_idle_is_left_out_where_its_causes_account_for_half_of_it() -> None:
-    causes = [site(exposed_idle_ns_per_step=6 * MS)]
-    assert [finding.rule for finding in findings_of(**idle(10.5), sync_sites=causes)] == ["sync_bound"]
-    half = [site(exposed_idle_ns_per_step=5 * MS)]
-    assert {finding.rule for finding in findings_of(**idle(10.5), sync_sites=half)} == {"sync_bound", "gpu_idle"}
+    assert finding.claim.endswith("the first at a place labelled 'mine'")
 
 
 def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:
@@ -215,14 +157,23 @@ def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:
     return fields | changes
 
 
-def test_findings_of_traces_are_added_under_their_variant_unless_the_comparison_has_the_rule() -> None:
-    found = findings_of(trace_findings=[trace_finding("launch_bound"), trace_finding("input_bound")])
+def test_findings_of_traces_are_added_under_their_variant() -> None:
+    found = findings_of(trace_findings=[trace_finding("launch_bound")])
     assert [(finding.rule, finding.variant, finding.evidence) for finding in found] == [("launch_bound", "v", ("e",))]
 
 
 def test_gpu_idle_is_left_out_where_findings_of_traces_explain_it() -> None:
-    launches = trace_finding("launch_bound", cost_share=0.4)
-    assert [finding.rule for finding in findings_of(**idle(10.5), trace_findings=[launches])] == ["launch_bound"]
+    found = [trace_finding("launch_bound", cost_share=0.4), trace_finding("gpu_idle", cost_share=0.5)]
+    assert [finding.rule for finding in findings_of(trace_findings=found)] == ["launch_bound"]
+
+
+@pytest.mark.parametrize(("workers", "more"), [(1, True), (2, False), (None, True)])
+def test_more_workers_are_advised_only_where_cores_are_free(workers: int | None, *, more: bool) -> None:
+    found = [trace_finding("input_bound", advice="Give the loader more workers.")]
+    variant = healthy_variant() | {"input": {"workers": workers}, "trace_findings": found}
+    (finding,) = find(comparison(variant, environment={"cpu_count": 2}))
+    assert ("Give the loader more workers" in finding.advice) == more
+    assert ("as many" in finding.advice or "for every core" in finding.advice) != more
 
 
 @pytest.mark.parametrize(("verdict", "marked"), [("faster", True), ("same", False)])
@@ -281,47 +232,11 @@ def test_out_of_memory_and_failed_runs_are_separate_findings() -> None:
     assert [finding.rule for finding in found] == ["out_of_memory", "failed_run"]
 
 
-def test_findings_are_ranked_by_cost_and_then_by_severity() -> None:
-    found = findings_of(
-        sync_sites=[site(exposed_idle_ns_per_step=MS), site(line=3, exposed_idle_ns_per_step=3 * MS)],
-        profiled_over_unprofiled=1.5,
-        noise={"iqr_over_median": 0.5},
-    )
-    assert [finding.rule for finding in found] == ["sync_bound", "sync_bound", "noise", "profiler_overhead"]
-    assert [finding.cost_ns_per_step for finding in found] == [3 * MS, MS, None, None]
-
-
-@pytest.mark.parametrize("rule", ["differs", "equivalence_failed", "out_of_memory", "failed_run"])
-def test_errors_are_ranked_before_costs(rule: str) -> None:
-    found = findings_of(**CASES["sync_bound"][0] | CASES[rule][0])
-    assert [finding.rule for finding in found] == [rule, "sync_bound"]
-
-
-@pytest.mark.parametrize(("share", "first"), [(0.06, "predicted_syncs"), (0.3, "input_bound")])
-def test_predicted_syncs_are_ranked_before_costs_below_high(share: float, first: str) -> None:
-    found = findings_of(**CASES["predicted_syncs"][0] | {"input": waiting(share)})
-    assert len(found) == 2
-    assert found[0].rule == first
-
-
 def test_with_findings_changes_findings_only() -> None:
     before = comparison(healthy_variant() | {"profiled_over_unprofiled": 1.5})
     after = with_findings(before)
     assert [finding.rule for finding in after.findings] == ["profiler_overhead"]
     assert replace(after, findings=()) == before
-
-
-def test_a_site_costs_its_ceiling_where_a_replay_predicts_a_saving() -> None:
-    priced = site(exposed_idle_ns_per_step=0, saved_ns_per_step=1.5 * MS, ceiling_ns_per_step=2 * MS)
-    (finding,) = findings_of(sync_sites=[priced])
-    assert (finding.rule, finding.severity, finding.cost_ns_per_step) == ("sync_bound", "high", 2 * MS)
-    assert any("saves 1.5 ms a step, at most 2 ms" in line for line in finding.evidence)
-
-
-def test_a_site_whose_removal_saves_nothing_is_no_finding() -> None:
-    assert findings_of(sync_sites=[site(saved_ns_per_step=0, ceiling_ns_per_step=9 * MS)]) == []
-    # Without a replay: a short wait before a long idle time saves no more than it blocks.
-    assert findings_of(sync_sites=[site(blocked_ns_per_step=0.1 * MS, exposed_idle_ns_per_step=9 * MS)]) == []
 
 
 @pytest.mark.parametrize(
@@ -356,13 +271,27 @@ def test_every_operation_has_its_usual_replacement(changes: dict[str, Any], advi
     assert replacement(fill(PredictedSite, predicted(**changes))) == advice
 
 
-def test_counter_check_says_when_a_replacement_does_not_pay() -> None:
-    checks = {
-        op: findings_of(sync_sites=[site(op=op, exposed_idle_ns_per_step=MS)])[0].counter_check
-        for op in ("aten::nonzero", "aten::_unique2", "aten::item", "aten::copy_", "aten::other")
-    }
+def test_a_counter_check_says_when_a_replacement_does_not_pay() -> None:
+    ops = ("aten::nonzero", "aten::_unique2", "aten::item", "aten::copy_", "aten::other")
+    checks = {op: counter_check(fill(PredictedSite, predicted(op=op))) for op in ops}
     assert "sparse mask" in checks["aten::nonzero"]
     assert "Sorting" in checks["aten::_unique2"]
     assert "early stop" in checks["aten::item"]
     assert len(set(checks.values())) == len(checks)
-    assert all("while the GPU is busy" in text for text in checks.values())
+
+
+def test_findings_are_ranked_by_severity_and_cost_and_errors_lead() -> None:
+    costs = [trace_finding("sync_bound", severity="high", cost_ns_per_step=ns) for ns in (MS, 3 * MS)]
+    found = findings_of(
+        trace_findings=[*costs, trace_finding("copy_bound", severity="info", cost_ns_per_step=9 * MS)],
+        equivalence={"status": "differs"},
+        profiled_over_unprofiled=1.5,
+    )
+    assert [finding.rule for finding in found] == [
+        "differs",
+        "sync_bound",
+        "sync_bound",
+        "profiler_overhead",
+        "copy_bound",
+    ]
+    assert [finding.cost_ns_per_step for finding in found][1:3] == [3 * MS, MS]

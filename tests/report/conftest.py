@@ -242,12 +242,6 @@ def ratio(value: float, low: float | None, high: float | None, verdict: str | No
 BASE = ratio(1.0, None, None, "baseline")
 
 
-def against(baseline: str, **others: tuple[float, float, float, str]) -> Json:
-    columns = zip(*others.values(), strict=True)
-    keys = ("ratios", "lows", "highs", "verdicts")
-    return {"baseline": baseline, "variants": list(others), **dict(zip(keys, map(list, columns), strict=True))}
-
-
 def host_sections(total: float, **own: float) -> Json:
     shares = {"data": 0.01, "forward": 0.3, "loss": 0.16, "backward": 0.51, "optimizer": 0.02}
     return {
@@ -389,11 +383,6 @@ def gpu_study(results: Path) -> Path:
             "variant": "where",
         },
     ]  # fmt: skip
-    build.comparison["other_baselines"] = [
-        against("boolean_mask", where=(1.0058, 1.0, 1.012, "undecided"), ignore_index=(3.918, 3.871, 3.966, "faster")),
-        against("where", boolean_mask=(0.9942, 0.988, 1.0004, "undecided"), ignore_index=(3.895, 3.85, 3.94, "faster")),
-        against("ignore_index", boolean_mask=(0.2552, 0.252, 0.258, "slower"), where=(0.2567, 0.254, 0.26, "slower")),
-    ]
     return build.write()
 
 

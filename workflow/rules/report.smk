@@ -44,7 +44,6 @@ rule report:
     input:
         comparison="results/{study}/comparison.json",
         summaries=of_study(RULES.run_files("summary.json")),
-        references=RULES.gpu_results,
     output:
         page="reports/{study}.html",
         notebook="reports/{study}.ipynb",  # executed: opens in Jupyter and runs again on results/

@@ -18,13 +18,10 @@ from steptrace.analysis.common.busy import activity
 from steptrace.documents.input import Input, InputWaitOfStep
 from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints, Spans
+from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
 from steptrace.trace.columns import counted, ended_before, judge_names, references, spans_of
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import LOADER_LABEL
-
-#: From these shares of the step time on, waiting for data is moderate or high.
-MODERATE_SHARE: Final = 0.05
-HIGH_SHARE: Final = 0.20
 
 Verdict = Literal["none", "moderate", "high"]
 

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 from msgspec.structs import asdict
 
-from steptrace.compare.agreement import agreement
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
 from steptrace.documents.base import convert
 from steptrace.documents.comparison import (
@@ -114,14 +113,6 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
         "sync_sites": sites,
         "predicted_sites": predicted,
         "predicted_unknown": unknown,
-        "sync_agreement": agreement(
-            predicted,
-            _sites([(record["sites"], record["steps"]) for record in warned]) if warned else None,
-            sites if traces else None,
-            unknown,
-        )
-        if prediction
-        else [],
     }, warnings + problem
 
 

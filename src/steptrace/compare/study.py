@@ -2,11 +2,6 @@
 
 Findings on the traces of a variant stand in each run's summary.json. One that most of the analysed runs have is the
 variant's, with the median of its costs; one that a single run has is that run's chance.
-
-Ratios to baselines other than the study's own are for a reader who asks how two other variants compare. Each is made as
-the study's own is (`timing.py`): the same intervals and noise floor, and Holm's correction over the candidates that the
-other baseline would have had. Whoever chooses a baseline after seeing the results still looks for what stands out, so
-it is weaker evidence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +15,9 @@ from steptrace.compare.against_baseline import basis_of, predicted_step, sync_di
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.memory import memory_fits, memory_of
-from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, refusal, run_medians, spreads
+from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
 from steptrace.compare.window import communication, input_figures, overview_figures
-from steptrace.documents.comparison import Comparison, Equivalence, OtherBaseline, Partial, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary
 from steptrace.format import NS_PER_MS
@@ -47,7 +42,7 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     variants = _variants(study, timings)
-    return Comparison(
+    comparison = Comparison(
         study=study.name,
         title=study.title,
         question=study.question,
@@ -59,10 +54,10 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
         environments_differ=tuple(_environments_differ(study)),
         method=method,
         variants=tuple(variants),
-        other_baselines=other_baselines(study, method.noise_floor),
         memory_fit=tuple(memory_fits(study, {entry.name: entry.memory for entry in variants})),
         measured_at=_measured_at(study),
     )
+    return replace(comparison, alike=alike(study, comparison))
 
 
 def _measured_at(study: Study) -> str | None:
@@ -203,37 +198,19 @@ def _merged(items: Sequence[Finding]) -> Finding:
     )
 
 
-#: None are computed for more variants: their number grows with the square.
-MOST_VARIANTS: Final = 24
+def alike(study: Study, comparison: Comparison) -> tuple[str, ...]:
+    """The variants that are faster than their baseline and that these runs cannot tell from the fastest, with it.
 
-
-def other_baselines(study: Study, noise_floor: float) -> tuple[OtherBaseline, ...]:
-    """The ratios of every measured variant to every other one; empty for fewer than three variants, or too many."""
-    measured = {variant.name: variant for variant in study.variants if variant.measured}
-    if not 2 < len(measured) <= MOST_VARIANTS:
+    The simplest first: the fewest overrides, then the study's order. Empty without a fastest one that can be used.
+    """
+    best = comparison.fastest()
+    if best is None or not best.can_be_used:
         return ()
-    medians = {name: run_medians(variant.runs) for name, variant in measured.items()}
-    spread = spreads(study)
-    return tuple(_against(study, name, ratios(medians, name), (spread, noise_floor)) for name in measured)
-
-
-def _against(
-    study: Study,
-    baseline: str,
-    found: Mapping[str, Ratio],
-    limits: tuple[Mapping[str, float | None], float],
-) -> OtherBaseline:
-    spread, floor = limits
-    adjusted = holm({name: ratio.p_value for name, ratio in found.items() if ratio.p_value is not None})
-    verdicts = [
-        None if refusal(study, (name, baseline), spread) else verdict(ratio, adjusted.get(name), floor)
-        for name, ratio in found.items()
-    ]
-    return OtherBaseline(
-        baseline=baseline,
-        variants=tuple(found),
-        ratios=tuple(ratio.value for ratio in found.values()),
-        lows=tuple(ratio.low for ratio in found.values()),
-        highs=tuple(ratio.high for ratio in found.values()),
-        verdicts=tuple(verdicts),
-    )
+    rivals = [v for v in comparison.variants if v.verdict == "faster" and v.can_be_used and v.baseline == best.baseline]
+    medians = {v.name: run_medians(v.runs) for v in study.variants if v.name in {rival.name for rival in rivals}}
+    against = ratios(medians, best.name)
+    adjusted = holm({name: ratio.p_value for name, ratio in against.items() if ratio.p_value is not None})
+    floor = comparison.method.noise_floor
+    close = {n for n, ratio in against.items() if verdict(ratio, adjusted.get(n), floor) in ("same", "undecided")}
+    chosen = [rival for rival in rivals if rival.name in close or rival.name == best.name]
+    return tuple(rival.name for rival in sorted(chosen, key=lambda rival: len(rival.overrides)))

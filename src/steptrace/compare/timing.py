@@ -15,6 +15,7 @@ from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.documents.run import is_simulated
 from steptrace.format import NS_PER_MS, plural
+from steptrace.limits import NOISE_FLOOR
 from steptrace.run_times import iqr_over_median
 
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
@@ -51,7 +52,7 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         and variant.digest == digests.get(variant.baseline)
     }
     measured_floor = stats.noise_floor([ratio for name, ratio in found.items() if name in identical])
-    floor = stats.DEFAULT_NOISE_FLOOR if measured_floor is None else measured_floor
+    floor = NOISE_FLOOR if measured_floor is None else measured_floor
     p_values = {name: r.p_value for name, r in found.items() if r.p_value is not None and name not in identical}
     adjusted = stats.holm(p_values)
     method = Method(

@@ -115,6 +115,7 @@ def input_figures(variant: Variant) -> InputOfVariant | None:
         return None
     share = median_of(runs, lambda run: _counted(run, run.wait_share))
     return InputOfVariant(
+        workers=(runs[0].record.config.get("data") or {}).get("num_workers"),
         wait_ms=median_ms(runs, lambda run: run.wait_ns),
         counted_ms=median_ms(runs, lambda run: _counted(run, run.wait_ns)),
         step_ms=median_ms(runs, lambda run: float(run.times.counted.mean())),
@@ -143,7 +144,7 @@ def _idle_part(run: Measured) -> float | None:
 
 
 def _on_gpu(run: Measured) -> bool:
-    return run.record.device == "cuda"
+    return run.record.device.startswith("cuda")
 
 
 def _breakdown(variant: Variant) -> LoadingParts | None:

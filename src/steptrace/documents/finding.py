@@ -6,8 +6,6 @@ from steptrace.documents.base import Document, field
 
 #: The rule that gives a study's answer: pages put its finding first.
 ANSWER: Final = "which_variant"
-#: A profiled step that takes so many times as long as an unprofiled one is the profiler's more than the program's.
-SLOW_PROFILE: Final = 2.0
 
 Severity = Literal["info", "warning", "high"]
 #: The severest first.

@@ -1,12 +1,9 @@
-"""Findings: what in a comparison or a trace deserves attention, why, and what to do about it.
+"""Findings: what in a trace or a study deserves attention, why, and what to do about it.
 
-`RULES` (on comparisons) and `TRACE_RULES` (on traces, see `findings.trace`) are plain tuples. A rule looks at figures
-and yields a match wherever its condition holds; it carries the threshold and its source, and the check that could
-refute it. Nothing is read or measured here: a figure that was not measured fires no rule.
-
-A study has the findings of both: those of its own rules, and of the trace rules what most runs of a variant agree on
-(`trace_findings` of the comparison), except where a rule of its own has the same name, for it knows more: unprofiled
-times, and all runs.
+Rules are plain tuples. Those on traces (`TRACE_RULES`, `RANK_RULES`) look at a trace's entry of summary.json; a study
+has those that most runs of a variant agree on, and its own (`STUDY_RULES`): which variant to use, and what can be
+relied on. A rule yields a match wherever its condition holds; it carries the threshold and its source, and the check
+that could refute it. Nothing is read or measured here: a figure that was not measured fires no rule.
 """
 
 from collections.abc import Iterator
@@ -16,53 +13,96 @@ from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER, Finding
-from steptrace.findings.answer import ANSWER_RULES
+from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.findings.communication import COMMUNICATION_RULES, STRAGGLER_RULES
+from steptrace.findings.compute import ARITHMETIC_RULES, OPTIMIZER_RULES
+from steptrace.findings.data import COPY_RULES, INPUT_RULES
+from steptrace.findings.memory import MEMORY_RULES
 from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
-from steptrace.findings.step_time import STEP_TIME_RULES
-from steptrace.findings.trace import RANK_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
-from steptrace.findings.trust import TRUST_RULES
+from steptrace.findings.quality import QUALITY_RULES
+from steptrace.findings.study import STUDY_RULES
+from steptrace.findings.verdict import verdict_of
+from steptrace.findings.waiting import WAITING_RULES
+from steptrace.findings.window import Window, cap_by_critical_path, window_of
 
-#: On a comparison.
-RULES: Final[tuple[Rule[Comparison], ...]] = (*ANSWER_RULES, *STEP_TIME_RULES, *TRUST_RULES)
-
-#: The rules whose costs are of unprofiled steps.
-_UNPROFILED: Final = (ANSWER, "input_bound")
-_OWN: Final = frozenset(rule.name for rule in RULES)
-
-
-def with_findings(comparison: Comparison) -> Comparison:
-    """The comparison with its `findings` filled in."""
-    return replace(comparison, findings=tuple(find(comparison)))
-
-
-def find(comparison: Comparison) -> list[Finding]:
-    """All findings of a comparison: errors first, then the most expensive (see `findings.model.ranked`)."""
-    if comparison.on_simulated_gpu:
-        return ranked((to_finding(r, m) for r in RULES if r.priority for m in r.find(_untimed(comparison))), RULES)
-    own = [to_finding(rule, match) for rule in RULES for match in rule.find(comparison)]
-    rules: tuple[Rule[Any], ...] = (*RULES, *TRACE_RULES, *RANK_RULES)
-    variants = {variant.name: variant for variant in comparison.variants}
-    return ranked((_priced(item, variants.get(item.variant or "")) for item in (*own, *_of_traces(comparison))), rules)
+#: On one trace.
+TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
+    *INPUT_RULES,
+    *WAITING_RULES,
+    *COPY_RULES,
+    *ARITHMETIC_RULES,
+    *OPTIMIZER_RULES,
+    *COMMUNICATION_RULES,
+    *MEMORY_RULES,
+    *QUALITY_RULES,
+)
+#: On the whole summary, of several ranks.
+RANK_RULES: Final[tuple[Rule[Summary], ...]] = STRAGGLER_RULES
+#: On a simulated GPU only these say anything: the others need times or values.
+_UNTIMED: Final = frozenset({ANSWER, "predicted_syncs", "out_of_memory", "failed_run"})
 
 
-def _untimed(comparison: Comparison) -> Comparison:
-    """What a simulated GPU leaves to rest a finding on: predictions. A branch on a value may go either way.
+def with_trace_findings(summary: Summary) -> Summary:
+    """The summary with the `findings` of every trace, and of the ranks together, filled in."""
+    traces = tuple(replace(entry, findings=tuple(find_in_trace(entry))) for entry in summary.traces)
+    ranks = None if summary.ranks is None else replace(summary.ranks, findings=tuple(find_in_ranks(summary)))
+    return replace(summary, traces=traces, ranks=ranks)
 
-    Of the rules only those with a priority are asked: the answer, what went wrong, and predicted syncs.
+
+def find_in_trace(entry: TraceSummary) -> list[Finding]:
+    """All findings of one trace: the severest first, of these the most expensive.
+
+    Symptoms are distinguished from causes by what they take; upper bounds are then capped by the critical path.
     """
-    counts = ((v, replace(v.syncs, measured_per_step=None)) for v in comparison.variants)
-    return replace(comparison, variants=tuple(replace(v, syncs=syncs) for v, syncs in counts))
+    window = window_of(entry)
+    findings = ranked((finding for rule in TRACE_RULES for finding in window.find(rule)), TRACE_RULES)
+    capped = (cap_by_critical_path(finding, window) for finding in findings)
+    return ranked((of_slow_profile(finding, _slower(entry)) for finding in capped), ())
 
 
-def _priced(item: Finding, variant: VariantResult | None) -> Finding:
-    if variant is None or item.rule in _UNPROFILED:
-        return item
-    return of_slow_profile(item, variant.profiled_over_unprofiled)
+def find_in_ranks(summary: Summary) -> list[Finding]:
+    """All findings on how the ranks of a job differ, the most expensive first."""
+    findings = ranked((to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)
+    slower = [ratio for entry in summary.traces if (ratio := _slower(entry)) is not None]
+    return [of_slow_profile(finding, max(slower, default=None)) for finding in findings]
 
 
-def _of_traces(comparison: Comparison) -> Iterator[Finding]:
-    """What the traces of each variant add to what the comparison's own rules look at."""
-    for variant in comparison.variants:
+def _slower(entry: TraceSummary) -> float | None:
+    """How many times as long as an unprofiled step a profiled one takes; None where that is not known."""
+    window = window_of(entry)
+    return window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
+
+
+def with_findings(study: Comparison) -> Comparison:
+    """The comparison with its `findings` filled in."""
+    return replace(study, findings=tuple(find(study)))
+
+
+def find(study: Comparison) -> list[Finding]:
+    """All findings of a study: its answer, then by severity and cost."""
+    rules = [rule for rule in STUDY_RULES if rule.name in _UNTIMED or not study.on_simulated_gpu]
+    own = [to_finding(rule, match) for rule in rules for match in rule.find(study)]
+    traced = () if study.on_simulated_gpu else _of_traces(study)
+    every: tuple[Rule[Any], ...] = (*STUDY_RULES, *TRACE_RULES, *RANK_RULES)
+    return ranked((*own, *traced), every)
+
+
+def _of_traces(study: Comparison) -> Iterator[Finding]:
+    for variant in study.variants:
         for item in variant.trace_findings:
-            if item.rule not in _OWN:
-                yield replace(item, variant=variant.name)
+            item = of_slow_profile(item, variant.profiled_over_unprofiled)
+            if item.rule == "input_bound" and _cores_taken(study, variant):
+                item = replace(item, advice=_NO_CORES)
+            yield replace(item, variant=variant.name)
+
+
+def _cores_taken(study: Comparison, variant: VariantResult) -> bool:
+    """Whether the loader has as many workers as there are cores."""
+    workers = None if variant.input is None else variant.input.workers
+    return workers is not None and study.environment is not None and workers >= study.environment.cpu_count
+
+
+_NO_CORES: Final = (
+    "The loader has a worker for every core, so more gain nothing. Take work off them: decode beforehand, make a "
+    "sample cheaper, or decode on the GPU."
+)

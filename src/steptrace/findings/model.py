@@ -1,22 +1,21 @@
 """What a rule is, what it yields, and the finding that becomes of it; how findings are ranked.
 
-A cost is a ceiling: what a perfect remedy could save at most, and no sum, since one instant can have several causes.
-Shares are of a `ProfiledStep`: of a variant here, of a trace in `findings.trace.window`.
+A cost is an upper bound: what a perfect remedy could save, and no sum, since one instant can have several causes.
 """
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import structs
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Breakdown, Comparison, SyncSiteOfVariant, VariantResult
-from steptrace.documents.finding import SEVERITIES, SLOW_PROFILE, Finding, Severity, Source
-from steptrace.format import NS_PER_MS
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.finding import ANSWER, SEVERITIES, Finding, Severity, Source
 from steptrace.format import whole_percent as percent
+from steptrace.limits import SLOW_PROFILE
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
 Subject = TypeVar("Subject")
@@ -29,8 +28,8 @@ A_STEP: Final = "a step"
 class Match:
     """Where a rule's condition holds: what is special to this case.
 
-    `advice` and `counter_check` replace the rule's own if given, as do those of the rule's `case` of that name.
-    `variant` is filled in by `per_variant`, and `cost_share` by whatever applies the rule, if the rule leaves it open.
+    `advice` and `counter_check` replace the rule's own if given. `variant` is filled in by `per_variant`, and
+    `cost_share` by whatever applies the rule, if the rule leaves it open.
     """
 
     severity: Severity
@@ -42,16 +41,13 @@ class Match:
     counter_check: str | None = None
     variant: str | None = None
     cost_share: float | None = None
-    case: str | None = None
 
 
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
-    """One rule: `find` yields a match for each place in a comparison, or in a trace, where its condition holds.
+    """One rule: `find` yields a match for each place in a trace, or in a study, where its condition holds.
 
-    Its words, and what else rules.toml says of it, are explained there. `priority` is that of a rule whose findings are
-    not ranked by cost: `first` are errors, before all costs; `after_high` are those whose cost only a GPU can tell,
-    behind costs of high severity; `answer` is what the study was made to find out, before all others.
+    Its words, and what else rules.toml says of it, are explained there.
     """
 
     name: str
@@ -62,9 +58,7 @@ class Rule(Generic[Subject]):
     find: Callable[[Subject], Iterator[Match]]
     study: str | None = None
     explained_by: Sequence[str] = ()
-    priority: Literal["answer", "first", "after_high"] | None = None
     path_class: str | None = None
-    cases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 Thresholds = Mapping[str, float | int | str]
@@ -75,28 +69,24 @@ WORDS: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads(
 )
 
 
-def rule(
-    name: str, find: Callable[[Subject], Iterator[Match]], thresholds: Thresholds | None = None, case: str | None = None
-) -> Rule[Subject]:
+def rule(name: str, find: Callable[[Subject], Iterator[Match]], thresholds: Thresholds | None = None) -> Rule[Subject]:
     """The rule that rules.toml has under this name.
 
     Args:
         name: its name.
         find: what finds it.
         thresholds: what its condition and basis name in braces; a float is a share and written as a percentage.
-        case: the case whose words replace its own.
     """
     said = {key: percent(value) if isinstance(value, float) else value for key, value in (thresholds or {}).items()}
     words = dict(WORDS[name])
     words |= {key: words[key].format(**said) for key in ("condition", "basis")}
-    return Rule(name=name, find=find, **words | (words["cases"][case] if case else {}))
+    return Rule(name=name, find=find, **words)
 
 
 def to_finding(rule: Rule[Any], match: Match) -> Finding:
     """The finding that a match of a rule is."""
     of_match = vars(match) | {"cost_ns_per_step": None if (cost := match.cost_ns_per_step) is None else round(cost)}
-    case = {} if (name := of_match.pop("case")) is None else rule.cases[name]
-    of_match |= {key: of_match[key] or case.get(key, getattr(rule, key)) for key in ("advice", "counter_check")}
+    of_match |= {key: of_match[key] or getattr(rule, key) for key in ("advice", "counter_check")}
     return Finding(rule=rule.name, **of_match, basis=rule.basis, study=rule.study, condition=rule.condition)
 
 
@@ -112,33 +102,20 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
     return structs.replace(item, claim=claim, cost_ns_per_step=None, cost_share=None, severity="info")
 
 
-def ranked(found: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:
-    """The findings without symptoms that others explain, the most important first.
+def ranked(findings: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:
+    """The findings without symptoms that others explain: a study's answer, then by severity and cost.
 
-    Errors lead. The rest goes by cost, then by severity, then as it came.
+    Of those of high severity the ones without a cost come first: errors, which nothing should be concluded before.
     """
-    kept, rules = list(found), tuple(rules)
+    kept = list(findings)
     causes = {rule.name: rule.explained_by for rule in rules if rule.explained_by}
-    kept = [item for item in kept if not _explained(item, causes.get(item.rule, ()), kept)]
-    priority = {rule.name: rule.priority for rule in rules}
-    some_unknown = any(priority.get(item.rule) == "after_high" for item in kept)
+    return sorted((item for item in kept if not _explained(item, causes.get(item.rule, ()), kept)), key=_order)
 
-    def tier(item: Finding) -> int:
-        if priority.get(item.rule) in ("answer", "first"):
-            return -1 if priority[item.rule] == "answer" else 0
-        if not some_unknown or (item.severity == "high" and item.cost_share is not None):
-            return 1
-        return 2 if priority.get(item.rule) == "after_high" else 3
 
-    return sorted(
-        kept,
-        key=lambda item: (
-            tier(item),
-            -(item.cost_ns_per_step or 0),
-            -(item.cost_share or 0),
-            SEVERITIES.index(item.severity),
-        ),
-    )
+def _order(item: Finding) -> tuple[float, ...]:
+    error = item.severity == "high" and item.cost_ns_per_step is None and item.cost_share is None
+    costs = -(item.cost_ns_per_step or 0), -(item.cost_share or 0)
+    return item.rule != ANSWER, SEVERITIES.index(item.severity), not error, *costs
 
 
 def _explained(item: Finding, causes: Sequence[str], found: list[Finding]) -> bool:
@@ -149,64 +126,12 @@ def _explained(item: Finding, causes: Sequence[str], found: list[Finding]) -> bo
     return sum(shares) >= item.cost_share / 2
 
 
-@dataclass(frozen=True)
-class ProfiledStep:
-    """A mean profiled step with its syncs. `step_ns` is its length, for want of a trace that of an unprofiled step.
-
-    `saved_ns` and `ceiling_ns` are what a step would gain without any of its syncs; `per` says in words what figures
-    are for. What was not measured is None.
-    """
-
-    sites: tuple[SyncSiteOfVariant, ...]
-    step_ns: float | None
-    saved_ns: float | None
-    ceiling_ns: float | None
-    breakdown: Breakdown | None
-    gpu_busy_pct: float | None
-    nvml_util_pct: float | None = None
-    per: str = A_STEP
-
-
-def profiled_step(variant: VariantResult) -> ProfiledStep:
-    """The profiled step of a variant."""
-    prices = variant.sync_prices
-    return ProfiledStep(
-        sites=variant.sync_sites,
-        step_ns=_step_ns(variant),
-        saved_ns=None if prices is None else prices.all_saved_ns_per_step,
-        ceiling_ns=None if prices is None else prices.all_ceiling_ns_per_step,
-        breakdown=variant.breakdown_ms,
-        gpu_busy_pct=variant.gpu_busy_pct,
-        nvml_util_pct=variant.nvml_util_pct,
-    )
-
-
-def length_ms(parts: Breakdown) -> float:
-    """The step that the parts add up to, ms."""
-    return parts.compute + parts.exposed_comm + parts.exposed_memory + parts.idle
-
-
 def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[Comparison], Iterator[Match]]:
-    """Make a check of one variant a check of all variants of a comparison.
+    """Make a check of one variant a check of all variants of a study."""
 
-    A cost without a share of its own is a share of the profiled step (of the timed one, where that is all there is).
-    """
-
-    def find(comparison: Comparison) -> Iterator[Match]:
-        for variant in comparison.variants:
-            step_ns = _step_ns(variant)
+    def find(study: Comparison) -> Iterator[Match]:
+        for variant in study.variants:
             for match in check(variant):
-                share = match.cost_share
-                if share is None and match.cost_ns_per_step is not None and step_ns:
-                    share = match.cost_ns_per_step / step_ns
-                yield replace(match, variant=variant.name, cost_share=share)
+                yield replace(match, variant=variant.name)
 
     return find
-
-
-def _step_ns(variant: VariantResult) -> float | None:
-    """Mean step of the profiled window, else the median of the unprofiled step, ns; None if neither was measured."""
-    traced_ms = 0.0 if variant.breakdown_ms is None else length_ms(variant.breakdown_ms)
-    if traced_ms:
-        return traced_ms * NS_PER_MS
-    return None if variant.median_ms is None else variant.median_ms * NS_PER_MS

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from steptrace.documents.comparison import PredictedSite
 from steptrace.documents.comparison.syncs import is_batch_copy
+from steptrace.documents.syncs import SyncSite
 
 #: The texts: `operators` and `kinds` by name, `special` ones, and `counter_checks`.
 WORDS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -28,7 +29,7 @@ _INSIDE: Final = {
 }
 
 
-def operation(site: PredictedSite) -> str:
+def operation(site: PredictedSite | SyncSite) -> str:
     """The operator that the program called: a boolean index looks for its true elements by `aten::nonzero`.
 
     The operators of `unique` read the number of distinct values as `item` does, under its name.
@@ -39,7 +40,7 @@ def operation(site: PredictedSite) -> str:
     return "aten::index" if op == "aten::nonzero" and "[" in code and "nonzero" not in code else op
 
 
-def replacement(site: PredictedSite) -> str | None:
+def replacement(site: PredictedSite | SyncSite) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
     kind = site.kind or ""
     special = _special(site)
@@ -49,7 +50,7 @@ def replacement(site: PredictedSite) -> str | None:
     return found or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
 
 
-def _special(site: PredictedSite) -> str | None:
+def _special(site: PredictedSite | SyncSite) -> str | None:
     """The name of the text for a site whose operator alone does not say what to change."""
     if is_batch_copy(site):
         return "batch_copy"
@@ -62,11 +63,11 @@ def _special(site: PredictedSite) -> str | None:
     return None
 
 
-def _is_ddp_timing(site: PredictedSite) -> bool:
+def _is_ddp_timing(site: PredictedSite | SyncSite) -> bool:
     return site.label == _DDP_LABEL and (site.kind or "").endswith("EventSynchronize")
 
 
-def counter_check(site: PredictedSite) -> str:
+def counter_check(site: PredictedSite | SyncSite) -> str:
     """How to find out that the replacement does not pay at this site."""
     op, checks = operation(site), WORDS["counter_checks"]
     if _is_ddp_timing(site):

@@ -9,10 +9,10 @@ from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.findings.verdict import broken_gates, verdict_of
 from steptrace.report.page import overview
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import DeviceNote
-from steptrace.report.study import reasons
 from steptrace.report.study.model import load_study, machine
 
 
@@ -39,11 +39,11 @@ def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
 def _study_entry(study: Comparison) -> IndexEntry:
     runs = sum(len(variant.runs) for variant in study.variants)
     ok = sum(variant.runs_ok for variant in study.variants)
-    broken = reasons.broken_gates(study)
+    broken, verdict = broken_gates(study), verdict_of(study)
     return IndexEntry(
         name=study.study,
         title=study.title,
-        headline=reasons.summary(study),
+        headline=" ".join([verdict.sentence, *verdict.details]),
         href=f"{study.study}.html",
         scale=study.scale,
         machine=machine(study),
@@ -62,7 +62,7 @@ def _problems(study: Comparison) -> tuple[str, ...]:
     found = {
         "partial": study.partial is not None,
         "incomplete": not whole and study.partial is None,
-        "gates broken": reasons.broken_gates(study) > 0,
+        "gates broken": broken_gates(study) > 0,
         "answer differs": "differs" in answers,
         "answer not checked": "failed" in answers,
     }

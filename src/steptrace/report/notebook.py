@@ -23,7 +23,6 @@ from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
 from steptrace.report.page.markup import page, render_as_written
 from steptrace.report.study.model import load_study
 from steptrace.root import ROOT
-from steptrace.standing import reference_results
 
 _HEADING = re.compile(r"\A## +(.+)\n?")
 
@@ -40,10 +39,7 @@ def render_study(comparison: Path, out: Path) -> None:
         ReportError: a cell of the notebook failed; the message holds the whole traceback.
     """
     study = load_study(comparison)  # a clear error before a cell runs
-    parameters = {
-        "COMPARISON": _relative(comparison, out),
-        "REFERENCES": [_relative(path, out) for path in reference_results(study.study)],
-    }
+    parameters = {"COMPARISON": _relative(comparison, out)}
     notebook = _execute(find_notebook("study"), parameters, out.parent)
     write_text(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
     _write_page(notebook, out, title=f"{study.title} – steptrace", home="index.html")

@@ -11,10 +11,10 @@ from steptrace.documents.comparison import Comparison, GateOutcome, VariantResul
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
+from steptrace.findings.verdict import verdict_of
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import recommended
 from steptrace.report.study.model import has_traced_syncs
-from steptrace.report.study.reasons import summary as sentences
 
 #: Rows of a study's table; a comment on GitHub holds 65,536 characters.
 MOST_ROWS: Final = 25
@@ -43,8 +43,8 @@ def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
 def _study(study: Comparison) -> Iterator[str]:
     traced = has_traced_syncs(study)
     source = "measured" if traced else "predicted"
-    timed = not study.on_simulated_gpu
-    yield from (f"### {clean(study.title)}", "", sentences(study), "")
+    timed, verdict = not study.on_simulated_gpu, verdict_of(study)
+    yield from (f"### {clean(study.title)}", "", " ".join([verdict.sentence, *verdict.details]), "")
     head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
     yield table(head, [_row(variant, traced=traced, timed=timed) for variant in study.variants[:MOST_ROWS]])
     if (more := len(study.variants) - MOST_ROWS) > 0:

@@ -17,7 +17,7 @@ from steptrace.config.plan import Plan, key_of_run
 from steptrace.documents.base import read
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError, TraceError
-from steptrace.standing import comparisons_with_pages, reference_results
+from steptrace.standing import comparisons_with_pages
 from steptrace.trace.find import find_traces
 from steptrace.train.torchrun import launcher
 
@@ -115,10 +115,6 @@ class Rules:
         """Comparisons of studies that do not run now but whose pages are there: they stay in the index."""
         found = comparisons_with_pages(RESULTS, PAGES)
         return [str(path) for path in found if path.parent.name not in self.plan.studies]
-
-    def gpu_results(self, wildcards: Wildcards) -> list[str]:
-        """The study's committed results from GPUs, which its page shows."""
-        return [str(path) for path in reference_results(wildcards.study)]
 
     def reference(self, wildcards: Wildcards) -> str:
         """The configuration of the float64 reference that a variant is held against."""

@@ -16,7 +16,6 @@ from steptrace.documents.comparison.runs import (
 )
 from steptrace.documents.comparison.syncs import (
     PredictedSite,
-    SyncAgreement,
     SyncCounts,
     SyncDiff,
     SyncPrices,
@@ -76,7 +75,6 @@ class VariantResult(StepFigures, frozen=True):
     sync_sites: Annotated[tuple[SyncSiteOfVariant, ...], field("Traced, most expensive first.")]
     predicted_sites: tuple[PredictedSite, ...]
     predicted_unknown: tuple[UnknownPlace, ...]
-    sync_agreement: tuple[SyncAgreement, ...]
     sync_prices: SyncPrices | None
     nvml_util_pct: Annotated[float | None, field("NVML's sampled utilisation of the unprofiled steps.", "%")]
     profiled_over_unprofiled: Annotated[float | None, field("How much slower profiled steps are.")]
@@ -160,17 +158,6 @@ class GateOutcome(Document, frozen=True):
     text: Annotated[str, field("A sentence if it is not held.")]
 
 
-class OtherBaseline(Document, frozen=True):
-    """The measured variants against one of them, as the study's own ratios are made; lists have one order."""
-
-    baseline: Annotated[str, field("What they are compared with.")]
-    variants: Annotated[tuple[str, ...], field("The others by name.")]
-    ratios: Annotated[tuple[float, ...], field("Median of the baseline over that of the variant.")]
-    lows: Annotated[tuple[float | None, ...], field("Lower ends of the intervals.")]
-    highs: Annotated[tuple[float | None, ...], field("Upper ends of the intervals.")]
-    verdicts: Annotated[tuple[Verdict | None, ...], field("Corrected for the number of these variants.")]
-
-
 class Partial(Document, frozen=True):
     """How far a study that was cut off has come."""
 
@@ -193,8 +180,11 @@ class Comparison(File, frozen=True, kw_only=True):
     method: Method
     variants: tuple[VariantResult, ...]
     memory_fit: tuple[MemoryFit, ...]
-    other_baselines: Annotated[
-        tuple[OtherBaseline, ...], field("The variants against each of them; empty for fewer than 3 or more than 24.")
+    alike: Annotated[
+        tuple[str, ...],
+        field(
+            "Variants that are faster than the baseline and not shown to be slower than the fastest; simplest first."
+        ),
     ] = ()
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
@@ -218,14 +208,6 @@ class Comparison(File, frozen=True, kw_only=True):
         faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.verdict == "faster"]
         best = max(faster, key=lambda one: (one[0].can_be_used, one[1]), default=None)
         return None if best is None or self.on_simulated_gpu else best[0]
-
-    def not_told_apart(self, name: str) -> tuple[str, ...]:
-        """The variants that are neither faster nor slower than this one, as far as `other_baselines` knows."""
-        found = next((other for other in self.other_baselines if other.baseline == name), None)
-        if found is None:
-            return ()
-        verdicts = zip(found.variants, found.verdicts, strict=True)
-        return tuple(other for other, verdict in verdicts if verdict in ("same", "undecided"))
 
     @property
     def on_simulated_gpu(self) -> bool:

@@ -39,21 +39,6 @@ class SyncSiteOfVariant(PredictedSite, frozen=True):
     saved_ns_per_step: Annotated[float | None, field("What the dependency model saves without them.", "ns")]
 
 
-class SyncAgreement(Document, frozen=True):
-    """One place as predicted, warned of and traced."""
-
-    file: Annotated[str | None, field("File.")]
-    line: Annotated[int | None, field("Line.")]
-    function: Annotated[str | None, field("Function.")]
-    code: Annotated[str | None, field("Text of the line.")]
-    phase: Annotated[str, field("`forward` or `backward`.")]
-    kind: Annotated[str | None, field("What waits.")]
-    predicted: Annotated[float, field("Per step.")]
-    warned: Annotated[float | None, field("Per step.")]
-    traced: Annotated[float | None, field("Per step.")]
-    why: Annotated[str | None, field("Likely reason of a difference; null where they agree.")]
-
-
 class SyncPrices(Document, frozen=True):
     """What a step would gain without any of its own syncs, in profiled time."""
 

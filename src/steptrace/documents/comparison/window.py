@@ -32,6 +32,7 @@ class LoadingParts(Document, frozen=True):
 class InputOfVariant(Document, frozen=True):
     """Waiting for data in unprofiled steps."""
 
+    workers: Annotated[int | None, field("Worker processes of the loader, by the configuration.")]
     wait_ms: Annotated[float | None, field("Mean wait a step.", "ms")]
     counted_ms: Annotated[float | None, field("What of it counts: with the GPU idle.", "ms")]
     step_ms: Annotated[float | None, field("Mean step time.", "ms")]

@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import PredictedSite, SyncAgreement, SyncSiteOfVariant, VariantResult
+from steptrace.documents.comparison import PredictedSite, SyncSiteOfVariant, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, SyncChange, is_batch_copy
 from steptrace.documents.finding import Finding, Source
 from steptrace.documents.syncs import Place, SyncSite
@@ -78,7 +78,7 @@ def gain(finding: Finding) -> str:
     return f"saves at most {fmt.duration_ns(cost)} per step" + ("" if share is None else f" ({fmt.share(share)})")
 
 
-def place(at: Place | Source | SyncAgreement | SyncSite) -> str | None:
+def place(at: Place | Source | SyncSite) -> str | None:
     """`file:line` with the last two folders of a long path."""
     if at.file is None:
         return None
@@ -87,10 +87,8 @@ def place(at: Place | Source | SyncAgreement | SyncSite) -> str | None:
     return short if at.line is None else f"{short}:{at.line}"
 
 
-def unplaced(site: PredictedSite | SyncAgreement | SyncChange | SyncSite) -> str:
+def unplaced(site: PredictedSite | SyncChange | SyncSite) -> str:
     """What stands in for a sync's place that has no line of the program."""
-    if isinstance(site, SyncAgreement):  # it does not say under which label
-        return "line unknown"
     return BATCH_COPY if is_batch_copy(site) else "line unknown"
 
 

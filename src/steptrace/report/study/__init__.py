@@ -6,7 +6,6 @@ from steptrace.report.study.first_screen import first_screen
 from steptrace.report.study.input_pipeline import input_pipeline
 from steptrace.report.study.memory import memory
 from steptrace.report.study.model import load_study
-from steptrace.report.study.on_gpu import on_gpu
 from steptrace.report.study.overview import launches, loss_sections, overview
 from steptrace.report.study.provenance import method, provenance
 from steptrace.report.study.step_times import step_times

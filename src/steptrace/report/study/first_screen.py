@@ -1,22 +1,18 @@
 """The top of a study's page: what it asks, what came out variant by variant, and what to do, on one screen."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-import msgspec
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, OtherBaseline, VariantResult
-from steptrace.documents.finding import SLOW_PROFILE
+from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.findings.verdict import verdict_of
+from steptrace.limits import SLOW_PROFILE
 from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
-from steptrace.report.draw.svg import InlineSvg, quoted
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import overview
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study import reasons
-from steptrace.report.study.headline import headline
 from steptrace.report.study.model import (
     has_traced_syncs,
     machine,
@@ -25,16 +21,10 @@ from steptrace.report.study.model import (
     variants_shown,
     verdict_words,
 )
-from steptrace.report.study.on_gpu import measured_elsewhere
 
 
-def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Html:
-    """Title, question and verdict; each variant's step time, syncs and parts; what to do first.
-
-    Args:
-        study: the comparison.
-        references: comparison.json files of the same study from GPUs, as for the section "On a GPU".
-    """
+def first_screen(study: Comparison) -> Html:
+    """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
     shown = variants_shown(study)
     parts = {variant.name: step_parts(study, variant) for variant in shown}
     medians = study.medians_ms
@@ -50,17 +40,13 @@ def first_screen(study: Comparison, references: Sequence[Path | str] = ()) -> Ht
         "study/first_screen",
         study=study,
         paragraphs=paragraphs(study.text),
-        headline=headline(study),
-        reasons=reasons.reasons(study),
-        references=measured_elsewhere(study, references),
-        tone=reasons.tone(study),
+        verdict=verdict_of(study),
         best=study.fastest(),
         facts=_facts(study),
         rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],
         left_out=len(study.variants) - len(shown),
         scale=scale,
         axis=None if scale is None else _axis(scale),
-        compared=quoted(against_each(study)),
         legend=legend_of(labels),
         traced=traced,
         items=items,
@@ -90,40 +76,6 @@ def against_baseline(variant: VariantResult, medians: Mapping[str, float]) -> tu
     if variant.is_baseline or ratio is None or baseline is None or not ratio.low or not ratio.high:
         return None
     return baseline / ratio.high, baseline / ratio.low
-
-
-def against_each(study: Comparison) -> str:
-    """JSON: the measured variants' `names`, their median step times `ms`, and `against`, null if it was not computed.
-
-    `against[baseline][variant]` is [ratio in words, interval in words, low, high, verdict], each null where there is
-    none.
-    """
-    times = study.medians_ms
-    document = {
-        "names": list(times),
-        "ms": [_short(ms) for ms in times.values()],
-        "against": {found.baseline: _entries(found) for found in study.other_baselines} or None,
-    }
-    return msgspec.json.encode(document).decode()
-
-
-def _entries(found: OtherBaseline) -> dict[str, tuple[object, ...]]:
-    rows = zip(found.variants, found.ratios, found.lows, found.highs, found.verdicts, strict=True)
-    return {
-        name: (
-            fmt.ratio(ratio, low, high),
-            None if low is None else fmt.ratio_interval(low, high),
-            None if low is None else _short(low),
-            None if high is None else _short(high),
-            verdict,
-        )
-        for name, ratio, low, high, verdict in rows
-    }
-
-
-def _short(value: float) -> float:
-    """Five digits: more than the page shows."""
-    return float(f"{value:.5g}")
 
 
 def _axis(scale: Scale) -> InlineSvg:

@@ -6,6 +6,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown
@@ -18,6 +19,7 @@ def overview(study: Comparison) -> Html:
     parts = {variant.name: step_parts(study, variant) for variant in study.variants}
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
     has_gpu = any(variant.precision is not None for variant in study.variants)
+    slower = max((v.profiled_over_unprofiled or 0 for v in study.variants), default=0)
     return render(
         "study/overview",
         study=study,
@@ -30,6 +32,7 @@ def overview(study: Comparison) -> Html:
         unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
         cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
         top_operators=top_operators(study),
+        slower=slower if slower > PROFILER_OVERHEAD else None,
     )
 
 

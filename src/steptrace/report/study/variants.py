@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, VariantResult, is_measuring
 from steptrace.documents.comparison.runs import ProcessError
+from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.report.page.markup import Html, render, sentence
 from steptrace.report.study.model import samples_per_step
 from steptrace.report.study.provenance import environment_name
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
-#: Above this, the trace figures describe a step that the profiler has changed.
-PROFILED_WARNING = 1.10
 
 
 def variants(study: Comparison) -> Html:
@@ -29,6 +28,7 @@ def variants(study: Comparison) -> Html:
         held=errors_to_reference,
         limits_of=limits,
         samples_per_step=samples_per_step(study),
+        overhead=PROFILER_OVERHEAD,
         failures=[variant for variant in study.variants if endings(variant)],
     )
 
@@ -66,7 +66,7 @@ def warnings(study: Comparison) -> list[str]:
     for variant in study.variants:
         texts = list(variant.noise.warnings)
         times = variant.profiled_over_unprofiled
-        if times is not None and times > PROFILED_WARNING and not any("profile" in text for text in texts):
+        if times is not None and times > PROFILER_OVERHEAD and not any("profile" in text for text in texts):
             texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
         for text in texts:
             kinds.setdefault(_NUMBER.sub("#", text), {})[variant.name] = text.rstrip(".")

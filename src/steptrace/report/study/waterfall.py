@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Difference, VariantResult, WaterfallPart
+from steptrace.limits import NOISE_FLOOR
 from steptrace.report.draw.bars import IDLE_NAMES
 from steptrace.report.draw.drawing import WIDTH, Drawing, label_height
 from steptrace.report.draw.svg import InlineSvg
@@ -18,11 +19,9 @@ CATEGORY_NAMES: dict[str, str] = {
     "exposed_memory": "exposed copies",
     "exposed_comm": "exposed communication",
     **IDLE_NAMES,
-    "residual": "residual: what the profiler changed",
+    "residual": "unexplained, mostly profiler overhead",
 }
 
-#: Of a step: a part's difference below it gets no number.
-_SMALLEST_SHARE = 0.01
 _BAR, _GAP = 14.0, 8.0
 
 
@@ -135,7 +134,7 @@ def _small_ones_together(parts: Sequence[WaterfallPart], total: Difference) -> l
 
 def is_insignificant(part: Difference, total: Difference) -> bool:
     """Whether a part's difference is too small beside the steps to be worth a number."""
-    return abs(part.delta_ns) < _SMALLEST_SHARE * max(total.baseline_ns, total.variant_ns)
+    return abs(part.delta_ns) < NOISE_FLOOR * max(total.baseline_ns, total.variant_ns)
 
 
 def is_too_wide(part: Difference, total: Difference) -> bool:

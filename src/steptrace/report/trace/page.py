@@ -14,8 +14,8 @@ from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.files import write_text
-from steptrace.findings.trace.quality import FEW_STEPS
-from steptrace.findings.trace.window import has_stacks
+from steptrace.findings.quality import FEW_STEPS
+from steptrace.findings.window import has_stacks
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell

@@ -3,8 +3,8 @@
 from steptrace import format as fmt
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
-from steptrace.findings.step_time import SYNC_SHARE
-from steptrace.findings.trace.window import window_of
+from steptrace.findings.window import window_of
+from steptrace.limits import NOISE_FLOOR
 from steptrace.report.page.markup import Html, place, rank_sites, render, unplaced
 from steptrace.report.page.table import Explained, facts, listing
 from steptrace.report.trace.charts import strips
@@ -45,7 +45,7 @@ def syncs(view: TraceView, prefix: str) -> Explained:
     figures = _PER_STEP if trace.syncs.per_step is not None else _IN_ALL
     names = ("file", "op", "kind", "label", *figures)
     table = listing(rank_sites(trace.syncs.sites), names, anchor=f"{prefix}site-")
-    cheap = [row for row in _cheap(trace) if row[2] < SYNC_SHARE]
+    cheap = [row for row in _cheap(trace) if row[2] < NOISE_FLOOR]
     sentence = ""
     if cheap:
         named = [

@@ -5,13 +5,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from steptrace.documents.comparison import PredictedSite
+from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
+from steptrace.documents.finding import Source
 from steptrace.documents.idle import HostGap, HostGaps
 from steptrace.documents.launches import Launches
-from steptrace.findings import step_time
+from steptrace.documents.syncs import SyncSite
 from steptrace.findings.model import Match, Rule, Thresholds, rule
-from steptrace.findings.trace.window import Window, has_stacks, profiled_step
-from steptrace.format import duration, number
+from steptrace.findings.replacements import counter_check, replacement
+from steptrace.findings.window import Window, has_stacks
+from steptrace.format import duration, number, plural
 from steptrace.format import whole_percent as percent
+from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
 SHORT_KERNEL_NS: Final = 10_000
@@ -69,19 +74,100 @@ def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
     return tuple((name, window.each(ns)) for name, ns in sorted(parts, key=lambda part: -part[1]))
 
 
-def _together(window: Window) -> Iterator[Match]:
-    """As on a study; the places are named, and what a replay saves is the one figure."""
-    step = profiled_step(window)
-    count = len(step.sites)
-    names = list(dict.fromkeys(step_time.place(site) for site in step_time.by_blocked_time(step.sites)))
-    first = "; ".join(names[:_NAMED])
-    for match in step_time.syncs_together(step):
-        yield replace(
-            match,
-            claim=f"{count} places make the host wait for the GPU one after the other, and without one alone the "
-            f"wait only moves to the next: {first}{'; …' if len(names) > _NAMED else ''}",
-            cost_ns_per_step=step.saved_ns,
+#: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
+BUSY_PCT: Final = 50.0
+#: Together all syncs must save so many times what they save one by one.
+_TOGETHER: Final = 1.5
+
+
+def _gpu_idle(window: Window) -> Iterator[Match]:
+    """Where the GPU is idle for most of a profiled step."""
+    busy, idle_ns = window.entry.gpu_busy_pct, window.idle_ns
+    if idle_ns is None or busy is None or busy >= BUSY_PCT:
+        return
+    yield Match(
+        severity="warning",
+        claim=f"the GPU is busy for {busy:.0f} % of the step",
+        evidence=(f"idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",),
+        cost_ns_per_step=idle_ns,
+    )
+
+
+def saving_ns(window: Window, site: SyncSite) -> tuple[float, float]:
+    """What a step saves without the site, as far as is known, and at most; profiled ns.
+
+    Where a replay of the trace does not fit, it is taken to be the exposed idle, though not more than the host was
+    blocked.
+    """
+    exposed, most = site.exposed_idle_ns or 0, site.ceiling_ns
+    if most is None:
+        most = min(exposed, site.blocked_ns)
+    return window.each(min(exposed, most) if site.saved_ns is None else site.saved_ns), window.each(most)
+
+
+def _sync_sites(window: Window) -> Iterator[Match]:
+    """The sync sites of a step that cost time by themselves."""
+    per = window.per
+    for site in window.entry.syncs.sites if window.parts else ():
+        saved_ns, most_ns = saving_ns(window, site)
+        if window.share(saved_ns) < NOISE_FLOOR:
+            continue
+        idle_ns = window.each(site.exposed_idle_ns or 0)
+        replayed = f"a replay without it saves {duration(saved_ns)} {per}, at most {duration(most_ns)}"
+        yield Match(
+            severity="high" if window.share(saved_ns) >= MODERATE_SHARE else "warning",
+            claim=f"{place(site)} makes the host wait for the GPU ({site.op or site.kind})"
+            + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
+            evidence=(
+                f"{plural(round(window.each(site.count), 2), 'sync')} {per}",
+                f"host blocked {duration(window.each(site.blocked_ns))} {per}",
+                f"GPU idle {duration(idle_ns)} {per} from the sync to the next GPU work, of {duration(window.step_ns)}",
+                *([replayed] if site.saved_ns is not None else []),
+                *([f"code: {site.code}"] if site.code else []),
+            ),
+            cost_ns_per_step=most_ns,
+            source=source_of(site),
+            advice=replacement(site),
+            counter_check=counter_check(site),
         )
+
+
+def place(site: PredictedSite | SyncSite) -> str:
+    """Where a site is: its line, or its label where no line is known."""
+    if source_of(site) is not None:
+        return f"{site.file}:{site.line}"
+    if is_batch_copy(site):
+        return BATCH_COPY
+    return f"a place labelled '{site.label}'" if site.label else "a place without a source line"
+
+
+def source_of(site: PredictedSite | SyncSite) -> Source | None:
+    """The line of a site."""
+    return None if site.file is None or site.line is None else Source(file=site.file, line=site.line)
+
+
+def _syncs_together(window: Window) -> Iterator[Match]:
+    """Whether a step's syncs cost time only all together."""
+    sites, prices, per = window.entry.syncs.sites, window.entry.whatif, window.per
+    if prices is None or prices.all_saved_ns is None or len(sites) < 2 or not window.parts:
+        return
+    saved_ns, alone_ns = window.each(prices.all_saved_ns), window.each(sum(site.saved_ns or 0 for site in sites))
+    if window.share(saved_ns) < NOISE_FLOOR or saved_ns < _TOGETHER * alone_ns:
+        return
+    longest = sorted(sites, key=lambda site: -site.blocked_ns)[:_NAMED]
+    names = list(dict.fromkeys(map(place, sorted(sites, key=lambda site: -site.blocked_ns))))
+    yield Match(
+        severity="high" if window.share(saved_ns) >= MODERATE_SHARE else "warning",
+        claim=f"{len(sites)} places make the host wait for the GPU one after the other, and without one alone the "
+        f"wait only moves to the next: {'; '.join(names[:_NAMED])}{'; …' if len(names) > _NAMED else ''}",
+        evidence=(
+            f"a replay without any sync saves {duration(saved_ns)} of {duration(window.step_ns)} {per}",
+            f"replays without one site each save {duration(alone_ns)} in all",
+            *(f"{place(s)}: host blocked {duration(window.each(s.blocked_ns))} {per}" for s in longest),
+        ),
+        cost_ns_per_step=saved_ns,
+        source=source_of(longest[0]),
+    )
 
 
 def _launch_bound(window: Window) -> Iterator[Match]:
@@ -98,7 +184,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
     in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
     if found.many_short and not in_calls:
         in_ops = bool(found.parts) and found.parts[0][0] == _OPS
-        yield replace(_many_launches(window, found, "host-bound"), case="operators" if in_ops else "python")
+        yield replace(_many_launches(window, found, "host-bound"), advice=_OPERATORS if in_ops else _PYTHON_CODE)
         return
     idle_ns, count = found.idle_ns, window.each(found.launches.count)
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
@@ -117,7 +203,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
             *(named or _longest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
-        case=("late_return" if late else "first_call") if in_calls else None,
+        advice=(_LATE_RETURN if late else _FIRST_CALL) if in_calls else None,
     )
 
 
@@ -204,10 +290,30 @@ _LAUNCH_BOUND: Final[Thresholds] = {
     "launching": LAUNCHING_SHARE,
 }
 
+_PYTHON_CODE: Final = (
+    "Let less Python run between the operators: torch.compile, or a CUDA graph of the step "
+    '(`torch.compile(mode="reduce-overhead")`), which replays its launches without Python and operators.'
+)
+_OPERATORS: Final = (
+    "Call fewer operators: torch.compile fuses them; a CUDA graph of the step "
+    '(`torch.compile(mode="reduce-overhead")`) replays its launches without them.'
+)
+_FIRST_CALL: Final = (
+    "The first call of its kind loads the context, a module or a library: let some warm-up steps run before the "
+    "profiler records (`torch.profiler.schedule(wait=..., warmup=...)`). cudaMalloc and cudaFree in later steps mean "
+    "that PyTorch's allocator grows and shrinks: keep shapes the same from step to step."
+)
+_LATE_RETURN: Final = (
+    "The GPU had nothing to do while this call still waited for it: the host's thread came back late. Look for other "
+    "processes or threads on its cores, and leave each training process some cores of its own."
+)
+#: The thresholds that the rules' words name.
+_BOUND: Final[Thresholds] = {"least": NOISE_FLOOR, "high": MODERATE_SHARE}
+
 WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
-    rule("sync_bound", lambda window: step_time.sync_sites(profiled_step(window)), step_time.BOUND),
-    rule("syncs_together", _together, step_time.TOGETHER, "trace"),
-    rule("gpu_idle", lambda window: step_time.gpu_idle(profiled_step(window)), {"busy": step_time.BUSY_PCT / 100}),
+    rule("sync_bound", _sync_sites, _BOUND),
+    rule("syncs_together", _syncs_together, {**_BOUND, "times": f"{_TOGETHER:g}"}),
+    rule("gpu_idle", _gpu_idle, {"busy": BUSY_PCT / 100}),
     rule("launch_bound", _launch_bound, _LAUNCH_BOUND),
     rule("host_bound", _host_bound, {"least": HOST_MODERATE}),
 )

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.analysis.input import MODERATE_SHARE
 from steptrace.documents.kernels import Precision
 from steptrace.documents.labels import OptimizerCall
 from steptrace.findings.model import Match, Rule, rule
-from steptrace.findings.trace.window import Window
+from steptrace.findings.window import Window
 from steptrace.format import duration, number
 from steptrace.format import whole_percent as percent
+from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
 #: Below this share of 16 bits or less the TensorFlow Profiler reports it.
 LOW_PRECISION_SHARE: Final = 0.10
@@ -33,7 +33,6 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
     if share >= TENSOR_CORE_SHARE or window.share(cost_ns) < MODERATE_SHARE:
         return
     wide = found.eligible_16_ns < (without + using) / 2
-    case, advice = _of_gpu(major) if wide else ("narrow", None)
     yield Match(
         severity="warning",
         claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
@@ -43,8 +42,7 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
             *_without_tensor_cores(found, window),
         ),
         cost_ns_per_step=cost_ns,
-        case=case,
-        advice=advice,
+        advice=_of_gpu(major, _TF32) if wide else _SIZES,
     )
 
 
@@ -61,7 +59,6 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     if not found.tensor_core_eligible_ns or window.share(cost_ns) < MODERATE_SHARE:
         return
     tf32_ns, matrix_ns = found.tf32_ns, found.tensor_core_eligible_ns
-    case, advice = _of_gpu(window.entry.compute_major)
     yield Match(
         severity="info",
         claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.each(wide))} "
@@ -72,8 +69,7 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
             "the ceiling takes it that half the bytes, at twice the rate, save half",
         ),
         cost_ns_per_step=cost_ns,
-        case=case,
-        advice=advice,
+        advice=_of_gpu(window.entry.compute_major),
     )
 
 
@@ -92,13 +88,19 @@ def _without_tensor_cores(found: Precision, window: Window) -> list[str]:
     return [f"{row.short_name}: {duration(window.each(row.ns))} {window.per}" for row in rows[:3]]
 
 
-def _of_gpu(major: int | None) -> tuple[str | None, str | None]:
-    """The case, or else the advice, on 16 bits for a GPU of this compute capability; None where it is not known."""
+def _of_gpu(major: int | None, more: str = "") -> str | None:
+    """The advice on 16 bits for a GPU of this compute capability; None where it is not known."""
     if major is None:
-        return None, None
-    return ("ampere", None) if major >= AMPERE else (None, _FP16_ADVICE.format(major=major))
+        return None
+    return _BF16_ADVICE + more if major >= AMPERE else _FP16_ADVICE.format(major=major)
 
 
+_BF16_ADVICE: Final = "Train under bf16 autocast: weights and optimizer state stay in 32 bits."
+_TF32: Final = ' Where the formulas need 32 bits, allow TF32: `torch.set_float32_matmul_precision("high")`.'
+_SIZES: Final = (
+    "Make the sizes that go into products multiples of 8 (channels, features, vocabulary, batch), and for convolutions "
+    "use channels_last."
+)
 _FP16_ADVICE: Final = (
     "Train under fp16 autocast with a gradient scaler (`torch.amp.GradScaler`): weights and optimizer state stay in 32 "
     "bits. This GPU (compute capability {major}) has neither bf16 arithmetic nor TF32."
@@ -112,12 +114,6 @@ ARITHMETIC_RULES: Final[tuple[Rule[Window], ...]] = (
 
 #: From so many calls of one operator in a step on, an update goes through the parameters one by one.
 ONE_BY_ONE: Final = 10
-#: Updates below this share of a step are left alone (the default noise floor). On a CPU, where PyTorch does the same by
-#: itself and no launches are saved, those below a moderate one.
-UPDATE_SHARE: Final = 0.01
-#: Classes of torch.optim that take `fused=`, and those that take `foreach=` alone.
-FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")
-FOREACH: Final = ("ASGD", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
 def _single_tensor(window: Window) -> Iterator[Match]:
@@ -127,7 +123,8 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         together = row.foreach + row.fused > 0 or "fused" in row.optimizer.lower()
         # Operators on the host alone (step counters) are no update of parameters on the GPU.
         elsewhere = row.kernels is not None and row.kernels < row.most_common_count
-        least = MODERATE_SHARE if row.kernels is None else UPDATE_SHARE
+        # On a CPU PyTorch does the same by itself, and no launches are saved.
+        least = MODERATE_SHARE if row.kernels is None else NOISE_FLOOR
         if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < least:
             continue
         evidence = [f"{row.most_common} is called {number(each)} times in each {row.label}"]
@@ -142,13 +139,7 @@ def _single_tensor(window: Window) -> Iterator[Match]:
             f"of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,
-            case=case_of(row.optimizer),
         )
-
-
-def case_of(optimizer: str) -> str | None:
-    """The case whose advice names what an optimizer of this class takes; None if it takes all that the rule names."""
-    return None if optimizer in FUSED else "foreach" if optimizer in FOREACH else "own_class"
 
 
 def _zeroed_gradients(window: Window) -> Iterator[Match]:
@@ -185,7 +176,7 @@ OPTIMIZER_RULES: Final[tuple[Rule[Window], ...]] = (
     rule(
         "single_tensor_optimizer",
         _single_tensor,
-        {"calls": ONE_BY_ONE, "least": UPDATE_SHARE, "on_host": MODERATE_SHARE},
+        {"calls": ONE_BY_ONE, "least": NOISE_FLOOR, "on_host": MODERATE_SHARE},
     ),
     rule("gradients_zeroed", _zeroed_gradients),
 )

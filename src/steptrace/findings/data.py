@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from steptrace.analysis.input import HIGH_SHARE, MODERATE_SHARE
 from steptrace.documents.copies import Copy
 from steptrace.findings.model import Match, Rule, rule
-from steptrace.findings.trace.window import Window
+from steptrace.findings.window import Window
 from steptrace.format import bandwidth, duration, number
 from steptrace.format import whole_percent as percent
+from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR
 
 
 def _input_bound(window: Window) -> Iterator[Match]:
@@ -31,12 +31,13 @@ def _input_bound(window: Window) -> Iterator[Match]:
     )
 
 
-INPUT_RULES: Final[tuple[Rule[Window], ...]] = (rule("input_bound", _input_bound, {"least": MODERATE_SHARE}, "trace"),)
+INPUT_RULES: Final[tuple[Rule[Window], ...]] = (rule("input_bound", _input_bound, {"least": MODERATE_SHARE}),)
 
 
-#: Copies out of or into pageable memory below this share of a step are left to the table (the default noise floor).
-PAGEABLE_SHARE: Final = 0.01
-
+_INSIDE: Final = (
+    "Most of it stays on the GPU: write results where they are needed instead of copying them there (preallocate, "
+    "views instead of cat and contiguous, set_to_none instead of zeros)."
+)
 _HOST: Final = re.compile(r"HtoD|DtoH|HtoH|Pinned|Pageable|Host")
 
 
@@ -55,14 +56,14 @@ def _copy_bound(window: Window) -> Iterator[Match]:
             *(_in_words(row, window) for row in copies[:3]),
         ),
         cost_ns_per_step=exposed_ns,
-        case="inside" if mostly_inside else None,
+        advice=_INSIDE if mostly_inside else None,
     )
 
 
 def _pageable(window: Window) -> Iterator[Match]:
     rows = [row for row in _copies(window) if "Pageable" in row.kind]
     ns = window.each(sum(row.ns for row in rows))
-    if not rows or window.share(ns) < PAGEABLE_SHARE:
+    if not rows or window.share(ns) < NOISE_FLOOR:
         return
     exposed_ns = window.parts.get("exposed_memory")
     yield Match(
@@ -88,5 +89,5 @@ def _in_words(row: Copy, window: Window) -> str:
 
 COPY_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("copy_bound", _copy_bound, {"least": MODERATE_SHARE}),
-    rule("pageable_copies", _pageable, {"least": PAGEABLE_SHARE}),
+    rule("pageable_copies", _pageable, {"least": NOISE_FLOOR}),
 )

@@ -12,16 +12,15 @@ another, so that either alone gone saves less than both.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
-from steptrace.documents.comparison import Breakdown, SyncSiteOfVariant
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import Place, SyncSite
-from steptrace.findings.model import A_STEP, WORDS, ProfiledStep, Rule, length_ms, to_finding
-from steptrace.format import NS_PER_MS, duration
+from steptrace.findings.model import A_STEP, WORDS, Rule, to_finding
+from steptrace.format import duration
+from steptrace.limits import NOISE_FLOOR
 
 WHOLE: Final = "in the whole trace"
 
@@ -89,43 +88,6 @@ def has_stacks(entry: TraceSummary) -> bool:
     return flame is not None and any(box.kind == "frame" for box in flame.boxes)
 
 
-def profiled_step(window: Window) -> ProfiledStep:
-    """The step of a trace (all of it, where that marks none), for the rules that look at variants, too."""
-    prices, parts = window.entry.whatif, _breakdown(window)
-    return ProfiledStep(
-        sites=tuple(_site(window, site) for site in window.entry.syncs.sites),
-        step_ns=None if parts is None else length_ms(parts) * NS_PER_MS or None,
-        saved_ns=None if prices is None else _each(window, prices.all_saved_ns),
-        ceiling_ns=None if prices is None else window.each(prices.all_ceiling_ns),
-        breakdown=parts,
-        gpu_busy_pct=window.entry.gpu_busy_pct,
-        per=window.per,
-    )
-
-
-def _breakdown(window: Window) -> Breakdown | None:
-    """The exclusive parts of the GPU's time, the causes of idle time together; None without a GPU."""
-    if not window.parts:
-        return None
-    compute, exposed_memory, exposed_comm = (window.parts[name] / NS_PER_MS for name in _BUSY)
-    idle = (window.idle_ns or 0.0) / NS_PER_MS
-    return Breakdown(compute=compute, exposed_comm=exposed_comm, exposed_memory=exposed_memory, idle=idle)
-
-
-def _site(window: Window, site: SyncSite) -> SyncSiteOfVariant:
-    place = {name: getattr(site, name) for name in (*Place.__struct_fields__, "kind")}
-    names = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns", "saved_ns")
-    figures: dict[str, Any] = {f"{name}_per_step": _each(window, getattr(site, name)) for name in names}
-    return SyncSiteOfVariant(**place, **figures)
-
-
-def _each(window: Window, total: float | None) -> float | None:
-    return None if total is None else window.each(total)
-
-
-#: Below this share of a step nothing can be distinguished from noise (the default noise floor).
-NOTHING_SHARE: Final = 0.01
-
 #: The classes of the critical path, as said of one that is taken away; a rule's is its `path_class` in rules.toml.
 _IN_WORDS: Final[Mapping[str, str]] = {
     "loader": "any wait for the data loader",
@@ -152,7 +114,7 @@ def cap_by_critical_path(finding: Finding, window: Window) -> Finding:
     if saves is None or share is None or saves >= share * window.step_ns:
         return finding
     without = _IN_WORDS[WORDS[finding.rule]["path_class"]]
-    nothing = window.share(saves) < NOTHING_SHARE
+    nothing = window.share(saves) < NOISE_FLOOR
     whole = "a step" if window.steps else "the whole trace"
     says = f"by its critical path {whole} would be {duration(saves)} shorter without {without}"
     return structs.replace(
@@ -163,9 +125,3 @@ def cap_by_critical_path(finding: Finding, window: Window) -> Finding:
         cost_share=window.share(saves),
         evidence=(*finding.evidence, says),
     )
-
-
-def without_training(finding: Finding, entry: TraceSummary) -> Finding:
-    """The finding with advice for a forward pass alone, where the trace is known to hold nothing else."""
-    words = WORDS[finding.rule].get("cases", {}).get("without_training", {})
-    return structs.replace(finding, **words) if entry.training is False else finding

@@ -8,14 +8,14 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from steptrace.analysis.input import MODERATE_SHARE
 from steptrace.documents.communication import AllReduce, CollectiveName, Redundant
 from steptrace.documents.finding import Severity, Source
 from steptrace.documents.summary import Summary
 from steptrace.findings.model import Match, Rule, rule
-from steptrace.findings.trace.window import Window, window_of
+from steptrace.findings.window import Window, window_of
 from steptrace.format import duration, number, size_bytes
 from steptrace.format import whole_percent as percent
+from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
 #: Shares of a step in communication that nothing hides: moderate and high for the TensorFlow Profiler.
 COMM_MODERATE, COMM_HIGH = 0.03, 0.15
@@ -23,8 +23,6 @@ COMM_MODERATE, COMM_HIGH = 0.03, 0.15
 HIDDEN_SHARE: Final = 0.10
 #: Messages smaller than DDP's own first bucket, if a step has several of them.
 SMALL_BYTES, SEVERAL = 2**20, 4
-#: Redundant all-reduces below this share of a step are left alone (the default noise floor).
-REDUNDANT_SHARE: Final = 0.01
 
 
 def _exposed(window: Window) -> Iterator[Match]:
@@ -59,7 +57,6 @@ def _missing_overlap(window: Window) -> Iterator[Match]:
         ),
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
-        case=None if _of_gradients(window) else "not_of_gradients",
     )
 
 
@@ -68,14 +65,13 @@ def _small_buckets(window: Window) -> Iterator[Match]:
     if found is None or exposed_ns is None or not found.bytes or not found.count:
         return
     mean, each = found.bytes / found.count, window.each(found.count)
-    if mean >= SMALL_BYTES or each < SEVERAL or window.share(exposed_ns) < REDUNDANT_SHARE:
+    if mean >= SMALL_BYTES or each < SEVERAL or window.share(exposed_ns) < NOISE_FLOOR:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
         claim=f"all-reduces are small: {number(each)} {window.per} of {size_bytes(mean)} on average",
         evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
-        case=None if _of_gradients(window) else "not_of_gradients",
     )
 
 
@@ -86,7 +82,7 @@ def _redundant(window: Window) -> Iterator[Match]:
     extra = found.redundant
     measured_ns, exposed_ns = window.each(extra.measured_ns), _exposed_ns(window)
     cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
-    if window.share(measured_ns) < REDUNDANT_SHARE:
+    if window.share(measured_ns) < NOISE_FLOOR:
         return
     yield Match(
         severity=_severity(window, cost_ns),
@@ -133,13 +129,9 @@ def _by_name(row: CollectiveName, window: Window) -> str:
 COMMUNICATION_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("exposed_communication", _exposed, {"least": COMM_MODERATE}),
     rule("missing_overlap", _missing_overlap, {"least": COMM_MODERATE, "hidden": HIDDEN_SHARE}),
-    rule("small_buckets", _small_buckets, {"several": SEVERAL, "mib": SMALL_BYTES // 2**20, "least": REDUNDANT_SHARE}),
-    rule("redundant_all_reduce", _redundant, {"least": REDUNDANT_SHARE}),
+    rule("small_buckets", _small_buckets, {"several": SEVERAL, "mib": SMALL_BYTES // 2**20, "least": NOISE_FLOOR}),
+    rule("redundant_all_reduce", _redundant, {"least": NOISE_FLOOR}),
 )
-
-
-#: A delay below this share of a step is left to the table (the default noise floor).
-DELAY_SHARE: Final = 0.01
 
 
 def _straggler(summary: Summary) -> Iterator[Match]:
@@ -150,7 +142,7 @@ def _straggler(summary: Summary) -> Iterator[Match]:
         return
     found = ranks.straggler
     delay_ns = windows[0].each(found.delay_ns)
-    if delay_ns < DELAY_SHARE * step_ns:
+    if delay_ns < NOISE_FLOOR * step_ns:
         return
     stepped = all(window.steps for window in windows)
     match = Match(
@@ -172,4 +164,4 @@ def _straggler(summary: Summary) -> Iterator[Match]:
     yield match if stepped else replace(match, cost_ns_per_step=None)
 
 
-STRAGGLER_RULES: Final[tuple[Rule[Summary], ...]] = (rule("straggler", _straggler, {"least": DELAY_SHARE}),)
+STRAGGLER_RULES: Final[tuple[Rule[Summary], ...]] = (rule("straggler", _straggler, {"least": NOISE_FLOOR}),)

@@ -1,17 +1,25 @@
-"""Rules on whether a comparison can be relied on: equivalence, failed runs, noise, the profiler, environments."""
+"""Rules on a study: which variant to use, whether it can be relied on, and the syncs predicted where no GPU ran.
+
+What its variants' traces show is found by the rules on traces.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from steptrace.documents.comparison import Comparison, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, PredictedSite, RunResult, VariantResult
 from steptrace.documents.comparison.runs import ProcessError
+from steptrace.documents.finding import ANSWER
 from steptrace.findings.model import Match, Rule, per_variant, rule
+from steptrace.findings.replacements import counter_check, replacement
+from steptrace.findings.verdict import verdict_of
+from steptrace.findings.waiting import place, source_of
+from steptrace.format import plural
 from steptrace.format import whole_percent as percent
+from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
-#: Profiled over unprofiled step time above which trace figures tell of the profiler too.
-PROFILER_OVERHEAD: Final = 1.10
-
+#: So many predicted sites are listed; the page's table has all.
+_MOST_SITES: Final = 6
 
 _IN_WORDS: Final = {"gradient": "loss's gradient by the predictions", "parameters": "gradient by the parameters"}
 
@@ -109,7 +117,39 @@ def _environments_differ(comparison: Comparison) -> Iterator[Match]:
         )
 
 
-TRUST_RULES: Final[tuple[Rule[Comparison], ...]] = (
+def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
+    """Syncs that a GPU would see, where none has looked yet. What they cost only a GPU can tell."""
+    count, sites = variant.syncs.predicted_per_step, variant.predicted_sites
+    if variant.syncs.measured_per_step is not None or not count or not sites:
+        return
+    often = sorted(sites, key=lambda site: -(site.count_per_step or 0))
+    more = [f"and {len(often) - _MOST_SITES} places more"] if len(often) > _MOST_SITES else []
+    yield Match(
+        severity="warning",
+        claim=f"{plural(count, 'sync')} per step predicted, the first at {place(sites[0])}",
+        evidence=(*map(_predicted, often[:_MOST_SITES]), *more),
+        source=source_of(sites[0]),
+        advice=replacement(sites[0]),
+        counter_check=counter_check(sites[0]),
+    )
+
+
+def _predicted(site: PredictedSite) -> str:
+    code = f": `{site.code}`" if site.code else ""
+    backward = ", in its backward pass" if site.phase == "backward" else ""
+    kind = (site.kind or "sync").replace("_", " ")
+    return f"{place(site)}{code}, {site.count_per_step or 0:g} x {kind}{backward}"
+
+
+def _answer(study: Comparison) -> Iterator[Match]:
+    verdict = verdict_of(study)
+    if len(study.variants) > 1 and verdict.advice:
+        yield Match("info", verdict.sentence, (), advice=verdict.advice, variant=verdict.use)
+
+
+STUDY_RULES: Final[tuple[Rule[Comparison], ...]] = (
+    rule(ANSWER, _answer),
+    rule("predicted_syncs", per_variant(_predicted_syncs)),
     rule("differs", per_variant(_differs)),
     rule("equivalence_failed", per_variant(_unchecked)),
     rule("out_of_memory", per_variant(_out_of_memory)),

@@ -7,8 +7,8 @@ from typing import Final
 from steptrace.documents.finding import Source
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.findings.model import Match, Rule, rule
-from steptrace.findings.step_time import BUSY_PCT
-from steptrace.findings.trace.window import Window
+from steptrace.findings.waiting import BUSY_PCT
+from steptrace.findings.window import Window
 from steptrace.format import count, size_bytes
 from steptrace.format import whole_percent as percent
 

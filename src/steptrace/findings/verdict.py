@@ -1,0 +1,324 @@
+"""What a study found: the one place that says it, for its page, the index, summary.md and its first finding.
+
+Names stand in backticks; pages show them as code.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult, is_measuring, key_of
+from steptrace.stats import IQR_REFUSED
+
+#: So many variants are named; of more the number is said.
+_MOST_NAMED: Final = 4
+#: A part of the step that makes less of the difference than this is not named as its reason.
+_LEAST_PART: Final = 0.1
+
+#: So many times fewer operators are a reason to be faster.
+_FEWER_OPERATORS: Final = 1.5
+
+Tone = Literal["good", "care", "bad", "neutral"]
+
+
+@dataclass(frozen=True)
+class StudyVerdict:
+    """What a study found.
+
+    Attributes:
+        sentence: which variant is faster, by how much and how sure; what failed.
+        details: why, the syncs, whether all compute the same, broken gates.
+        advice: what to do; empty where nothing can be said.
+        use: the variant to use; None where nothing is known of a variant.
+        tone: `bad` if nothing was measured, `care` if a gate is broken or the fastest cannot be used.
+    """
+
+    sentence: str
+    details: tuple[str, ...]
+    advice: str
+    use: str | None
+    tone: Tone
+
+
+def verdict_of(study: Comparison) -> StudyVerdict:
+    """The verdict on a study."""
+    best = study.fastest()
+    chosen = best if best is None or not study.alike else _named(study, study.alike[0])
+    sentence = " ".join([*_speeds(study, chosen), *_failed(study.variants)])
+    details = (_why(chosen), _operators(study, chosen), _syncs(study), _answers(study), _gates(study))
+    advice, use = _advice(study, chosen)
+    return StudyVerdict(sentence, tuple(filter(None, details)), advice, use, _tone(study, chosen))
+
+
+def _named(study: Comparison, name: str) -> VariantResult | None:
+    return next((variant for variant in study.variants if variant.name == name), None)
+
+
+def _speeds(study: Comparison, chosen: VariantResult | None) -> list[str]:
+    """The sentences on step times."""
+    if not study.measured:
+        return ["No step time was measured."]
+    if study.on_simulated_gpu:
+        return ["The GPU is simulated, so times and values mean nothing."]
+    others = [v for v in study.measured if not v.is_baseline]
+    by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
+    for variant in others:
+        by_verdict[variant.verdict].append(variant)
+    if set(by_verdict) <= {None}:
+        return [_no_verdict(study, others)]
+    if chosen is None:
+        sentences = ["No variant is faster." if by_verdict["slower"] else "No measurable difference."]
+    else:
+        sentences = [_faster(study, chosen)]
+        alike = [v for v in by_verdict["faster"] if v.name in study.alike and v is not chosen]
+        more = [v for v in by_verdict["faster"] if v.name not in study.alike and v is not chosen]
+        sentences += _clause(alike, "about equally fast") + _clause(more, "faster, too", ratios=True)
+    sentences += _clause(by_verdict["slower"], "slower", ratios=True)
+    if chosen is not None or by_verdict["slower"]:
+        sentences += _clause(by_verdict["same"], "as fast as the baseline")
+    uncertain = by_verdict["undecided"] if chosen is not None or by_verdict["slower"] or by_verdict["same"] else []
+    return [*sentences, *_clause(uncertain, "undecided"), *_clause(by_verdict[None], "without a verdict")]
+
+
+def _faster(study: Comparison, variant: VariantResult) -> str:
+    ratio, times = variant.ratio, study.medians_ms
+    assert ratio is not None  # there is a verdict
+    wrong = {"differs": ", but computes something else", "failed": ", but the check of its answer failed"}
+    now, before = times[variant.name], times.get(variant.baseline)
+    instead = "" if before is None else f": {fmt.duration_ms(now)} per step instead of {fmt.duration_ms(before)}"
+    by = f"{fmt.ratio(ratio.value, ratio.low, ratio.high)} faster than `{variant.baseline}`{_interval(study, ratio)}"
+    samples = {v.name: v.samples_per_step for v in study.variants}
+    unlike = samples[variant.name] != samples.get(variant.baseline)
+    of = f" of {samples[variant.name]} samples instead of {samples.get(variant.baseline)}" if unlike else ""
+    return f"`{variant.name}` is {by}{instead}{of}{wrong.get(variant.equivalence.status, '')}."
+
+
+def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
+    if ratio.low is None:
+        return ""
+    return f" ({fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(ratio.low, ratio.high)})"
+
+
+def _no_verdict(study: Comparison, others: Sequence[VariantResult]) -> str:
+    """Why there is no verdict, with the step times that there are."""
+    baselines = {v.baseline for v in study.variants} & {v.name for v in study.measured}
+    if not baselines:
+        reason = f"The baseline `{study.baseline}` has no step time, so nothing is compared"
+    elif not others:
+        reason = "Only the baseline was measured"
+    elif all(v.runs_ok <= 1 for v in study.measured):
+        reason = "One run each, so no verdict"
+    elif any((v.noise.iqr_over_median or 0) > IQR_REFUSED for v in study.measured):
+        reason = "Too noisy to compare"
+    else:
+        reason = "No verdict"
+    times = sorted((ms, name) for name, ms in study.medians_ms.items())
+    if len(times) > _MOST_NAMED:
+        times = [times[0], times[-1]]
+        reason += f"; shortest and longest of {len(study.medians_ms)} median step times"
+    return f"{reason}: {', '.join(f'`{name}` {fmt.duration_ms(ms)}' for ms, name in times)}."
+
+
+def _clause(variants: Sequence[VariantResult], words: str, *, ratios: bool = False) -> list[str]:
+    """ "`a` and `b` are slower."; of many their number."""
+    if not variants:
+        return []
+    verb = "is" if len(variants) == 1 else "are"
+    return [f"{_names(variants, ratios=ratios)} {verb} {words}."]
+
+
+def _names(variants: Sequence[VariantResult], *, ratios: bool = False) -> str:
+    if len(variants) > _MOST_NAMED:
+        return f"{len(variants)} variants"
+    return fmt.enumeration([f"`{v.name}`{_times_as_fast(v) if ratios else ''}" for v in variants])
+
+
+def _times_as_fast(variant: VariantResult) -> str:
+    ratio = variant.ratio
+    return "" if ratio is None else f" ({fmt.ratio(ratio.value, ratio.low, ratio.high)})"
+
+
+def _failed(variants: Iterable[VariantResult]) -> list[str]:
+    """A sentence for each way in which variants ended without a step time."""
+    words = {"failed": "failed", "oom": "ran out of memory", "killed": "stopped by a signal", "not run": "did not run"}
+    ended: dict[str, list[VariantResult]] = defaultdict(list)
+    for variant in variants:
+        if variant.step_ms is None:
+            ended[words.get(variant.status, "left no step times")].append(variant)
+    return [f"{_names(group)} {word}." for word, group in ended.items()]
+
+
+def _why(chosen: VariantResult | None) -> str:
+    """The parts of a step by which the chosen variant is faster; empty where the profile does not say."""
+    if chosen is None or chosen.step_difference is None or chosen.step_difference.delta_ms >= 0:
+        return ""
+    total = chosen.step_difference.delta_ms
+    residual = sum(part.delta_ms for part in chosen.waterfall if part.category == "residual")
+    parts = [part for part in chosen.waterfall if part.category != "residual"]
+    saved = sorted(
+        (p for p in parts if p.delta_ms <= total * _LEAST_PART and (p.high is None or p.high < 0)),
+        key=lambda part: part.delta_ms,
+    )[:_MOST_NAMED]
+    if not saved or abs(residual) >= -total:
+        return ""
+    words = ", ".join(f"{_part(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved)
+    longer = [part for part in parts if part.delta_ms >= -total * _LEAST_PART]
+    more = ", ".join(f"{_part(part.category)} {fmt.duration_ms(part.delta_ms)}" for part in longer)
+    return f"Saved per profiled step: {words}." + (f" Longer: {more}." if more else "")
+
+
+def _operators(study: Comparison, chosen: VariantResult | None) -> str:
+    """How many operators a step calls before and with the chosen variant; empty where that is no reason."""
+    baseline = None if chosen is None else _named(study, chosen.baseline)
+    if chosen is None or baseline is None:
+        return ""
+    before, now = baseline.operators_per_step, chosen.operators_per_step
+    if not before or not now or before < _FEWER_OPERATORS * now:
+        return ""
+    return f"Operators per step: {fmt.count(before)} before, {fmt.count(now)} in `{chosen.name}`."
+
+
+def _part(category: str) -> str:
+    cause = category.removeprefix("idle_")
+    names = {"exposed_memory": "exposed copies", "exposed_comm": "exposed communication"}
+    return names.get(category, category) if cause == category else f"GPU idle ({cause})"
+
+
+def sync_counts(study: Comparison) -> tuple[Literal["measured", "predicted"], dict[str, float]]:
+    """Syncs per step by variant: measured where a GPU was, else predicted; variants without a count are left out."""
+    measured = {v.name: v.syncs.measured_per_step for v in study.variants}
+    if any(count is not None for count in measured.values()) and not study.on_simulated_gpu:
+        return "measured", {name: count for name, count in measured.items() if count is not None}
+    predicted = {v.name: v.syncs.predicted_per_step for v in study.variants}
+    return "predicted", {name: count for name, count in predicted.items() if count is not None}
+
+
+def _syncs(study: Comparison) -> str:
+    source, counts = sync_counts(study)
+    if not counts:
+        return "Syncs were neither measured nor predicted."
+    values = set(counts.values())
+    unjudged = sum(bool(v.predicted_unknown) for v in study.variants) if source == "predicted" else 0
+    left = f" ({fmt.plural(unjudged, 'variant')} not judged in every part)" if unjudged else ""
+    if len(values) == 1:
+        return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
+    if len(counts) > 2 * _MOST_NAMED:
+        least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        said = f"{fmt.count(counts[least])} (`{least}`) to {fmt.count(counts[most])} (`{most}`)"
+    else:
+        said = ", ".join(f"`{name}` {fmt.count(count)}" for name, count in counts.items())
+    return f"Syncs per step, {source}: {said}{left}."
+
+
+def _answers(study: Comparison) -> str:
+    """Whether the variants compute the same, by the check against the float64 reference."""
+    if study.on_simulated_gpu:
+        return ""
+    by_status: dict[str, list[VariantResult]] = defaultdict(list)
+    for variant in study.variants:
+        by_status[variant.equivalence.status].append(variant)
+    if len(by_status) == 1 and "same" in by_status:
+        return "All variants compute the same." if len(study.variants) > 1 else "It computes what the reference does."
+    words = {
+        "differs": "a different result",
+        "failed": "check of the answer failed",
+        "not comparable": "answer cannot be compared",
+        "not measured": "answer not checked",
+    }
+    return " ".join(f"{_names(by_status[key])}: {word}." for key, word in words.items() if by_status[key])
+
+
+def broken_gates(study: Comparison) -> int:
+    """The number of broken gates."""
+    return sum(gate.outcome == "broken" for gate in study.gates)
+
+
+def _gates(study: Comparison) -> str:
+    broken = broken_gates(study)
+    return f"{fmt.plural(broken, 'gate')} {'is' if broken == 1 else 'are'} broken." if broken else ""
+
+
+def _tone(study: Comparison, chosen: VariantResult | None) -> Tone:
+    if not study.measured:
+        return "bad"
+    if broken_gates(study) or study.on_simulated_gpu or (chosen is not None and not chosen.can_be_used):
+        return "care"
+    return "neutral" if chosen is None else "good"
+
+
+def _advice(study: Comparison, chosen: VariantResult | None) -> tuple[str, str | None]:
+    """What to do, and the variant that it is about. Advice on a baseline never contradicts that to replace it."""
+    on_gpu = f"`snakemake --cores all --config 'studies=[{study.study}]' scale=gpu`"
+    if len(study.variants) < 2 or not study.measured:
+        return "", None
+    if study.on_simulated_gpu:
+        return f"Run it on a GPU: {on_gpu}.", None
+    without_gpu = study.environment is not None and study.environment.gpu is None
+    fewest = _fewest_syncs(study)
+    if chosen is not None and chosen.can_be_used:
+        advice = f"Use `{chosen.name}`.{_changes(study, chosen)}{_lines_without_sync(chosen)}"
+        note = f" These are CPU timings: on a GPU another variant may be the fastest. Run it there: {on_gpu}."
+        return advice + (note if without_gpu else ""), chosen.name
+    if without_gpu and fewest is not None:
+        least, counts = fewest
+        advice = (
+            f"These are CPU timings, where a sync costs nothing. On a GPU try `{least.name}`: "
+            f"{fmt.plural(counts[least.name], 'sync')} per step instead of {fmt.count(counts[least.baseline])}. "
+            f"{_changes(study, least).strip()} Measure it there: {on_gpu}."
+        )
+        return advice, least.name
+    if any(v.verdict == "undecided" or (v.verdict is None and not v.is_baseline) for v in study.measured):
+        return (
+            "Take more runs (`--config repeats=12`) on a machine without other work: 4x the runs halves the interval.",
+            None,
+        )
+    return f"Keep `{study.baseline}`: no other variant of this study is faster.", study.baseline
+
+
+def _fewest_syncs(study: Comparison) -> tuple[VariantResult, Mapping[str, float]] | None:
+    """The simplest variant with the fewest syncs, if that is fewer than its baseline has."""
+    _, counts = sync_counts(study)
+    usable = [v for v in study.variants if v.can_be_used and v.name in counts and v.baseline in counts]
+    fewer = [v for v in usable if counts[v.name] < counts[v.baseline]]
+    if not fewer:
+        return None
+    least = min(fewer, key=lambda v: (counts[v.name], len(v.overrides)))
+    return least, counts
+
+
+def _changes(study: Comparison, variant: VariantResult) -> str:
+    """What to change in a training like the baseline's; how the two were measured is none of it."""
+    baseline = _named(study, variant.baseline)
+    if baseline is None:
+        return ""
+    new = [text for text in variant.overrides if text not in baseline.overrides and not is_measuring(text)]
+    keys = {key_of(text) for text in new}
+    old = [
+        t for t in baseline.overrides if t not in variant.overrides and key_of(t) not in keys and not is_measuring(t)
+    ]
+    if not (new or old):
+        return f" Its configuration is that of `{baseline.name}`."
+    words = [_codes(new)] * bool(new) + [f"without {_codes(old)}"] * bool(old)
+    return f" To get it from `{baseline.name}`: {', '.join(words)}."
+
+
+def _codes(texts: Sequence[str]) -> str:
+    return fmt.enumeration([f"`{text}`" for text in texts])
+
+
+def _lines_without_sync(variant: VariantResult) -> str:
+    """The lines at which the baseline syncs and the variant does not."""
+    if variant.sync_diff is None:
+        return ""
+    before, after = defaultdict[tuple[str, int], float](float), defaultdict[tuple[str, int], float](float)
+    for site in variant.sync_diff.sites:
+        if site.file is not None and site.line is not None:
+            before[site.file, site.line] += site.baseline_count_per_step or 0
+            after[site.file, site.line] += site.variant_count_per_step or 0
+    lines: dict[str, list[int]] = {}
+    for file, line in sorted(place for place in before if before[place] and not after[place]):
+        lines.setdefault(file, []).append(line)
+    gone = [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
+    return f" No sync is left at {fmt.enumeration(gone)}." if gone else ""

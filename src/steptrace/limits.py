@@ -1,0 +1,13 @@
+"""Thresholds that several parts of steptrace share."""
+
+from typing import Final
+
+#: Effects, and parts of a step, below this share of it are noise unless an A/A pair of a study says otherwise.
+NOISE_FLOOR: Final = 0.01
+#: Profiled over unprofiled step time: above the first the trace's figures also show the profiler, from the second on
+#: they show the profiler more than the program.
+PROFILER_OVERHEAD: Final = 1.10
+SLOW_PROFILE: Final = 2.0
+#: From these shares of the step time on, waiting for data is moderate or high (the TensorFlow Profiler's thresholds).
+MODERATE_SHARE: Final = 0.05
+HIGH_SHARE: Final = 0.20

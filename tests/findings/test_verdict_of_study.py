@@ -1,0 +1,199 @@
+"""A study's verdict: which variant, by how much, why, what it computes, and how to get it."""
+
+from typing import Any
+
+import pytest
+
+from documents import fill
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.finding import ANSWER
+from steptrace.findings import find
+from steptrace.findings.verdict import verdict_of
+from steptrace.report.page.findings import recommended
+
+GPU = {"gpu": "NVIDIA H100", "gpu_count": 1}
+STAND_IN = {"gpu": "NVIDIA H100 80GB HBM3 (stand-in)", "gpu_count": 1}
+
+
+def variant(name: str, ratio: float, verdict: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "status": "ok",
+        "baseline": "base",
+        "overrides": [f"loss={name}"],
+        "step_ms": {"median": 20.0 / ratio, "p95": 21.0, "low": None, "high": None, "runs": 3, "steps": 60},
+        "ratio": {"value": ratio, "low": ratio - 0.1, "high": ratio + 0.1, "verdict": verdict},
+        "syncs": {"measured_per_step": 1, "predicted_per_step": 1},
+        "equivalence": {"status": "same"},
+    } | changes
+
+
+BASE = variant("base", 1.0, "baseline", overrides=["loss=base", "data.form=list", "profile=light"])
+
+
+def study(*others: dict[str, Any], gpu: dict[str, Any] = GPU, **changes: Any) -> Comparison:
+    method = {"confidence": 0.95, "noise_floor": 0.01}
+    return fill(
+        Comparison, {"variants": [BASE, *others], "baseline": "base", "method": method, "environment": gpu, **changes}
+    )
+
+
+def test_the_fastest_variant_is_named_with_its_interval_and_its_change() -> None:
+    found = verdict_of(study(variant("fast", 1.5, "faster"), variant("fastest", 2.0, "faster")))
+    assert found.use == "fastest"
+    assert found.sentence == (
+        "`fastest` is 2.00× faster than `base` (95 % interval 1.90 to 2.10): 10.0 ms per step instead of 20.0 ms. "
+        "`fast` (1.50×) is faster, too."
+    )
+    assert found.advice == "Use `fastest`. To get it from `base`: `loss=fastest`, without `data.form=list`."
+    assert found.tone == "good"
+
+
+def test_of_variants_that_are_alike_the_simplest_is_named_first() -> None:
+    many, few = variant("many", 1.6, "faster", overrides=["loss=a", "data=b"]), variant("few", 1.5, "faster")
+    found = verdict_of(study(many, few, alike=["few", "many"]))
+    assert found.use == "few"
+    assert found.sentence.endswith("`many` is about equally fast.")
+
+
+def test_the_lines_without_a_sync_are_named_once_and_only_where_none_is_left() -> None:
+    counts = ((5, 1, 0), (5, 1, 0), (6, 1, 0), (6, 1, 1), (8, 0, 0), (9, 2, None))
+    sites = [
+        {"file": "loss.py", "line": line, "baseline_count_per_step": before, "variant_count_per_step": after}
+        for line, before, after in counts
+    ]
+    found = verdict_of(study(variant("fast", 1.5, "faster", sync_diff={"basis": "measured", "sites": sites})))
+    assert found.advice.endswith("No sync is left at `loss.py:5`, `:9`.")
+
+
+def test_how_variants_were_measured_is_no_change_to_make() -> None:
+    found = verdict_of(study(variant("fast", 1.5, "faster", overrides=["loss=base", "data.form=list", "profile=x"])))
+    assert found.advice == "Use `fast`. Its configuration is that of `base`."
+
+
+@pytest.mark.parametrize("status", ["differs", "failed"])
+def test_a_faster_variant_that_computes_something_else_is_not_advised(status: str) -> None:
+    wrong = variant("wrong", 3.0, "faster", equivalence={"status": status})
+    assert verdict_of(study(wrong, variant("fast", 1.5, "faster"))).use == "fast"
+    found = verdict_of(study(wrong))
+    assert found.use != "wrong"
+    assert ", but " in found.sentence
+    assert found.tone == "care"
+
+
+def test_undecided_on_a_cpu_is_no_advice_to_keep_what_syncs() -> None:
+    syncs = {"syncs": {"measured_per_step": None, "predicted_per_step": 0}}
+    base = {**BASE, "syncs": {"measured_per_step": None, "predicted_per_step": 6}}
+    open_ = study(variant("ignore", 1.1, "undecided", **syncs), gpu={"gpu": None}, variants=[
+        base, variant("ignore", 1.1, "undecided", **syncs)])  # fmt: skip
+    found = verdict_of(open_)
+    assert found.sentence == "No measurable difference."
+    assert "Keep" not in found.advice
+    assert "On a GPU try `ignore`: 0 syncs per step instead of 6." in found.advice
+    assert found.use == "ignore"
+
+
+def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken() -> None:
+    slow = variant("slow", 0.5, "slower")
+    assert verdict_of(study(slow)).advice.startswith("Keep `base`")
+    assert verdict_of(study(slow)).sentence == "No variant is faster. `slow` (0.50×) is slower."
+    found = verdict_of(study(slow, variant("open", 1.1, "undecided")))
+    assert "`open` is undecided." in found.sentence
+    assert "4x the runs halves the interval" in found.advice
+
+
+def test_times_of_a_cpu_are_said_to_be_that() -> None:
+    assert "CPU timings" in verdict_of(study(variant("fast", 1.5, "faster"), gpu={"gpu": None})).advice
+
+
+def test_without_a_verdict_the_step_times_stand_alone() -> None:
+    unjudged = variant("open", 1.5, "faster") | {"ratio": {"value": 1.5, "verdict": None}}
+    found = verdict_of(study(unjudged))
+    assert found.sentence.startswith("One run each, so no verdict: `open` 13.3 ms")
+    noisy = [v | {"noise": {"iqr_over_median": 0.3}, "runs": [{"status": "ok"}] * 3} for v in (BASE, unjudged)]
+    assert verdict_of(study(variants=noisy)).sentence.startswith("Too noisy to compare")
+    assert ANSWER not in {item.rule for item in find(study())}  # one variant asks nothing
+
+
+def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> None:
+    gone = variant("gone", 1.0, "same") | {"step_ms": None, "ratio": None, "status": "oom"}
+    assert verdict_of(study(variant("fast", 1.5, "faster"), gone)).sentence.endswith("`gone` ran out of memory.")
+    lost = BASE | {"step_ms": None, "ratio": None, "status": "failed"}
+    found = verdict_of(study(variants=[lost, variant("a", 1.0, "same") | {"ratio": None}]))
+    assert found.sentence.startswith("The baseline `base` has no step time")
+    nothing = verdict_of(study(variants=[lost]))
+    assert (nothing.sentence, nothing.tone) == ("No step time was measured. `base` failed.", "bad")
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"loss": -3.0, "forward": -1.0, "residual": 0.4}, "loss 3.00 ms, forward 1.00 ms."),  # no word of a residual
+        ({"loss": -4.0, "backward": 0.5}, "loss 4.00 ms. Longer: backward 500 µs."),
+        ({"idle_sync": -4.0, "compute": 0.2}, "GPU idle (sync) 4.00 ms."),
+        ({"loss": -4.0, "residual": -4.4}, None),
+        ({"loss": 1.0}, None),
+    ],
+)
+def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float], words: str | None) -> None:
+    waterfall = [{"category": name, "delta_ms": delta} for name, delta in parts.items()]
+    found = verdict_of(study(variant("fast", 1.4, "faster", waterfall=waterfall, step_difference={"delta_ms": -4.0})))
+    assert (f"Saved per profiled step: {words}" in found.details) == (words is not None)
+
+
+@pytest.mark.parametrize(("calls", "listed"), [(100, True), (4000, False)])
+def test_many_times_fewer_operators_are_named_as_a_reason(calls: int, *, listed: bool) -> None:
+    base = BASE | {"operators_per_step": 4301}
+    found = verdict_of(study(variants=[base, variant("fast", 1.4, "faster", operators_per_step=calls)]))
+    assert ("Operators per step: 4,301 before, 100 in `fast`." in found.details) == listed
+
+
+def test_syncs_are_said_as_measured_or_as_predicted() -> None:
+    few = variant("few", 1.0, "same", syncs={"measured_per_step": 0, "predicted_per_step": 0})
+    assert "Syncs per step, measured: `base` 1, `few` 0." in verdict_of(study(few)).details
+    assert "Syncs per step, measured: 1 in every variant." in verdict_of(study()).details
+    base = BASE | {"syncs": {"measured_per_step": None, "predicted_per_step": 6}}
+    assert "Syncs per step, predicted: 6 in every variant." in verdict_of(study(variants=[base])).details
+
+
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [
+        (("same", "same"), "All variants compute the same."),
+        (("same", "differs"), "`v1`: a different result."),
+        (("differs", "not measured"), "`v0`: a different result. `v1`: answer not checked."),
+        (("same", "same", "failed"), "`v2`: check of the answer failed."),
+    ],
+)
+def test_whether_the_answer_is_the_same_is_said(statuses: tuple[str, ...], words: str) -> None:
+    variants = [variant(f"v{k}", 1.0, "same", equivalence={"status": status}) for k, status in enumerate(statuses)]
+    assert words in verdict_of(study(variants=variants)).details
+
+
+def test_on_a_simulated_gpu_nothing_rests_on_times() -> None:
+    fast = variant("fast", 9.0, "faster", syncs={"measured_per_step": 9, "predicted_per_step": 0})
+    found = verdict_of(study(fast, gpu=STAND_IN))
+    assert (found.use, found.tone) == (None, "care")
+    assert "Syncs per step, predicted: `base` 1, `fast` 0." in found.details
+    assert "scale=gpu" in found.advice
+    traced = {"rule": "sync_bound", "severity": "high", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
+    sites = {"predicted_sites": [{"file": "loss.py", "line": 3, "count_per_step": 1}], "trace_findings": [traced]}
+    counted = {"measured_per_step": None, "predicted_per_step": 1}
+    rules = {item.rule for item in find(study(variant("b", 1.0, "same", **sites, syncs=counted), gpu=STAND_IN))}
+    assert rules == {ANSWER, "predicted_syncs"}
+
+
+def test_behind_the_answer_stands_what_remains_in_that_variant() -> None:
+    idle = {"rule": "gpu_idle", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
+    traced = {"trace_findings": [idle]}
+    found = find(study(variant("fast", 2.0, "faster", **traced), variant("slow", 0.5, "slower", **traced)))
+    assert [(item.rule, item.variant) for item in recommended(found)] == [(ANSWER, "fast"), ("gpu_idle", "fast")]
+
+
+@pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (24.2, False)])
+def test_a_profile_far_slower_than_the_step_prices_nothing(slower: float, *, priced: bool) -> None:
+    idle = {"rule": "gpu_idle", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "cost_share": 0.1}
+    found = find(study(variant("fast", 2.0, "faster", profiled_over_unprofiled=slower, trace_findings=[idle])))
+    (item,) = [item for item in found if item.rule == "gpu_idle"]
+    assert (item.cost_ns_per_step is not None) == (item.cost_share is not None) == priced
+    assert item.severity == ("warning" if priced else "info")
