@@ -144,12 +144,13 @@ def test_a_function_over_its_budget_is_called_by_its_name(own: Path, capsys: pyt
     assert "over budget: program:step: 1 sync per step, at most 0" in capsys.readouterr().err
 
 
-def test_a_step_that_leaves_the_gpu_alone_passes_no_budget(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_leaves_the_gpu_alone_has_no_prediction(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2).sum().item()\n")
-    assert main(["predict", "program:step"]) == 0
-    assert "warning: program:step: nothing ran on the virtual CUDA device" in capsys.readouterr().err
-    assert main(["predict", "program:step", "--budget", "0"]) == 2
-    assert "next: choose 'cuda' there" in capsys.readouterr().err
+    for budget in ([], ["--budget", "0"]):
+        assert main(["predict", "program:step", *budget]) == 1
+        error = capsys.readouterr().err
+        assert "error: program:step: nothing ran on the virtual CUDA device" in error
+        assert "next: choose 'cuda' there" in error
 
 
 def test_a_function_that_needs_arguments_is_not_called(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,10 +285,10 @@ def test_a_variant_without_a_gpu_breaks_a_budget_and_hides_no_other(
     idle = {**PREDICTION, "operators": 0, "total": 0, "unknown": [], "sites": []}
     followed(where=idle, sort=PredictError("no such operator"))
     assert main(["predict", "masked_loss", "--budget", "1"]) == 2
-    told = capsys.readouterr().err
-    assert "where: nothing ran on the virtual CUDA device" in told
-    assert "error: sort: no such operator" in told
-    assert told.count("over budget:") == 2
+    error = capsys.readouterr().err
+    assert "where: nothing ran on the virtual CUDA device" in error
+    assert "error: sort: no such operator" in error
+    assert error.count("over budget:") == 2
 
 
 def test_a_budget_is_for_each_variant(
@@ -317,13 +318,50 @@ def test_the_line_with_most_syncs_stands_first(
     ]  # fmt: skip
 
 
+def _matrix(size: int) -> dict[str, object]:
+    return {"shape": [size, size], "strides": [size, 1], "dtype": "float32"}
+
+
+def _product(size: int) -> dict[str, object]:
+    place = {"phase": "forward", "file": "own.py", "line": 3}
+    counts = {"is_view": False, "flop": 2 * size**3, "calls": 1}
+    return {"name": "aten.mm.default", "inputs": [_matrix(size)] * 2, "outputs": [_matrix(size)], **counts, **place}
+
+
+WITH_OPERATORS = {**PREDICTION, "operator_calls": [_product(8192)], "peak_memory_bytes": 10 * 2**30, "tf32": False}
+
+
+def test_estimates_stand_under_the_syncs_and_in_json(
+    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = followed(**dict.fromkeys(("boolean_mask", "ignore_index", "sort", "where"), WITH_OPERATORS))
+    assert main(["predict", "masked_loss", "--gpu", "H100,L4"]) == 0
+    assert calls[0][1] == []  # as large as configured
+    text = capsys.readouterr().out
+    (row, *_) = [line for line in text.partition("where: ")[2].splitlines() if line.split()[:2] == ["H100", "4"]]
+    assert "arithmetic" in row
+    assert "10.0 GiB, fits" in row
+    assert main(["predict", "masked_loss", "--gpu", "H100,L4", "--batch", "8,2", "--json"]) == 0
+    assert [options for _, options in calls[1:]] == [["--batch-size", "2"], ["--batch-size", "8"]]
+    first = json.loads(capsys.readouterr().out)["variants"][0]["prediction"]
+    assert "operator_calls" not in first
+    rows = first["estimate"]
+    assert [(row["gpu"], row["batch"]) for row in rows] == [("H100", 2), ("H100", 8), ("L4", 2), ("L4", 8)]
+    assert rows[0]["step_ms"][0] < 2 * 8192**3 / (0.75 * 66.9e9) < rows[0]["step_ms"][1]
+    assert (rows[0]["limited_by"], rows[0]["launches"], rows[0]["covered_pct"]) == ("arithmetic", 1, 100)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["maskd_loss"], "did you mean 'masked_loss'"),
         (["masked_loss", "--allow", "x.py"], "--allow without --budget"),
-        (["json:loads", "--batch-size", "2"], "--batch-size says nothing to a function"),
-        (["masked_loss", "--gpus", "2"], "--gpus says nothing to a study or a config"),
+        (["json:loads", "--batch", "2"], "--batch says nothing to a function"),
+        (["--batch", "2", "--", "python", "train.py"], "--batch without {batch} in the command"),
+        (["--", "python", "train.py", "{batch}"], "add --batch N[,N]"),
+        (["masked_loss", "--gpu", "H100,H1000"], "no GPU of the name 'H1000'"),
+        (["--gpu", "L5", "--", "python", "train.py"], "RTX-3090"),
+        (["masked_loss", "--devices", "2"], "--devices says nothing to a study or a config"),
         (["masked_loss", "--steps", "9"], "--steps says nothing to a study or a config"),
         (["config.yaml", "--warmup", "9"], "--warmup says nothing to a study or a config"),
         (["json:loads", "--timeout", "9"], "--timeout says nothing to a function"),
@@ -339,7 +377,7 @@ def test_what_a_person_can_get_wrong(arguments: list[str], words: str, capsys: p
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--budget", "-1"], ["--batch-size", "0"], ["--batch-size", "two"]])
+@pytest.mark.parametrize("arguments", [["--budget", "-1"], ["--batch", "0"], ["--batch", "2,two"]])
 def test_numbers_that_are_none(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["predict", "masked_loss", *arguments])

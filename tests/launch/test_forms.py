@@ -126,7 +126,7 @@ def test_more_gpus_are_offered_where_a_prediction_lacks_them(
 ) -> None:
     with pytest.raises(LaunchError, match="its own output says why") as raised:
         check_found(launched(command=[sys.executable, "-c", code], mode=mode))
-    assert ("--gpus N" in str(raised.value)) is more_gpus
+    assert ("--devices N" in str(raised.value)) is more_gpus
 
 
 @pytest.mark.parametrize("option", ["-I", "-S"])

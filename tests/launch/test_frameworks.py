@@ -73,6 +73,6 @@ def test_a_framework_that_starts_its_ranks_itself_is_followed_with_as_many_gpus_
 ) -> None:
     pytest.importorskip("lightning", reason=WHY)
     program = [sys.executable, str(FRAMEWORKS), "lightning_that_starts_its_ranks", str(tmp_path)]
-    assert main(["predict", "--json", "--steps", "4", "--gpus", "2", "--", *program]) == 0
+    assert main(["predict", "--json", "--steps", "4", "--devices", "2", "--", *program]) == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["total"], found["by_rank"]) == (6, [6, 6])

@@ -9,11 +9,12 @@ import shlex
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
+from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
 from steptrace.commands.named_study import named_study
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.output import columns, show, warn
@@ -21,8 +22,10 @@ from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.run import add_limits
 from steptrace.compare.gates import described, over_budget
 from steptrace.documents.comparison import PredictedSite
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.syncs import Place
-from steptrace.errors import ConfigError, PredictError
+from steptrace.errors import ConfigError
+from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, check_found, ended, launch
 
@@ -32,9 +35,8 @@ _PROGRAM, _CONFIG, _FUNCTION = "a program, after --", "a study or a config", "a 
 #: The options that only one kind of target takes, with their defaults.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     _PROGRAM: {
-        "steps": 4, "warmup": 2, "gpus": None, "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
+        "steps": 4, "warmup": 2, "devices": None, "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
     },
-    _CONFIG: {"batch_size": None},
 }  # fmt: skip
 
 
@@ -56,14 +58,27 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--steps", type=positive, metavar="N", help="steps of a program; default: 4")
     command.add_argument("--warmup", type=positive, metavar="N", help="steps of a program before them; default: 2")
     command.add_argument(
-        "--gpus",
+        "--devices",
         type=positive,
         metavar="N",
         help="GPUs of the virtual machine, for a program that starts its ranks itself; default: as many as a launcher "
         "starts ranks, or 1",
     )
     add_limits(command)
-    command.add_argument("--batch-size", type=positive, metavar="N", help="in place of the configured batch")
+    command.add_argument(
+        "--gpu",
+        type=_names,
+        default=(),
+        metavar="GPU[,GPU]",
+        help="estimate step time, GPU busy and memory on these, such as H100,L4",
+    )
+    command.add_argument(
+        "--batch",
+        type=_batches,
+        default=(),
+        metavar="N[,N]",
+        help="batches to follow, in place of a study's own, or where {batch} stands in a command",
+    )
     command.add_argument("--budget", type=not_negative, metavar="N", help="the most syncs a step may make")
     command.add_argument(
         "--allow",
@@ -79,10 +94,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict, print, and return the exit code."""
     if arguments.allow and arguments.budget is None:
         raise ConfigError("--allow without --budget has nothing to allow", next_step="add --budget N")
+    gpus = [gpu_named(name) for name in arguments.gpu]  # before anything is followed
+    target: str = arguments.target[0]
     if "--" in arguments.given or _is_command(arguments.target):
         _refuse_others(arguments, _PROGRAM)
-        return _report([_follow_command(arguments)], arguments, shlex.join(arguments.target))
-    target: str = arguments.target[0]
+        target = shlex.join(arguments.target)
+        check_batches(arguments.target, arguments.batch)
+        by_batch = {
+            batch: [_follow_command(arguments, with_batch(arguments.target, batch))]
+            for batch in arguments.batch or (None,)
+        }
+        return _report(by_batch, gpus, arguments, target)
     if _is_file(target) and target.endswith(".py"):
         raise ConfigError(
             "a file is not a training step",
@@ -91,14 +113,23 @@ def run(arguments: argparse.Namespace) -> int:
             next_step=f"steptrace predict -- python {target}",
         )
     _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
-    options = [] if arguments.batch_size is None else ["--batch-size", str(arguments.batch_size)]
-    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        if _is_function(target):
-            found = follow("callable", {"function": target}, Path(scratch), [])
-        else:
+    return _report(_follow_target(target, arguments), gpus, arguments, target)
+
+
+def _follow_target(target: str, arguments: argparse.Namespace) -> dict[int | None, list[Followed]]:
+    """Follow a function, a config or a study's variants; by batch, None where it is their own."""
+    if _is_function(target):
+        if arguments.batch:
+            raise ConfigError("--batch says nothing to a function", where=target, expected=f"{_CONFIG}, or {_PROGRAM}")
+        with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+            return {None: follow("callable", {"function": target}, Path(scratch), [])}
+    by_batch: dict[int | None, list[Followed]] = {}
+    for batch in arguments.batch or (None,):
+        with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
             programs = {"config": target} if _is_file(target) else _variants(target, Path(scratch))
-            found = follow("config", programs, Path(scratch), options)
-    return _report(found, arguments, target)
+            of_batch = [] if batch is None else ["--batch-size", str(batch)]
+            by_batch[batch] = follow("config", programs, Path(scratch), of_batch)
+    return by_batch
 
 
 def _refuse_others(arguments: argparse.Namespace, kind: str) -> None:
@@ -111,36 +142,77 @@ def _refuse_others(arguments: argparse.Namespace, kind: str) -> None:
             raise ConfigError(f"{option} says nothing to {kind}", where=where, expected=taken_by)
 
 
-def _report(found: Sequence[Followed], arguments: argparse.Namespace, target: str) -> int:
-    """Print what was found, and return the exit code."""
-    failed = [entry for entry in found if entry.error is not None]
-    if len(found) == 1 and found[0].error is not None:
-        raise found[0].error
-    single = len(found) == 1 and found[0].name in ("config", "function", "command")
+def _report(
+    by_batch: Mapping[int | None, Sequence[Followed]], gpus: Sequence[Gpu], arguments: argparse.Namespace, target: str
+) -> int:
+    """Print what was followed, and return the exit code; the syncs are those of the last batch."""
+    followed = list(by_batch.values())[-1]
+    every = [entry for entries in by_batch.values() for entry in entries]
+    if len(followed) == 1:
+        for entry in every:
+            if entry.error is not None:
+                raise entry.error
+    single = len(followed) == 1 and followed[0].name in ("config", "function", "command")
     given = target if single else None
-    texts = [_text(given or entry.name, entry.prediction) for entry in found if entry.prediction]
-    if single and found[0].prediction:
-        texts = ["\n".join([*texts, *_instead(found[0].prediction["sites"])])]
-    show(arguments, found[0].prediction if single else _document(target, found), "\n\n".join(texts))
+    of_gpus = {entry.name: _estimates(by_batch, entry.name, gpus) for entry in followed if gpus}
+    texts = []
+    for entry in followed:
+        if entry.prediction:
+            lines = _text(given or entry.name, entry.prediction)
+            lines += table(of_gpus[entry.name]) if of_gpus.get(entry.name) else []
+            texts.append("\n".join([*lines, *(_instead(entry.prediction["sites"]) if single else ())]))
+    variants = [_as_json(entry, of_gpus.get(entry.name)) for entry in followed]
+    document = variants[0]["prediction"] if single else {"study": target, "variants": variants}
+    show(arguments, document, "\n\n".join(texts))
     idle = [
         f"{given or entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
-        for entry in found
+        for entry in followed
         if entry.prediction and not _says_anything(entry.prediction)
     ]
-    for line in idle if arguments.budget is None else ():
-        warn(line)
-    over = [] if arguments.budget is None else _over(found, arguments.budget, arguments.allow, given)
+    over = [] if arguments.budget is None else _over(followed, arguments.budget, arguments.allow, given)
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
+    for line in idle:
+        next_step = "choose 'cuda' there: torch.cuda.is_available() is true"
+        print(f"steptrace: error: {line}\n  next: {next_step}", file=sys.stderr)  # noqa: T201
+    failed = [entry for entry in every if entry.error is not None]
     for entry in failed:
         print(f"steptrace: error: {entry.name}: {entry.error}", file=sys.stderr)  # noqa: T201
-    if idle and arguments.budget is not None:
-        raise PredictError(idle[0], next_step="choose 'cuda' there: torch.cuda.is_available() is true")
-    return 2 if failed else EXIT_BROKEN if over or any(entry.failed for entry in found) else 0
+    return 2 if failed else EXIT_BROKEN if over or idle or any(entry.failed for entry in every) else 0
+
+
+def _estimates(by_batch: Mapping[int | None, Sequence[Followed]], name: str, gpus: Sequence[Gpu]) -> list[Estimate]:
+    """The estimates of one program, of each batch on each GPU."""
+    predictions = {
+        entry.prediction.get("batch_size") if batch is None else batch: entry.prediction
+        for batch, entries in by_batch.items()
+        for entry in entries
+        if entry.name == name and entry.prediction
+    }
+    return estimates(predictions, gpus)
+
+
+def _as_json(entry: Followed, of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
+    """A prediction as prediction.json has it, null with an error where there is none; with its estimates."""
+    prediction = entry.prediction
+    if prediction is not None:
+        prediction = {name: value for name, value in prediction.items() if name != "operator_calls"}
+        if of_gpus is not None:
+            prediction["estimate"] = as_json(of_gpus)
+    return {"name": entry.name, "error": None if entry.error is None else str(entry.error), "prediction": prediction}
 
 
 def _says_anything(prediction: dict[str, Any]) -> bool:
     return any(prediction[key] for key in ("operators", "total", "unknown"))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    """Batches of `--batch`, ascending: the last is the largest."""
+    return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
 
 
 def _is_file(target: str) -> bool:
@@ -158,17 +230,17 @@ def _is_command(target: Sequence[str]) -> bool:
     return len(target) > 1 or (path.suffix != ".py" and path.is_file() and os.access(path, os.X_OK))
 
 
-def _follow_command(arguments: argparse.Namespace) -> Followed:
+def _follow_command(arguments: argparse.Namespace, command: Sequence[str]) -> Followed:
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         counts = (arguments.warmup, arguments.steps)
-        settings = LaunchSettings(scratch, "predict", *counts, profile=0, gpus=arguments.gpus)
+        settings = LaunchSettings(scratch, "predict", *counts, profile=0, gpus=arguments.devices)
         limits = Limits(arguments.first_step_within, arguments.timeout)
-        launched = launch(arguments.target, settings, limits=limits, output=sys.stderr)
+        launched = launch(command, settings, limits=limits, output=sys.stderr)
         check_found(launched)
         from steptrace.launch.result import prediction_of
 
-        prediction = prediction_of(launched, shlex.join(arguments.target))
+        prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
             warn(f"{ended(launched)} after {len(prediction['by_step'])} of {arguments.steps} steps")
         # Of a program that was followed to the end of what was asked for it is the launcher's doing.
@@ -208,16 +280,7 @@ def _site(site: dict[str, Any]) -> PredictedSite:
     return PredictedSite(**named, count_per_step=site["count"])
 
 
-def _document(study: str, found: Sequence[Followed]) -> dict[str, Any]:
-    """A study's predictions, each as prediction.json has it, null with an error where there is none."""
-    variants = [
-        {"name": entry.name, "error": None if entry.error is None else str(entry.error), "prediction": entry.prediction}
-        for entry in found
-    ]
-    return {"study": study, "variants": variants}
-
-
-def _text(name: str, prediction: dict[str, Any]) -> str:
+def _text(name: str, prediction: dict[str, Any]) -> list[str]:
     batch = prediction.get("batch_size")
     total = prediction["total"]
     head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
@@ -240,7 +303,7 @@ def _text(name: str, prediction: dict[str, Any]) -> str:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
     sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
     lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
-    return "\n".join(lines)
+    return lines
 
 
 def _most_first(sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,41 +1,69 @@
-"""What a training step was estimated to take on a GPU that is not there."""
+"""What a training step was estimated to take on a GPU that is not there.
 
-from typing import Annotated
+Plain dataclasses: a prediction, which can be asked for its estimate, runs in environments that have PyTorch alone.
+"""
 
-from steptrace.documents.base import Document, field
+from dataclasses import dataclass
 
 #: A lowest and a highest value.
 Band = tuple[float, float]
 
 
-class NotEstimated(Document, frozen=True):
-    """An operator that no rule with a measured error covers."""
+@dataclass(frozen=True, kw_only=True)
+class NotEstimated:
+    """An operator that no rule with a measured error covers.
+
+    Attributes:
+        name: operator with its overload.
+        reason: why there is no rule.
+        share_pct: its share of the estimated GPU work, by its bytes alone.
+        calls: per step.
+        file: the program's file, None where no line of the program called it.
+        line: its line.
+    """
 
     name: str
     reason: str
-    share_pct: Annotated[float, field("Its share of the estimated GPU work, by its bytes alone.", "%")]
-    calls: Annotated[float, field("Calls per step.")]
+    share_pct: float
+    calls: float
     file: str | None
     line: int | None
 
 
-class Estimate(Document, frozen=True):
-    """A step on one GPU; times are null where under 90 % of the GPU work is covered, or nothing is known of it."""
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A step on one GPU; what depends on GPU work is None where under 90 % of that work is covered by rules.
+
+    Attributes:
+        gpu: its name.
+        batch: samples per step, where known.
+        step_ms: at least the GPU's work or the host's, whichever is longer; with syncs at most both.
+        gpu_ms: work of the GPU.
+        host_ms: launches of the host; data loading is not in it.
+        gpu_busy_pct: GPU work / step.
+        limited_by: `arithmetic`, `memory`, `launches`, `syncs` or `undecided`.
+        launches: kernels, copies and fills that the host launches per step.
+        syncs: predicted, per step.
+        peak_memory_bytes: peak of live storages as the caching allocator rounds them, without libraries' workspaces.
+        fits: whether that fits.
+        largest_batch: that fits; None unless two batches were followed.
+        covered_pct: share of the estimated GPU work that rules with a measured error cover.
+        reason: why there is no step time.
+        not_estimated: what no rule covers.
+    """
 
     gpu: str
     batch: int | None
-    step_ms: Annotated[Band | None, field("At least GPU or host, whichever is longer; with syncs at most both.", "ms")]
-    gpu_ms: Annotated[Band | None, field("Work of the GPU.", "ms")]
-    host_ms: Annotated[Band | None, field("Launches of the host; data loading is not in it.", "ms")]
-    gpu_busy_pct: Annotated[Band | None, field("GPU work / step.", "%")]
-    limited_by: Annotated[str | None, field("`arithmetic`, `memory`, `launches`, `syncs` or `undecided`.")]
-    launches: Annotated[float, field("Kernels, copies and fills that the host launches per step.")]
-    syncs: Annotated[float, field("Predicted syncs per step.")]
-    peak_memory_bytes: Annotated[
-        int | None, field("Peak of live storages as the caching allocator rounds them, without libraries' workspaces.")
-    ]
+    step_ms: Band | None
+    gpu_ms: Band | None
+    host_ms: Band | None
+    gpu_busy_pct: Band | None
+    limited_by: str | None
+    launches: float
+    syncs: float
+    peak_memory_bytes: int | None
     fits: bool | None
-    largest_batch: Annotated[int | None, field("That fits; null unless two batches were followed.")]
-    covered_pct: Annotated[float, field("Share of the estimated GPU work that rules with a measured error cover.", "%")]
-    reason: Annotated[str | None, field("Why there is no step time.")]
+    largest_batch: int | None
+    covered_pct: float
+    reason: str | None
     not_estimated: tuple[NotEstimated, ...]

@@ -2,11 +2,10 @@
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from steptrace.errors import ConfigError
 
@@ -15,7 +14,8 @@ OWN_FILE: Final = "gpus.toml"
 _KEYS: Final = "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb; tf32_tflops, bf16 and power_limited if they apply"
 
 
-class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
     """Data sheet figures of a GPU: TFLOP/s of dense arithmetic, GB/s and GB of its memory, all decimal."""
 
     fp32_tflops: float
@@ -73,11 +73,12 @@ def _own(path: Path) -> Mapping[str, Gpu]:
 def _read(path: Path) -> dict[str, Gpu]:
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        gpus = {name: msgspec.convert({**figures, "name": name}, Gpu) for name, figures in content.items()}
+        gpus = {name: Gpu(**figures, name=name) for name, figures in content.items()}
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"GPUs cannot be read ({error})", where=path, expected=f"[NAME] with {_KEYS}") from error
     for gpu in gpus.values():
         for key in ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb"):
-            if getattr(gpu, key) <= 0:
-                raise ConfigError(f"{gpu.name}.{key} is not above 0", where=path, expected="the data sheet's figure")
+            figure = getattr(gpu, key)
+            if not isinstance(figure, int | float) or figure <= 0:
+                raise ConfigError(f"{gpu.name}.{key} is no number above 0", where=path, expected="the data sheet's")
     return gpus

@@ -67,6 +67,8 @@ _REDUCTIONS: Final = frozenset(OPERATORS["normalisation"]["names"])
 _IRREGULAR: Final = frozenset(OPERATORS["irregular"]["names"])
 _IRREGULAR_STARTS: Final = tuple(OPERATORS["irregular"]["starts"])
 _COPIES: Final = frozenset(("_to_copy", "copy_", "_copy_from", "_pin_memory"))
+#: Tensors on the GPU that an operator of copies between GPU tensors has, where it is not one.
+_INPUTS_ON_GPU: Final = {"copy_": 2}
 _MULTIPLE: Final = 8
 
 
@@ -83,7 +85,7 @@ def rule_of(call: OperatorCalls, *, tf32: bool) -> Rule:
         return COLLECTIVE
     if not call.name.startswith(("aten.", "prims.")):
         return CUSTOM
-    if name in _COPIES and not (call.inputs and call.outputs):
+    if name in _COPIES and (len(call.inputs) < _INPUTS_ON_GPU.get(name, 1) or not call.outputs):
         return HOST_COPY
     if name in _CONVOLUTIONS:
         return NARROW_CONVOLUTION if narrow(call) else CONVOLUTION
@@ -124,7 +126,7 @@ def narrow(call: OperatorCalls) -> bool:
 def _strided(tensor: TensorSpec) -> bool:
     """Whether it is large and not dense in any order of its dimensions: a broadcast, a transposed slice."""
     expected = 1
-    for stride, size in sorted(zip(tensor.strides, tensor.shape, strict=True)):
+    for stride, size in sorted(zip(tensor.strides, tensor.shape, strict=False)):
         if size != 1 and stride != expected:
             return math.prod(tensor.shape) > 1
         expected *= size

@@ -211,7 +211,8 @@ def _reason(works: Sequence[Work], covered: float) -> str:
 
 def _bytes(tensor: TensorSpec) -> int:
     """Bytes of the elements that it has of its own: a broadcast one is read once."""
-    own = math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride or size == 0)
+    strides = tensor.strides or (1,) * len(tensor.shape)  # a sparse tensor has none
+    own = math.prod(size for size, stride in zip(tensor.shape, strides, strict=True) if stride or size == 0)
     return own * _ITEM.get(tensor.dtype, 4)
 
 

@@ -39,7 +39,7 @@ NO_STEP: Final = "no training step was seen"
 _STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
 ITS_OUTPUT: Final = "its own output says why"
 _MORE_TIME: Final = "a larger --first-step-within, if its first step takes longer"
-_MORE_GPUS: Final = "; `steptrace predict --gpus N` offers N GPUs to a program that starts its ranks itself"
+_MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
 
 
 @dataclass(frozen=True)

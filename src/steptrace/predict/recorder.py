@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import OperatorCalls
+from steptrace.estimate import FollowedStep, estimate_step, gpu_named
 from steptrace.predict import memory
 from steptrace.predict.operators import OperatorLog
 from steptrace.train.call_site import Site as ProgramSite
@@ -123,6 +125,20 @@ class Syncs:
     def peak_memory_bytes(self) -> int:
         """The most bytes that the first virtual GPU's allocator has held since the last `reset`."""
         return memory.allocator().peak
+
+    def estimate(self, gpu: str) -> Estimate:
+        """Time, GPU busy and memory of what was followed, as one step, on a GPU by its name (`steptrace.estimate`).
+
+        Raises:
+            ConfigError: there is no GPU of that name; the message names those that exist.
+        """
+        followed = FollowedStep(
+            self.operators,
+            syncs=self.total,
+            peak_memory_bytes=self.peak_memory_bytes,
+            tf32=torch.backends.cuda.matmul.allow_tf32,
+        )
+        return estimate_step(followed, gpu_named(gpu))
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
         """Record `count` syncs at the program's running line."""
@@ -233,7 +249,10 @@ def _named(place: _Place) -> _Place:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The syncs of one training step, frozen. `batch_size` is what a config was followed with, None for a function."""
+    """The syncs of one training step, frozen. `batch_size` is what a config was followed with, None for a function.
+
+    `tf32`: whether float32 products may be computed in TF32.
+    """
 
     total: int
     sites: tuple[Site, ...]
@@ -243,6 +262,8 @@ class Prediction:
     assumed: tuple[Assumed, ...] = ()
     peak_memory_bytes: int | None = None
     batch_size: int | None = None
+    operator_calls: tuple[OperatorCalls, ...] = ()
+    tf32: bool = False
 
     @classmethod
     def of(cls, syncs: "Syncs") -> "Prediction":
@@ -255,6 +276,8 @@ class Prediction:
             operators=syncs.operator_total,
             assumed=tuple(_named(place) for place in syncs.assumed),
             peak_memory_bytes=syncs.peak_memory_bytes,
+            operator_calls=syncs.operators,
+            tf32=torch.backends.cuda.matmul.allow_tf32,
         )
 
     def to_json(self) -> dict[str, Any]:

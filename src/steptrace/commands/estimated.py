@@ -1,0 +1,115 @@
+"""Estimates of followed steps on named GPUs: the rows of `steptrace predict --gpu`."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from steptrace import format as fmt
+from steptrace.commands.output import columns
+from steptrace.documents.estimate import Band, Estimate
+from steptrace.documents.operators import OperatorCalls
+from steptrace.errors import ConfigError
+from steptrace.estimate import FollowedStep, Gpu, estimate_step
+
+_HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
+_NONE: Final = "-"
+_PLACE: Final = "{batch}"
+#: So many operators without a rule are listed.
+_LISTED: Final = 5
+
+
+def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequence[Gpu]) -> list[Estimate]:
+    """The estimate of each batch on each GPU; `predictions` by batch, None where it is not known."""
+    peaks = {
+        batch: prediction["peak_memory_bytes"]
+        for batch, prediction in predictions.items()
+        if batch is not None and prediction.get("peak_memory_bytes") is not None
+    }
+    return [
+        estimate_step(_step(prediction, batch), gpu, peaks=peaks)
+        for gpu in gpus
+        for batch, prediction in predictions.items()
+    ]
+
+
+def check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
+    """Raise `ConfigError` where `--batch` and `{batch}` in a command do not go together."""
+    holds = any(_PLACE in word for word in command)
+    if batches and not holds:
+        raise ConfigError(
+            f"--batch without {_PLACE} in the command changes nothing",
+            where=shlex.join(command),
+            next_step=f"write {_PLACE} where the command has its batch size: --batch-size {_PLACE}",
+        )
+    if holds and not batches:
+        raise ConfigError(
+            f"{_PLACE} in the command stands for nothing", where=shlex.join(command), next_step="add --batch N[,N]"
+        )
+
+
+def with_batch(command: Sequence[str], batch: int | None) -> list[str]:
+    """The command with a batch in its place."""
+    return [word if batch is None else word.replace(_PLACE, str(batch)) for word in command]
+
+
+def _step(prediction: Mapping[str, Any], batch: int | None) -> FollowedStep:
+    return FollowedStep(
+        operators=[msgspec.convert(call, OperatorCalls) for call in prediction["operator_calls"]],
+        steps=len(prediction.get("by_step") or ()) or 1,
+        syncs=prediction["total"],
+        batch=batch,
+        peak_memory_bytes=prediction["peak_memory_bytes"],
+        tf32=prediction["tf32"],
+    )
+
+
+def as_json(found: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """Plain data for `--json`."""
+    rows: list[dict[str, Any]] = msgspec.to_builtins(found)
+    return rows
+
+
+def table(found: Sequence[Estimate]) -> list[str]:
+    """The lines of the table, and under it why a row has no figure and what no rule covers."""
+    lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in found])]
+    lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in found if one.reason is not None]
+    for one in found[:1]:
+        lines += [
+            f"    without a rule: {missing.name}, {missing.calls:g}x, {missing.share_pct:.2g} % of the GPU work"
+            f"{_place(missing.file, missing.line)}: {missing.reason}"
+            for missing in one.not_estimated[:_LISTED]
+        ]
+        if len(one.not_estimated) > _LISTED:
+            lines.append(f"    and {len(one.not_estimated) - _LISTED} more in --json")
+    return lines
+
+
+def _row(one: Estimate) -> tuple[str, ...]:
+    memory = _NONE
+    if one.peak_memory_bytes is not None:
+        memory = f"{fmt.size_bytes(one.peak_memory_bytes)}, {'fits' if one.fits else 'does not fit'}"
+    return (
+        one.gpu,
+        _NONE if one.batch is None else str(one.batch),
+        _times(one.step_ms),
+        _times(one.gpu_ms),
+        _NONE if one.gpu_busy_pct is None else f"{one.gpu_busy_pct[0]:.0f} to {one.gpu_busy_pct[1]:.0f} %",
+        one.limited_by or _NONE,
+        f"{one.launches:g}",
+        memory,
+        _NONE if one.largest_batch is None else str(one.largest_batch),
+    )
+
+
+def _times(band: Band | None) -> str:
+    return _NONE if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
+
+
+def _name(one: Estimate) -> str:
+    return one.gpu if one.batch is None else f"{one.gpu}, batch {one.batch}"
+
+
+def _place(file: str | None, line: int | None) -> str:
+    return "" if file is None else f", {file}:{line}"
