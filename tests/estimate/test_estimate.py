@@ -173,7 +173,7 @@ def test_an_unknown_gpu_names_those_that_exist_and_how_to_add_one() -> None:
 
 def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    figures = "fp32_tflops = 10\nhalf_tflops = 40\nbandwidth_gbs = 500\nmemory_gb = 8\n"
+    figures = "fp32_tflops = 10\nhalf_tflops = 40\nbandwidth_gbs = 500\nmemory_gb = 8\npcie_gbs = 16\n"
     (tmp_path / "gpus.toml").write_text(f"[Mine]\n{figures}")
     assert estimate([product(1024)], "Mine").gpu == "Mine"
     for wrong, words in (("[Mine]\nfp32_tflops = 1\n", "half_tflops"), (f"[M]\n{figures}sms = 4\n", "sms"), ("x", "=")):

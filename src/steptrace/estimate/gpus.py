@@ -11,17 +11,20 @@ from steptrace.errors import ConfigError
 
 #: A file of this name in the working directory adds GPUs, or replaces those of the same name.
 OWN_FILE: Final = "gpus.toml"
-_KEYS: Final = "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb; tf32_tflops, bf16 and power_limited if they apply"
+_KEYS: Final = (
+    "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb, pcie_gbs; tf32_tflops, bf16 and power_limited if they apply"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """Data sheet figures of a GPU: TFLOP/s of dense arithmetic, GB/s and GB of its memory, all decimal."""
+    """Data sheet figures of a GPU, all decimal: TFLOP/s of dense arithmetic, GB/s and GB of memory, GB/s of PCIe."""
 
     fp32_tflops: float
     half_tflops: float
     bandwidth_gbs: float
     memory_gb: float
+    pcie_gbs: float
     tf32_tflops: float | None = None
     bf16: bool = True
     power_limited: bool = False
@@ -77,7 +80,7 @@ def _read(path: Path) -> dict[str, Gpu]:
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"GPUs cannot be read ({error})", where=path, expected=f"[NAME] with {_KEYS}") from error
     for gpu in gpus.values():
-        for key in ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb"):
+        for key in ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb", "pcie_gbs"):
             figure = getattr(gpu, key)
             if not isinstance(figure, int | float) or figure <= 0:
                 raise ConfigError(f"{gpu.name}.{key} is no number above 0", where=path, expected="the data sheet's")

@@ -13,7 +13,6 @@ from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.rules import (
     HOST_COPY,
     NO_ARITHMETIC,
-    PCIE,
     POWER_LIMITED,
     Rule,
     arithmetic_of,
@@ -108,16 +107,13 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
         return None
     rule = rule_of(call, tf32=tf32)
     moved = moved_bytes(call)
-    if rule is HOST_COPY:
-        low, high = (moved / rate for rate in reversed(PCIE))
-        return Work(call, rule, count, (rule.floor[0] + low, rule.floor[1] + high), None)
     arithmetic = gpu.flops(arithmetic_of(call, tf32=tf32)) if call.flop else None
     if call.flop and arithmetic is None:
         rule, arithmetic = NO_ARITHMETIC, gpu.flops("float32")
     slowest = gpu.flops("float32") if misaligned(call) else arithmetic
     flop_low, flop_high = (call.flop / rate if rate else 0.0 for rate in (arithmetic, slowest))
     share = rule.arithmetic[0] * (POWER_LIMITED if gpu.power_limited else 1)
-    bytes_s = moved / gpu.bandwidth
+    bytes_s = moved / (gpu.pcie_gbs * 1e9 if rule is HOST_COPY else gpu.bandwidth)
     low = count * rule.floor[0] + max(flop_low / rule.arithmetic[1], bytes_s / rule.memory[1])
     high = count * rule.floor[1] + max(flop_high / share, bytes_s / rule.memory[0])
     by_flop, by_bytes = flop_low / rule.arithmetic[1], bytes_s / rule.memory[1]
@@ -132,7 +128,8 @@ def ideal_s(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> float | Non
     if work is None or work.rule.not_covered is not None:
         return None
     arithmetic = gpu.flops(arithmetic_of(call, tf32=tf32)) if call.flop else None
-    return max(call.flop / arithmetic if arithmetic else 0.0, moved_bytes(call) / gpu.bandwidth)
+    rate = gpu.pcie_gbs * 1e9 if work.rule is HOST_COPY else gpu.bandwidth
+    return max(call.flop / arithmetic if arithmetic else 0.0, moved_bytes(call) / rate)
 
 
 def moved_bytes(call: OperatorCalls) -> int:
