@@ -303,6 +303,8 @@ def test_command_line(
         "operators",
         "batch_size",
         "peak_memory_bytes",
+        "operator_calls",
+        "tf32",
     }
     assert set(written) == known | {"schema_version"}
     assert written["total"] == 3
