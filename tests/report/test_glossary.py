@@ -6,7 +6,6 @@ from pathlib import Path
 from steptrace import report
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.page.definitions import definitions, glossary
-from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
 
 _REPORT = Path(report.__file__).parent
 _TEXT = (_REPORT / "page" / "glossary.md").read_text(encoding="utf-8")
@@ -23,12 +22,9 @@ def test_every_item_of_the_file_is_read() -> None:
             assert "**" not in each.term + each.meaning
 
 
-def test_every_key_is_named_by_a_section_and_every_topic_names_known_keys() -> None:
+def test_every_key_is_named_by_a_section() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in _REPORT.rglob("*") if path.suffix in (".py", ".j2"))
     assert [key for key in re.findall(r"^- `(\w+)`", _TEXT, re.MULTILINE) if f'"{key}"' not in sources] == []
-    for topic in (*(topic for topic in TOPICS if topic.section is None), *RANK_TOPICS):
-        (terms,) = re.findall(r"{% set terms = \[(.*)\] %}", (_REPORT / f"trace/{topic.id}.html.j2").read_text("utf-8"))
-        assert len(definitions(re.findall(r'"(\w+)"', terms))) >= 1
 
 
 def test_a_trace_without_steps_is_told_in_words_of_its_own() -> None:

@@ -4,13 +4,11 @@ import re
 
 from documents import fill
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.page.markup import render
 from steptrace.report.study import input_pipeline
 from steptrace.report.study.model import load_study
 from steptrace.report.trace.model import TraceView
-from steptrace.report.trace.topics import TOPICS
+from steptrace.report.trace.sections import Spot, waiting_for_data
 
-TOPIC = next(topic for topic in TOPICS if topic.id == "input")
 PARTS = {"fetch": 14.0, "transform": 1.5, "collate": 0.5, "pin": None, "copy": None}
 
 
@@ -81,19 +79,15 @@ def trace(**found):
     step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000, "gpu_idle_wait_ns": None}
     fields = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 4_000_000, "gpu_idle_wait_ns": None, "share": 0.2}
     made = fill(TraceSummary, {"input": fields | {"verdict": "high", "by_step": 2 * [step]} | found})
-    if (reason := TOPIC.unmeasured(made)) is not None:
-        return reason
-    return render("trace/input", t=made, level=2, charts={}, **TOPIC.data(TraceView("t", made)))
+    parts = waiting_for_data(TraceView("t", made), Spot(alone=True, prefix=""))
+    return None if parts is None else "".join(part.html for part in parts)
 
 
 def test_the_topic_of_a_trace():
     page = trace()
-    assert "highly" in page
+    assert "<dd>high</dd>" in page
     assert "20 %" in page
     assert "4.00 ms" in page
     assert page.count("<tr>") == 3
-    assert "no steps" not in page
-    assert "its whole length counts" in trace(steps=None, by_step=[])
     assert "without <code>copy data</code>" in trace(source="section")
-    absent = trace(source=None, waits=None, wait_ns=None, share=None, verdict=None)
-    assert absent == "the trace holds no label of a data loader"
+    assert trace(source=None, waits=None, wait_ns=None, share=None, verdict=None) is None

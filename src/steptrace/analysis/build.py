@@ -31,6 +31,7 @@ from steptrace.analysis.tables import tables_of, write_all
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
 from steptrace.documents.copies import Copy
+from steptrace.documents.gaps_before import GapBefore
 from steptrace.documents.gpu_time import StepTime, TemporalRow
 from steptrace.documents.kernels import KernelName, KernelType
 from steptrace.documents.labels import Label, OptimizerCall, Section
@@ -217,6 +218,7 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         steps=analysis.rows("step_times", StepTime),
         sections=analysis.rows("sections", Section),
         idle=idle(analysis),
+        gaps_before=analysis.rows("gaps_before", GapBefore),
         host_gaps=None if device is None else host_gaps(trace, device, of["idle_gaps"]),
         input=input_wait(trace, device, of["input_waits"]),
         kernels=analysis.rows("kernel_names", KernelName),

@@ -17,6 +17,7 @@ from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.critical_path.measure import critical_paths
+from steptrace.analysis.gaps_before import gaps_before
 from steptrace.analysis.idle import idle_by_stream, idle_gaps
 from steptrace.analysis.input import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
@@ -62,7 +63,7 @@ def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[
     gaps = None
     if device is not None:
         gaps = idle_gaps(trace, device)
-        yield {"idle_gaps": gaps}
+        yield {"idle_gaps": gaps, "gaps_before": gaps_before(trace, device, gaps)}
         yield {"kernel_names": kernel_table(trace, device), "kernel_types": kernel_types(trace, device)}
         yield {"kernel_formats": kernel_formats(trace, device)}
         times = launches.launch_times(trace, device)

@@ -198,26 +198,29 @@ class Subject:
         name: its key in summary.json.
         heading: above it on a page.
         absent: why there is nothing to show where it is null or empty.
+        folded: whether a page shows it on demand only.
         kind: the type of its rows, or of its figures.
     """
 
     name: str
     heading: str
     absent: str
+    folded: bool
     kind: type[Document]
 
 
-def subject(heading: str, absent: str) -> msgspec.Meta:
+def subject(heading: str, absent: str, *, folded: bool = False, runs: Runs | None = None) -> msgspec.Meta:
     """Declare a field of `TraceSummary`: its heading on a page, and why it may be null or empty."""
-    declared = {"heading": heading, "absent": absent}
-    return msgspec.Meta(description=f"{heading}.", extra={"column": {}, "subject": declared})
+    declared = {"heading": heading, "absent": absent, "folded": folded}
+    return msgspec.Meta(description=f"{heading}.", extra={"column": {"runs": runs}, "subject": declared})
 
 
 @cache
 def subjects_of(kind: type[Document]) -> tuple[Subject, ...]:
     """The declared subjects of a summary, in their order."""
     hints = get_type_hints(kind, include_extras=True)
-    declared = ((name, hint, meta) for name, hint in hints.items() for meta in getattr(hint, "__metadata__", ()))
+    fields = ((name, hints[name]) for name in kind.__struct_fields__)
+    declared = ((name, hint, meta) for name, hint in fields for meta in getattr(hint, "__metadata__", ()))
     return tuple(
         Subject(name, kind=_struct_in(hint.__origin__), **meta.extra["subject"])
         for name, hint, meta in declared

@@ -7,7 +7,10 @@ from steptrace.documents.column import column, key
 
 
 class CollectiveName(Document, frozen=True):
-    """The collectives of one name and process group."""
+    """The collectives of one name and process group, waiting for other ranks included.
+
+    The name is PyTorch's, or else what the kernel's name says; on a host PyTorch's label around it.
+    """
 
     collective: Annotated[str, key("Collective", "`all_reduce`, ..., or the kernel's short name.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
@@ -17,7 +20,14 @@ class CollectiveName(Document, frozen=True):
     median_ns: Annotated[float, column("Median", "Median length.", "ns")]
     max_ns: Annotated[int, column("Longest", "Longest.", "ns")]
     exposed_ns: Annotated[
-        int | None, column("Exposed", "Of the summed length, not hidden by computation.", "ns", total=True)
+        int | None,
+        column(
+            "Exposed",
+            "Time without a compute kernel on the GPU; of a host's collective (gloo) without an operator on a "
+            "training thread. Collectives that run at once each count theirs.",
+            "ns",
+            total=True,
+        ),
     ]
     bytes: Annotated[int | None, column("Bytes", "Bytes, if said for all.", "B", total=True)]
     hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.", "%")]

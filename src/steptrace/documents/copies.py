@@ -8,7 +8,11 @@ from steptrace.documents.queues import QueueSeries
 
 
 class Copy(Document, frozen=True):
-    """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs."""
+    """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs.
+
+    A copy's rate is its bytes over its length; what runs at once adds up. A page leaves out the rates of copies of less
+    than 64 KiB on average, since such a copy takes the time that it takes to begin.
+    """
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     kind: Annotated[str, key("Kind", "The copy as recorded, or `Memset`.")]

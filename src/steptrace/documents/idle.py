@@ -8,14 +8,14 @@ from steptrace.documents.overview import Parts
 
 
 class StreamIdle(Document, frozen=True):
-    """The gaps before the activities of one stream, summed by category."""
+    """The gaps before the activities of one stream, summed by category, as Holistic Trace Analysis has them."""
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     stream: Annotated[int, key("Idle by stream", "Stream.")]
     host_wait_ns: Annotated[
         int, column("Host wait", "Before work launched after the previous one had ended.", "ns", total=True)
     ]
-    kernel_wait_ns: Annotated[int, column("Kernel wait", "Of the others, gaps under 30 us.", "ns", total=True)]
+    kernel_wait_ns: Annotated[int, column("Kernel wait", "Of the others, gaps under 30 µs.", "ns", total=True)]
     other_ns: Annotated[int, column("Other", "The rest.", "ns", total=True)]
 
 

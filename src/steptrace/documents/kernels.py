@@ -26,7 +26,14 @@ class KernelName(Document, frozen=True):
     min_ns: Annotated[int, column("Shortest", "Shortest.", "ns")]
     max_ns: Annotated[int, column("Longest", "Longest.", "ns")]
     std_ns: Annotated[float | None, column("Std", "Standard deviation of the sample; null for one activity.", "ns")]
-    share: Annotated[float, column("Share of GPU time", "Of the summed lengths of all activities, 0 to 1.", "share")]
+    share: Annotated[
+        float,
+        column(
+            "Share of GPU time",
+            "Of the summed lengths of all activities; work on several streams at once counts on each.",
+            "share",
+        ),
+    ]
 
 
 class KernelType(Document, frozen=True):
@@ -79,16 +86,30 @@ class SequenceEntry(Document, frozen=True):
     name: Annotated[str, field("Short name.")]
     times: Annotated[int, field("How often one after the other.")]
 
+    def __str__(self) -> str:
+        return self.name if self.times == 1 else f"{self.name} ×{self.times}"
+
 
 class Sequence(Document, frozen=True):
-    """A sequence of GPU activities that recurs under one operator or label."""
+    """The GPU activities that one call of an operator or label launched, in the order of their start.
+
+    Calls with the same sequence are counted together; of callers of the same work the outermost stands for all.
+    """
 
     kind: Annotated[str, key("Under", "`op` or `annotation`.")]
     name: Annotated[str, key("Name", "Operator or label.")]
     length: Annotated[int, column("Length", "Activities in the sequence.")]
     count: Annotated[int, column("Times", "Calls that launched exactly this sequence.", total=True)]
     kernel_ns: Annotated[int, column("GPU time", "Lengths of the activities over all calls.", "ns", total=True)]
-    span_ns: Annotated[int, column("First to last", "First start to last end over all calls.", "ns", total=True)]
+    span_ns: Annotated[
+        int,
+        column(
+            "First to last",
+            "First start to last end over all calls: what exceeds the GPU time, a graph or fusing could save at most.",
+            "ns",
+            total=True,
+        ),
+    ]
     host_ns: Annotated[int, column("Host time", "Lengths of the calls on the host.", "ns", total=True)]
     kernels: Annotated[tuple[SequenceEntry, ...], column("Activities in order", "The activities.")]
     left_out: Annotated[int, field("Entries beyond the first that are listed.")]

@@ -27,13 +27,26 @@ class LaunchCall(Document, frozen=True):
     device_ns: Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
     device_median_ns: Annotated[float, field("Median time of a launch's work.", "ns")]
     delay_ns: Annotated[int, field("Summed delay.", "ns")]
-    queueing_ns: Annotated[int, column("Queueing", "Summed queueing.", "ns", total=True)]
+    queueing_ns: Annotated[
+        int,
+        column(
+            "Queueing", "The part of the delay while earlier work of the stream was still to finish.", "ns", total=True
+        ),
+    ]
     dependency_ns: Annotated[int, field("Summed waiting for events.", "ns")]
-    latency_ns: Annotated[int, column("Latency", "Summed launch latency.", "ns", total=True)]
+    latency_ns: Annotated[
+        int,
+        column(
+            "Latency",
+            "What is left of the delay without queueing and waiting for events: the stream was free.",
+            "ns",
+            total=True,
+        ),
+    ]
     latency_median_ns: Annotated[float, field("Median launch latency.", "ns")]
     short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
-    slow_launches: Annotated[int, column("Slow", "Calls that took more than 50 us.", total=True)]
-    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 us of launch latency.", total=True)]
+    slow_launches: Annotated[int, column("Slow", "Calls that took more than 50 µs.", total=True)]
+    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 µs of launch latency.", total=True)]
 
 
 class LaunchOperator(Document, frozen=True):
@@ -44,16 +57,33 @@ class LaunchOperator(Document, frozen=True):
     host_ns: Annotated[int, column("Host", "Summed length of the calls.", "ns", total=True)]
     device_ns: Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
     delay_ns: Annotated[int, field("Summed delay.", "ns")]
-    queueing_ns: Annotated[int, column("Queueing", "Summed queueing.", "ns", total=True)]
+    queueing_ns: Annotated[
+        int,
+        column(
+            "Queueing", "The part of the delay while earlier work of the stream was still to finish.", "ns", total=True
+        ),
+    ]
     dependency_ns: Annotated[int, field("Summed waiting for events.", "ns")]
-    latency_ns: Annotated[int, column("Latency", "Summed launch latency.", "ns", total=True)]
+    latency_ns: Annotated[
+        int,
+        column(
+            "Latency",
+            "What is left of the delay without queueing and waiting for events: the stream was free.",
+            "ns",
+            total=True,
+        ),
+    ]
     short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
-    slow_launches: Annotated[int, column("Slow", "Calls of more than 50 us.", total=True)]
-    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 us of latency.", total=True)]
+    slow_launches: Annotated[int, column("Slow", "Calls of more than 50 µs.", total=True)]
+    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 µs of latency.", total=True)]
 
 
 class Launches(Document, frozen=True):
-    """How the work of the analysed GPU was launched."""
+    """How the work of the analysed GPU was launched.
+
+    Delay is the time from the end of the launching call to the start of its work; none if the work began first. A
+    graph's one launch holds all its kernels.
+    """
 
     count: Annotated[int, column("Launches", "Launching calls.", total=True)]
     activities: Annotated[int, column("GPU activities of these", "GPU activities with a known launch.", total=True)]
@@ -61,8 +91,8 @@ class Launches(Document, frozen=True):
     short_kernels: Annotated[
         int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)
     ]
-    slow_launches: Annotated[int, column("Slow launches", "Calls of more than 50 us.", total=True)]
-    excess_delays: Annotated[int, column("Excess delays", "Launches with more than 100 us of latency.", total=True)]
+    slow_launches: Annotated[int, column("Slow launches", "Calls of more than 50 µs.", total=True)]
+    excess_delays: Annotated[int, column("Excess delays", "Launches with more than 100 µs of latency.", total=True)]
     host_ns: Annotated[Distribution | None, field("Length of the calls.")]
     device_ns: Annotated[Distribution | None, field("Time of their work.")]
     delay_ns: Annotated[Distribution | None, field("From a call's end to its work's start.")]

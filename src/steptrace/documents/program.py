@@ -9,15 +9,28 @@ from steptrace.documents.column import column, key
 
 
 class LineTime(Document, frozen=True):
-    """GPU time by source line."""
+    """GPU time of one line: the first Python frame around a launch that is neither PyTorch's nor steptrace's.
+
+    A trace knows the line of a function's def; runs recorded by steptrace know the line that ran.
+    """
 
     file: Annotated[str, key("Line", "File.")]
     line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
     code: Annotated[str | None, field("Text of the line.")]
     kernels: Annotated[int, column("Activities", "GPU activities.", total=True)]
-    device_ns: Annotated[int, column("GPU time", "Their lengths, summed.", "ns", total=True)]
-    backward_ns: Annotated[int, column("Of it backward", "Of that, in backward.", "ns", total=True)]
+    device_ns: Annotated[
+        int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", "ns", total=True)
+    ]
+    backward_ns: Annotated[
+        int,
+        column(
+            "Of it backward",
+            "Of that, work of the backward pass: it stands at the forward operator whose gradient it computes.",
+            "ns",
+            total=True,
+        ),
+    ]
     share: Annotated[float, column("Share", "Of all GPU time.", "share")]
 
 
@@ -26,8 +39,18 @@ class OperatorTime(Document, frozen=True):
 
     op: Annotated[str | None, key("Operator", "Operator; null for work that none launched.")]
     kernels: Annotated[int, column("Activities", "GPU activities.", total=True)]
-    device_ns: Annotated[int, column("GPU time", "Their lengths, summed.", "ns", total=True)]
-    backward_ns: Annotated[int, column("Of it backward", "Of that, in backward.", "ns", total=True)]
+    device_ns: Annotated[
+        int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", "ns", total=True)
+    ]
+    backward_ns: Annotated[
+        int,
+        column(
+            "Of it backward",
+            "Of that, work of the backward pass: it stands at the forward operator whose gradient it computes.",
+            "ns",
+            total=True,
+        ),
+    ]
     share: Annotated[float, column("Share", "Of all GPU time.", "share")]
 
 
@@ -59,13 +82,22 @@ class Program(Document, frozen=True):
 
 
 class ClassOfPath(Document, frozen=True):
-    """One class of work on the steps' critical path; means over the steps."""
+    """One class of work on the critical path, a mean over the steps.
+
+    The path goes from the step's end backwards: of what it had to wait for, that which happened last, and so on to the
+    step's start. Its parts follow each other without a gap and add up to the step exactly.
+    """
 
     class_: Annotated[str, key("Class", "Class, as the table `critical_steps` has them.")] = msgspec.field(name="class")
     path_ns: Annotated[int | None, column("On the path", "On the path.", "ns")]
     share: Annotated[float | None, column("Share", "Of the step.", "share")]
     left_ns: Annotated[
-        int | None, column("Time without it", "What a step would take without all work of the class.", "ns")
+        int | None,
+        column(
+            "Time without it",
+            "What a step would take if all work of the class took no time, and all else as long as it did.",
+            "ns",
+        ),
     ]
     saved_ns: Annotated[int | None, column("Saved", "What that saves.", "ns")]
 

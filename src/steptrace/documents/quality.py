@@ -7,7 +7,10 @@ from steptrace.documents.column import column, key
 
 
 class QualityCheck(Document, frozen=True):
-    """One thing that can be wrong with a trace, and how much of it is."""
+    """One thing that can be wrong with a trace, and how much of it is.
+
+    It warns if what is missing could change a figure.
+    """
 
     check: Annotated[str, key("Check", "What was looked for.")]
     found: Annotated[int, column("Wrong", "How many are wrong.")]

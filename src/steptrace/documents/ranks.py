@@ -78,7 +78,11 @@ class RankWait(Document, frozen=True):
 
 
 class RankKernel(Document, frozen=True):
-    """One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it."""
+    """One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it.
+
+    A rank whose kernels are all longer has a slower GPU; one that is longer in a few has other data. A collective's
+    length holds its waiting, so there the rank with the shortest is the one waited for.
+    """
 
     name: Annotated[str, key("", "Name as recorded.")]
     short_name: Annotated[str, column("Kernel", "Name as a person would say it.")]

@@ -1,12 +1,13 @@
 """summary.json: what one set of traces says, in numbers. Times are integer nanoseconds; sums and medians say so."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from steptrace.documents.base import Document, File, field
 from steptrace.documents.column import subject
 from steptrace.documents.communication import AllReduce, Collectives, ReducePasses
 from steptrace.documents.copies import Copy, Series
 from steptrace.documents.finding import Finding
+from steptrace.documents.gaps_before import GapBefore
 from steptrace.documents.gpu_time import DeviceTime, GpuTime, StepTime, TemporalRow
 from steptrace.documents.idle import HostGaps, Idle
 from steptrace.documents.input import Input
@@ -23,53 +24,89 @@ from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.syncs import Syncs, WhatIf
 from steptrace.documents.timeline import Timeline
 
+#: Why a GPU's figures are missing.
+NO_GPU: Final = "the trace holds no GPU activity"
 
-class TraceSummary(StepFigures, frozen=True):
-    """What one trace says. `device` is the GPU with the most activity time, which figures of one GPU are about."""
+
+class TraceSummary(StepFigures, frozen=True, kw_only=True):
+    """What one trace says; its subjects stand in the order of the page.
+
+    `device` is the GPU with the most activity time, which figures of one GPU are about.
+    """
 
     path: Annotated[str, field("The trace file.")]
     sha256: Annotated[str, field("Its digest.")]
-    rank: Annotated[int | None, field("Rank, if the trace says it.")]
-    world_size: Annotated[int | None, field("Number of ranks, if the trace says it.")]
+    rank: Annotated[int | None, field("Rank, if the trace says it.", runs="same")]
+    world_size: Annotated[int | None, field("Number of ranks, if the trace says it.", runs="same")]
     device: Annotated[int | None, field("The analysed GPU; null without GPU work.", runs="same")]
     device_name: Annotated[str | None, field("Its name.")]
-    compute_major: Annotated[int | None, field("Its compute capability's first number.")]
+    compute_major: Annotated[int | None, field("Its compute capability's first number.", runs="same")]
     window_ns: Annotated[int, field("First event to last.", "ns")]
     unprofiled_step_ns: Annotated[
         int | None, field("Median of the unprofiled steps before it, from the record beside it; null without.", "ns")
     ]
-    quality: Quality
-    gpu: GpuTime
+
+    overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
+    step_parts: StepParts | None
+    placement: Placement | None
+    precision: Precision | None
+    findings: Annotated[tuple[Finding, ...], field("What rules found.", runs="none")] = ()
+    idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
+    host_gaps: HostGaps | None
+    gaps_before: Annotated[
+        tuple[GapBefore, ...],
+        subject("Before which kernels the GPU waits", "the trace holds no gap between GPU activities"),
+    ] = ()
+    syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]
+    whatif: WhatIf | None
+    input: Annotated[Input, subject("Waiting for data", "the trace holds no label of a data loader")]
+    kernels: Annotated[tuple[KernelName, ...], subject("Kernels", NO_GPU)]
+    kernel_types: tuple[KernelType, ...]
+    collectives: Annotated[Collectives | None, subject("Communication", "the trace holds no collective")]
+    all_reduce: AllReduce | None
+    all_reduce_passes: ReducePasses | None
+    program: Annotated[Program, subject("Where in the program", "the trace holds no operator", runs="none")]
+
+    gpu: Annotated[GpuTime, subject("GPU time", NO_GPU, folded=True)]
     devices: tuple[DeviceTime, ...]
     temporal: tuple[TemporalRow, ...]
     steps: tuple[StepTime, ...]
-    sections: tuple[Section, ...]
-    idle: Idle
-    host_gaps: HostGaps | None
-    input: Input
-    kernels: tuple[KernelName, ...]
-    kernel_types: tuple[KernelType, ...]
-    syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]
-    step_parts: StepParts | None
-    whatif: WhatIf | None
-    launches: Launches | None
-    collectives: Collectives | None
-    all_reduce: AllReduce | None
-    all_reduce_passes: ReducePasses | None
-    queues: Annotated[tuple[Queue, ...], subject("Queues", "the trace holds no GPU activity with its launch")]
-    copies: tuple[Copy, ...]
+    timeline: Annotated[
+        Timeline | None,
+        subject("Trace view", "the trace holds no operators, labels or GPU work", folded=True, runs="none"),
+    ]
+    critical_path: Annotated[
+        CriticalPath | None, subject("Critical path", "the trace holds no host event", folded=True)
+    ]
+    sections: Annotated[tuple[Section, ...], subject("Labels per step", "no step holds a label", folded=True)]
+    annotations: Annotated[tuple[Label, ...], subject("Labels", "the trace holds no label", folded=True)]
+    optimizer: Annotated[
+        tuple[OptimizerCall, ...] | None, subject("Optimizer", "the trace holds no call of an optimizer", folded=True)
+    ]
+    sequences: Annotated[
+        tuple[Sequence, ...],
+        subject(
+            "Sequences of kernels",
+            "no operator or label launched the same two or more activities twice",
+            folded=True,
+            runs="none",
+        ),
+    ]
+    launches: Annotated[
+        Launches | None, subject("Launches", "no GPU activity has its launch in the trace", folded=True)
+    ]
+    queues: Annotated[tuple[Queue, ...], subject("Queues", "no GPU activity has its launch in the trace", folded=True)]
+    copies: Annotated[tuple[Copy, ...], subject("Copies", "the trace holds no copy and no memory set", folded=True)]
     series: Annotated[Series | None, field("Queues and copies over time.", runs="none")]
-    memory: tuple[DeviceMemory, ...] | None
-    annotations: tuple[Label, ...]
-    optimizer: tuple[OptimizerCall, ...] | None
-    critical_path: CriticalPath | None
-    program: Annotated[Program, field("Where in the program time goes.", runs="none")]
-    sequences: Annotated[tuple[Sequence, ...], field("Recurring sequences of kernels.", runs="none")]
-    overview: Overview | None
-    placement: Placement | None
-    precision: Precision | None
-    timeline: Annotated[Timeline | None, field("The picture of a step.", runs="none")]
-    findings: Annotated[tuple[Finding, ...], field("What rules found.", runs="none")] = ()
+    memory: Annotated[
+        tuple[DeviceMemory, ...] | None,
+        subject(
+            "Memory",
+            "the trace holds no allocations; the profiler records them with `profile_memory=True`",
+            folded=True,
+        ),
+    ]
+    quality: Annotated[Quality, subject("Trace quality", "nothing was checked", folded=True)]
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
     ] = None

@@ -1,6 +1,6 @@
 """Rows as a table and figures as facts: headings, units and explanations are those that their columns declare."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,10 +9,14 @@ from markupsafe import Markup
 from steptrace import format as fmt
 from steptrace.documents.base import Document
 from steptrace.documents.column import Column, keys_of, shown_columns
-from steptrace.documents.syncs import Place
+from steptrace.documents.syncs import SyncSite
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, unplaced
 
+#: A meaning of no more words repeats its heading.
+_FEW_WORDS: Final = 3
+#: Items of a list in a cell.
+_MOST_ITEMS: Final = 8
 #: Letters of a name in a table; a tooltip has all.
 _LONGEST: Final = 70
 
@@ -21,34 +25,44 @@ _LONGEST: Final = 70
 class Explained:
     """A piece of a page and what the figures on it mean."""
 
-    html: Html
-    meanings: Sequence[Definition]
+    html: Html | str
+    meanings: Sequence[Definition] = ()
 
 
 def listing(
-    rows: Sequence[Document], names: Sequence[str] = (), *, most: int = 50, by: str = "", anchor: str = ""
+    rows: Sequence[Document],
+    names: Sequence[str] = (),
+    *,
+    most: int = 50,
+    anchor: str = "",
+    words: Mapping[str, str] | None = None,
+    labels: tuple[str, Sequence[str]] | None = None,
 ) -> Explained:
     """A table of rows of one kind; at least one.
 
     Args:
-        rows: as they stand.
+        rows: in their order.
         names: columns to show; without any all that have a heading, but a local key only if rows differ in it.
         most: so many rows are shown, and how many there are is said.
-        by: of more rows those with the most in this column are shown.
         anchor: with it each row can be linked to, by this and its place in the program.
+        words: what a page says in the place of some names.
+        labels: a heading and a name for each row, where rows do not name themselves.
     """
     columns = _columns(rows, names)
-    chosen = sorted(rows, key=lambda row: -(getattr(row, by) or 0)) if by and len(rows) > most else rows
     anchors = Anchors()
-    ids = [anchor and anchor + anchors.of(_place_text(row).removeprefix("…/")) for row in chosen[:most]]
+    ids = [anchor and anchor + anchors.of(_place_text(row).removeprefix("…/")) for row in rows[:most]]
+    heads = [labels[0]] if labels else []
     html = render(
         "page/table",
-        columns=columns,
-        rows=[(id_, [cell(row, c) for c in columns]) for id_, row in zip(ids, chosen, strict=False)],
+        heads=[*((head, False) for head in heads), *((column.heading, column.is_number) for column in columns)],
+        rows=[
+            (id_, [*([{"text": labels[1][at]}] if labels else []), *(cell(row, c, words) for c in columns)])
+            for at, (id_, row) in enumerate(zip(ids, rows, strict=False))
+        ],
         most=most,
         count=len(rows),
     )
-    return Explained(html, meanings(type(rows[0]), columns))
+    return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
 
 
 def facts(of: Document, names: Sequence[str]) -> Explained:
@@ -56,13 +70,18 @@ def facts(of: Document, names: Sequence[str]) -> Explained:
     by_name = {column.name: column for column in shown_columns(type(of))}
     columns = [by_name[name] for name in names]
     html = render("page/facts", facts=[(column.heading, cell(of, column)["text"]) for column in columns])
-    return Explained(html, [Definition(column.heading, inline_code(column.meaning)) for column in columns])
+    return Explained(html, [_definition(column) for column in columns if len(column.meaning.split()) > _FEW_WORDS])
 
 
-def meanings(kind: type[Document], columns: Sequence[Column]) -> list[Definition]:
-    """What a row is, and what its figures mean."""
-    first = [Definition("A row", inline_code(" ".join((kind.__doc__ or "").split())))]
-    return first + [Definition(c.heading, inline_code(c.meaning)) for c in columns if c.is_number and not c.is_key]
+def meanings(kind: type[Document], columns: Sequence[Column], what: str) -> list[Definition]:
+    """What a row is, and what its figures mean, but for words that only repeat a heading."""
+    row = Definition(f"Each row ({what})", inline_code(" ".join((kind.__doc__ or "").split())))
+    figures = [column for column in columns if column.is_number and not column.is_key]
+    return [row, *(_definition(column) for column in figures if len(column.meaning.split()) > _FEW_WORDS)]
+
+
+def _definition(column: Column) -> Definition:
+    return Definition(column.heading, inline_code(column.meaning))
 
 
 def _columns(rows: Sequence[Document], names: Sequence[str]) -> list[Column]:
@@ -74,15 +93,17 @@ def _columns(rows: Sequence[Document], names: Sequence[str]) -> list[Column]:
     return [column for column in shown if not column.local or column in differing]
 
 
-def cell(row: Document, column: Column) -> dict[str, Any]:
+def cell(row: Document, column: Column, words: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A cell: its words, what a table sorts it by, and the length of its bar (0 to 1) if it is a share."""
     value = column.of(row)
     share = value if column.unit == "share" else None
+    if isinstance(value, str) and words:
+        value = words.get(value, value)
     return {"text": _text(row, column, value), "sort": "" if value is None else value, "share": share}
 
 
 def _text(row: Document, column: Column, value: object) -> str | Markup:
-    if column.name == "file" and isinstance(row, Place):
+    if column.name == "file":
         return Html(render("page/place", site=row, text=_place_text(row)))
     if value is None:
         return Markup('<span class="null">{}</span>').format(fmt.NOT_MEASURED if column.is_number else "none")
@@ -90,6 +111,8 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return fmt.with_unit(value, column.unit)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value[:_MOST_ITEMS])) + (", …" if len(value) > _MOST_ITEMS else "")
     name = str(value)
     if len(name) <= _LONGEST:
         return breakable(name)
@@ -97,4 +120,4 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
 
 
 def _place_text(row: Any) -> str:
-    return place(row) or unplaced(row)
+    return place(row) or (unplaced(row) if isinstance(row, SyncSite) else "line unknown")

@@ -1,20 +1,16 @@
-"""What a trace's page is made of: a trace under its title with the parts of its time, and what a topic is."""
+"""A trace under the title that its page gives it, with the parts of its time."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from steptrace import format as fmt
 from steptrace.documents.gpu_time import GpuTime, StepTime
 from steptrace.documents.overview import Overview
-from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.report.draw.bars import Part
-from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.table import Explained
 
 
 @dataclass(frozen=True)
@@ -92,58 +88,3 @@ def trace_parts(overview: Overview | None) -> tuple[tuple[str, float], ...]:
         return ()
     scale = (overview.steps or 1) * fmt.NS_PER_MS
     return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())
-
-
-Charts = Mapping[str, InlineSvg | None]
-
-
-#: Says of a trace why something is not to be shown, as HTML without a full stop; None where it is.
-Reason = Callable[[TraceSummary], str | None]
-
-
-def unless(present: Callable[[TraceSummary], object], reason: str) -> Reason:
-    """The reason for every trace that `present` is false of."""
-    return lambda trace: None if present(trace) else reason
-
-
-without_gpu = unless(lambda t: t.gpu.activities, "the trace holds no GPU activity")
-
-
-@dataclass(frozen=True)
-class Topic:
-    """One section of a trace's page, drawn by the template `trace/<id>.html.j2`.
-
-    The template gets the `TraceSummary` as `t`, `has_gpu`, `charts` from here by name, whatever `data` returns, and
-    `level`, that of its heading; the page prints the heading above it, and below it what the `terms` that it sets mean.
-
-    Attributes:
-        id: names the template and, with a prefix, the place in the page.
-        heading: what stands in the table of contents.
-        charts: draws its figures, for a heading of that level: 2 where the page shows this trace alone.
-        data: what else the template takes.
-        unmeasured: why a trace cannot tell; it is not shown then.
-        nothing: why there is nothing to show of a trace that can.
-        section: makes it in the place of a template, for a prefix of its ids.
-    """
-
-    id: str
-    heading: str
-    charts: Callable[[TraceView, int], Charts] = field(default=lambda _, __: {})
-    data: Callable[[TraceView], Mapping[str, Any]] = field(default=lambda _: {})
-    unmeasured: Reason = field(default=lambda _: None)
-    nothing: Reason = field(default=lambda _: None)
-    section: Callable[[TraceView, str], Explained] | None = None
-
-
-@dataclass(frozen=True)
-class RankTopic:
-    """One section on several ranks together, drawn by `trace/<id>.html.j2`.
-
-    The template gets `ranks`, that key of summary.json, and the rest as that of a `Topic`. `shown` says whether there
-    is anything to show.
-    """
-
-    id: str
-    heading: str
-    charts: Callable[[Ranks], Charts] = field(default=lambda _: {})
-    shown: Callable[[Ranks], bool] = field(default=lambda _: True)

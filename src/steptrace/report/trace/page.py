@@ -1,7 +1,7 @@
 """The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from steptrace import format as fmt
+from steptrace.documents.column import subjects_of
 from steptrace.documents.finding import SEVERITIES, Finding
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -20,13 +21,14 @@ from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.definitions import Definition, definitions
 from steptrace.report.page.findings import findings, recommended
-from steptrace.report.page.markup import Html, gain, page, render, render_with_terms, sentence
+from steptrace.report.page.markup import Html, gain, page, render, sentence
 from steptrace.report.page.overview import device_of_traces, labelled
-from steptrace.report.trace.model import RankTopic, Topic, TraceView, build, trace_parts
-from steptrace.report.trace.time import span_chart
-from steptrace.report.trace.topics import RANK_TOPICS, TOPICS
+from steptrace.report.page.table import Explained
+from steptrace.report.trace.charts import span_chart
+from steptrace.report.trace.model import TraceView, build, trace_parts
+from steptrace.report.trace.ranks import rank_sections
+from steptrace.report.trace.sections import Spot, section
 
 
 def write(summary: Summary, out: Path, title: str | None = None) -> None:
@@ -48,16 +50,15 @@ def write(summary: Summary, out: Path, title: str | None = None) -> None:
 def page_html(title: str, traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
     """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
     if len(traces) == 1:
-        shown, body = _topics(traces[0], 2, "")
+        shown, body = _sections(traces[0], Spot(alone=True, prefix=""))
         return page(f"{title} – steptrace", _intro(title, traces, shown, warnings, _first(traces, ())) + body, shown)
-    together = [(topic, ranks) for topic in RANK_TOPICS if ranks is not None and topic.shown(ranks)]
-    toc = [("ranks", "All traces"), *((topic.id, topic.heading) for topic, _ in together)]
+    together = [] if ranks is None else rank_sections(ranks)
+    toc = [("ranks", "All traces"), *((id_, heading) for id_, heading, _ in together)]
     found = () if ranks is None else ranks.findings
     toc += [("findings", "Findings on all ranks")] if found else []
     toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
-    chart = span_chart(traces)
-    overview = render("trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=chart)
-    overview += Markup("").join(_rank_topic(topic, of) for topic, of in together)
+    overview = render("trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=span_chart(traces))
+    overview += Markup("").join(_section(id_, heading, parts) for id_, heading, parts in together)
     if found:
         heading = "Findings on all ranks together"
         overview += render("trace/_findings", findings=findings(found), level=2, id="findings", heading=heading)
@@ -67,7 +68,7 @@ def page_html(title: str, traces: Sequence[TraceView], ranks: Ranks | None, warn
             title=view.title,
             id=f"trace-{i}",
             sentence=" ".join([headline(view), *caution(view)]),
-            body=_topics(view, 3, f"trace-{i}-")[1],
+            body=_sections(view, Spot(alone=False, prefix=f"trace-{i}-"))[1],
         )
         for i, view in enumerate(traces)
     ]
@@ -222,60 +223,31 @@ def _devices(traces: Sequence[TraceView]) -> str | None:
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
 
 
-def _topics(view: TraceView, level: int, prefix: str) -> tuple[list[tuple[str, str]], Html]:
-    """The topics of one trace under headings of this level, with the contents.
+def _sections(view: TraceView, spot: Spot) -> tuple[list[tuple[str, str]], Html]:
+    """The sections of one trace in the order of its subjects, with the contents.
 
-    The findings stand behind the overview. A topic that has nothing but the reason why there is nothing to show is
-    named in a line at the end.
+    The findings stand behind the overview. What has nothing to show is named with its reason in a line at the end.
     """
-    trace = view.trace
-    shown, body, missing, nothing = [], Html(""), dict[str, list[str]](), list[tuple[str, Markup]]()
-    for topic in TOPICS:
-        if (reason := topic.unmeasured(trace)) is not None:
-            missing.setdefault(reason, []).append(topic.heading)
+    shown, body, absent = list[tuple[str, str]](), Html(""), dict[str, list[str]]()
+    level = 2 if spot.alone else 3
+    for subject in subjects_of(TraceSummary):
+        parts = section(view, subject, spot)
+        if parts is None:
+            absent.setdefault(subject.absent, []).append(subject.heading)
             continue
-        if (reason := topic.nothing(trace)) is not None:
-            nothing.append((topic.heading, Markup(reason)))
-            continue
-        text, meanings = _section(topic, view, level, prefix)
-        # Where no figure is shown, none is to be explained.
-        figures = any(tag in text for tag in ("<table", "<svg", "<dl"))
-        section = render(
-            "trace/_topic",
-            id=prefix + topic.id,
-            heading=topic.heading,
-            level=level,
-            meanings=meanings if figures else (),
-            body=text,
-        )
-        shown.append((prefix + topic.id, topic.heading))
-        body += section
-        if topic.id == "overview" and trace.findings:
-            found = findings(trace.findings, prefix)
-            body += render("trace/_findings", findings=found, level=level, id=f"{prefix}findings", heading="Findings")
-            shown.append((f"{prefix}findings", "Findings"))
-    left_out = _missing(missing, has_gpu=view.has_gpu)
-    return shown, Html(body + render("trace/_missing", nothing=nothing, **left_out))
+        id_ = spot.prefix + subject.name
+        body += _section(id_, subject.heading, parts, level=level, folded=subject.folded)
+        shown.append((id_, subject.heading))
+        if subject.name == "overview" and view.trace.findings:
+            items, id_ = findings(view.trace.findings, spot.prefix), f"{spot.prefix}findings"
+            body += render("trace/_findings", findings=items, level=level, id=id_, heading="Findings")
+            shown.append((id_, "Findings"))
+    return shown, Html(body + render("trace/_absent", absent=absent))
 
 
-def _section(topic: Topic, view: TraceView, level: int, prefix: str) -> tuple[Html, Sequence[Definition]]:
-    if topic.section is not None:
-        section = topic.section(view, prefix)
-        return section.html, section.meanings
-    shared = {"t": view.trace, "has_gpu": view.has_gpu, "level": level, "prefix": prefix}
-    text, terms = render_with_terms(f"trace/{topic.id}", charts=topic.charts(view, level), **shared, **topic.data(view))
-    return text, definitions(terms, steps=bool(view.trace.steps))
-
-
-def _missing(reasons: Mapping[str, Sequence[str]], *, has_gpu: bool) -> dict[str, Any]:
-    """The topics left out: those for want of GPU work, and the others by their reasons."""
-    of_gpu = [] if has_gpu else [reason for reason in reasons if "GPU" in reason]
-    return {
-        "without_gpu": [name for reason in of_gpu for name in reasons[reason]],
-        "others": [(Markup(reason), names) for reason, names in reasons.items() if reason not in of_gpu],
-    }
-
-
-def _rank_topic(topic: RankTopic, ranks: Ranks) -> Html:
-    body, terms = render_with_terms(f"trace/{topic.id}", ranks=ranks, level=2, charts=topic.charts(ranks))
-    return render("trace/_topic", id=topic.id, heading=topic.heading, level=2, meanings=definitions(terms), body=body)
+def _section(id_: str, heading: str, parts: Sequence[Explained], *, level: int = 2, folded: bool = False) -> Html:
+    meanings = {item.term: item for part in parts for item in part.meanings}
+    body = Markup("").join(part.html for part in parts)
+    return render(
+        "trace/_section", id=id_, heading=heading, level=level, folded=folded, meanings=[*meanings.values()], body=body
+    )

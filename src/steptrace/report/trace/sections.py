@@ -1,61 +1,141 @@
-"""Sections of a trace's page that have more to show than the table of their rows."""
+"""The sections of a trace's page, by the names of its subjects in summary.json.
+
+A subject whose value is a list of rows needs none here: its table follows from its columns. The others have a function
+of the trace and a `Spot` that gives the parts of the section, or None if there is nothing to show.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
 
 from steptrace import format as fmt
+from steptrace.documents.base import Document
+from steptrace.documents.column import Subject
+from steptrace.documents.copies import Copy
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.findings.window import window_of
 from steptrace.limits import NOISE_FLOOR
-from steptrace.report.page.markup import Html, place, rank_sites, render, unplaced
+from steptrace.report.draw.bars import IDLE_CAUSES, PART_NAMES, Part, stacked_bars
+from steptrace.report.draw.flame import flame
+from steptrace.report.draw.timeline import timeline_figure
+from steptrace.report.page.definitions import definitions
+from steptrace.report.page.markup import place, rank_sites, render, unplaced
 from steptrace.report.page.table import Explained, facts, listing
-from steptrace.report.trace.charts import strips
+from steptrace.report.trace import charts
+from steptrace.report.trace.memory import memory
 from steptrace.report.trace.model import TraceView
+from steptrace.report.trace.overview import overview
+from steptrace.report.trace.parts import Parts, chart, folded, note
 
 #: So many sites without a finding are named.
-_MOST_CHEAP = 5
-_PER_STEP = ("count_per_step", "blocked_ns_per_step", "exposed_idle_ns_per_step")
-_IN_ALL = ("count", "blocked_ns", "exposed_idle_ns")
-_OF_SYNCS = ("per_step", *_IN_ALL, "caused_idle_ns", "outside_steps")
+_MOST_CHEAP: Final = 5
+#: Tooltips in a picture of one of several traces: what keeps the page small.
+_FEW: Final = 120
+#: Of one of several traces a flame graph's boxes below this share are left out, for the same reason.
+_SMALLEST_OF_MANY: Final = 0.01
+#: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
+_WORTH_A_RATE: Final = 2**16
 
 
-def queues(view: TraceView) -> Explained:
-    """The busiest streams over time, and every stream."""
+@dataclass(frozen=True)
+class Spot:
+    """Where a section stands: alone on the page or as one of several traces, whose ids then have a prefix."""
+
+    alone: bool
+    prefix: str
+
+
+def section(view: TraceView, subject: Subject, spot: Spot) -> Parts | None:
+    """What a trace says of a subject; None if that is nothing."""
+    if subject.name in SECTIONS:
+        return SECTIONS[subject.name](view, spot)
+    rows: tuple[Document, ...] | None = getattr(view.trace, subject.name)
+    return [listing(rows, most=30)] if rows else None
+
+
+def gpu(view: TraceView, _: Spot) -> Parts | None:
+    """Where the GPU's time went, over its span and step by step."""
     trace = view.trace
-    table = listing(trace.queues, by="activities")
-    if trace.series is None:
-        return table
-    # The series is rounded to be drawn: its maximum need not be the table's.
-    longest = {row.stream: row.max for row in trace.queues if row.device == trace.device}
-    rows = [
-        (f"stream {row.stream}", fmt.count(longest.get(row.stream, max(row.max))), row) for row in trace.series.queues
+    if not view.has_gpu:
+        return None
+    steps = [row for row in trace.temporal if row.step is not None]
+    names = ["span_ns", "activities", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "overlap_pct"]
+    if trace.gpu.activities == 1:  # idle time lies between activities
+        names.remove("idle_ns")
+    shown = [name for name in names if getattr(trace.gpu, name) is not None]
+    return [
+        chart(charts.span_chart([view]), "The GPU's span", "From its first to its last work."),
+        chart(charts.profiled_steps(trace.steps) if trace.steps else None, "Step by step"),
+        facts(trace.gpu, shown),
+        *folded("By step", steps, most=60),
     ]
-    chart = strips("Queue length", rows, trace.series.edges)
-    caption = "The busiest streams of one GPU, each scaled to its own maximum."
-    return Explained(
-        render("page/charts", figures=[(chart, "Queue length over time", caption)], beside=table.html), table.meanings
+
+
+def timeline(view: TraceView, spot: Spot) -> Parts | None:
+    """The picture of one step."""
+    picture = view.trace.timeline
+    if picture is None:
+        return None
+    svg = timeline_figure(picture) if spot.alone else timeline_figure(picture, most=_FEW)
+    length = fmt.duration_ns(picture.span_ns)
+    if picture.step is None:
+        said = f"The trace from its first event to its last, {length}: it marks no steps."
+    else:
+        which = (
+            "the only profiled one" if len(view.trace.steps) == 1 else f"the median of {len(view.trace.steps)} steps"
+        )
+        said = f"Step {picture.step}, {which}: {length}."
+    html = render("trace/timeline", text=said, svg=svg, left_out=picture.left_out)
+    terms = definitions(["step_picture", "low_box", "wait_band", "idle_cause"], steps=bool(view.trace.steps))
+    return [Explained(html, terms)]
+
+
+def idle(view: TraceView, _: Spot) -> Parts | None:
+    """Why the GPU was idle, and what ended the gaps."""
+    trace = view.trace
+    if trace.gpu.activities < 2:
+        return None
+    causes = [Part(cause, (trace.idle.by_cause or {}).get(cause, 0) / fmt.NS_PER_MS) for cause in IDLE_CAUSES]
+    parts = {} if trace.step_parts is None or trace.step_parts.kind != "gpu" else trace.step_parts.parts_ns
+    in_steps = fmt.duration_ns(sum(ns for name, ns in parts.items() if name.startswith("idle_")))
+    caption = "Between the GPU's first and last work." + (
+        f" In the steps the GPU is idle for {in_steps}." if parts else ""
     )
+    causes_svg = stacked_bars([("idle time", causes)], "ms") if any(part.ms for part in causes) else None
+    no_gap = [note("No gap: the GPU's work follows without a pause.")] if trace.idle.gaps == 0 else []
+    streams = sorted(trace.idle.by_stream, key=lambda row: -row.host_wait_ns)
+    return [
+        Explained(chart(causes_svg, "By cause, whole device", caption).html, definitions(["idle_cause", "host_bound"])),
+        *no_gap,
+        *folded("First kernel after each gap", trace.idle.ended_by),
+        *([listing(streams)] if streams else []),
+        *folded("The longest gaps", trace.idle.longest),
+    ]
 
 
-def syncs(view: TraceView, prefix: str) -> Explained:
+def syncs(view: TraceView, spot: Spot) -> Parts | None:
     """The counts, and each site with what it costs."""
     trace = view.trace
-    head = facts(trace.syncs, [name for name in _OF_SYNCS if name == "count" or getattr(trace.syncs, name)])
+    if not (trace.gpu.activities or trace.syncs.count):
+        return None
+    names = ("per_step", "count", "blocked_ns", "exposed_idle_ns", "caused_idle_ns", "outside_steps")
+    head = facts(trace.syncs, [name for name in names if name == "count" or getattr(trace.syncs, name)])
     if not trace.syncs.sites:
-        where = " inside a step" if trace.steps else ""
-        return Explained(Html(head.html + render("page/note", text=f"The host never waits for the GPU{where}.")), ())
-    figures = _PER_STEP if trace.syncs.per_step is not None else _IN_ALL
-    names = ("file", "op", "kind", "label", *figures)
-    table = listing(rank_sites(trace.syncs.sites), names, anchor=f"{prefix}site-")
+        return [head, note(f"The host never waits for the GPU{' inside a step' if trace.steps else ''}.")]
+    figures = ("count", "blocked_ns", "exposed_idle_ns")
+    if trace.syncs.per_step is not None:
+        figures = ("count_per_step", "blocked_ns_per_step", "exposed_idle_ns_per_step")
+    columns = ("file", "op", "kind", "label", *figures)
+    table = listing(rank_sites(trace.syncs.sites), columns, anchor=f"{spot.prefix}site-")
     cheap = [row for row in _cheap(trace) if row[2] < NOISE_FLOOR]
-    sentence = ""
-    if cheap:
-        named = [
-            f"`{at}` saves at most {fmt.duration_ns(ns)} ({fmt.share(share)})" for at, ns, share in cheap[:_MOST_CHEAP]
-        ]
-        more = [f"{len(cheap) - _MOST_CHEAP} more"] if len(cheap) > _MOST_CHEAP else []
-        sentence = f"Sites worth under 1 % of a step have no finding: {'; '.join([*named, *more])}."
-    return Explained(
-        Html(head.html + table.html + (render("page/note", text=sentence) if sentence else "")), table.meanings
-    )
+    if not cheap:
+        return [head, table]
+    named = [f"`{at}` saves at most {fmt.duration_ns(ns)} ({fmt.share(part)})" for at, ns, part in cheap[:_MOST_CHEAP]]
+    named += [f"{len(cheap) - _MOST_CHEAP} more"] if len(cheap) > _MOST_CHEAP else []
+    return [head, table, note(f"Sites worth under 1 % of a step have no finding: {'; '.join(named)}.")]
 
 
 def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
@@ -73,3 +153,172 @@ def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
         for site in rank_sites(trace.syncs.sites)
         if site.ceiling_ns is not None and (site.file, site.line) not in named
     ]
+
+
+def waiting_for_data(view: TraceView, _: Spot) -> Parts | None:
+    """How long the steps waited for data."""
+    waits = view.trace.input
+    if waits.wait_ns is None:
+        return None
+    names = [
+        name
+        for name in ("verdict", "share", "waits", "wait_ns", "gpu_idle_wait_ns")
+        if getattr(waits, name) is not None
+    ]
+    own = "No data loader of PyTorch: this is the loop's own label `data` without `copy data`."
+    return [
+        facts(waits, names),
+        *([note(own)] if waits.source == "section" else []),
+        *(folded("Step by step", waits.by_step, most=20) if len(waits.by_step) > 1 else []),
+    ]
+
+
+def kernels(view: TraceView, _: Spot) -> Parts | None:
+    """Every kernel by name, and which classes ran at once."""
+    trace = view.trace
+    if not trace.kernels:
+        return None
+    return [listing(trace.kernels, most=25), *folded("Classes of kernels at once", trace.kernel_types)]
+
+
+def communication(view: TraceView, _: Spot) -> Parts | None:
+    """What the rank communicated."""
+    rows, reduced = view.trace.collectives, view.trace.all_reduce
+    if rows is None or not rows.count:
+        return None
+    notes = []
+    if reduced is not None and reduced.count_per_step is not None:
+        what = "All-reduces, carried out by the host" if reduced.source == "host" else "All-reduces"
+        size = "" if reduced.bytes_per_step is None else f" with {fmt.size_bytes(reduced.bytes_per_step)}"
+        took = (
+            f"{fmt.duration_ns(reduced.measured_ns_per_step)}, exposed: {fmt.duration_ns(reduced.exposed_ns_per_step)}"
+        )
+        notes = [note(f"{what}: {fmt.count(reduced.count_per_step)} a step{size}, under way for {took}.")]
+    return [*notes, listing(rows.by_name), *folded("By step", rows.by_step)]
+
+
+def program(view: TraceView, spot: Spot) -> Parts | None:
+    """GPU and host time by place in the program."""
+    of, smallest = view.trace.program, 0.0 if spot.alone else _SMALLEST_OF_MANY
+    device, host = flame(of.device_flame, "GPU time", smallest), flame(of.host_flame, "host time", smallest)
+    if device is None and host is None:
+        return None
+    caption = "Of the threads that do training work; others mostly wait, and are left out."
+    host_html = render("page/flame", svg=host, title="Host time by call", caption=caption) if host else ""
+    no_lines = "By line: not measured, since the trace holds no Python frames."
+    return [
+        *folded("GPU time by line", of.by_line or ()),
+        *([note(no_lines)] if device and not of.by_line else []),
+        *folded("GPU time by operator", of.by_operator or ()),
+        Explained(render("page/flame", svg=device, title="GPU time by call", caption="") if device else ""),
+        Explained(
+            render("page/folded", title="Host time by call", body=host_html) if host else "",
+            definitions(["flame_graph"]),
+        ),
+    ]
+
+
+def critical_path(view: TraceView, _: Spot) -> Parts | None:
+    """The critical path by class."""
+    path, steps = view.trace.critical_path, view.trace.steps
+    if path is None:
+        return None
+    span = path.span_ns / fmt.NS_PER_MS
+    parts = [Part(f"path_{row.class_}", row.share * span) for row in path.classes if row.share]
+    unit = "ms, mean over the steps" if len(steps) > 1 else "ms"
+    title = "step" if steps else "trace, host and GPU"
+    words = {row.class_: PART_NAMES[f"path_{row.class_}"] for row in path.classes}
+    length = fmt.duration_ns(path.span_ns)
+    over = (
+        f"Means over {fmt.plural(path.steps, 'step')} of {length} on average."
+        if steps
+        else f"All of the trace, {length}."
+    )
+    return [
+        chart(stacked_bars([(title, parts)], unit), "What the time was spent on", over),
+        listing(path.classes, words=words),
+    ]
+
+
+def launches(view: TraceView, _: Spot) -> Parts | None:
+    """How work was launched."""
+    of = view.trace.launches
+    if of is None or not of.count:
+        return None
+    each = {"Host, in the call": of.host_ns, "GPU, its work": of.device_ns, "Delay": of.delay_ns,
+            "Of that queueing": of.queueing_ns, "Of that dependency": of.dependency_ns,
+            "Of that launch latency": of.latency_ns}  # fmt: skip
+    measured = {name: row for name, row in each.items() if row is not None}
+    names = ("count", "activities", "unlinked", "short_kernels", "slow_launches", "excess_delays")
+    return [
+        facts(of, names),
+        listing(list(measured.values()), labels=("Per launch", list(measured))),
+        *folded("By call", of.by_call),
+        *folded("By operator", of.by_op),
+    ]
+
+
+def queues(view: TraceView, _: Spot) -> Parts | None:
+    """The busiest streams over time, and every stream."""
+    trace = view.trace
+    if not trace.queues:
+        return None
+    # The series is rounded to be drawn: its maximum need not be the table's.
+    longest = {row.stream: row.max for row in trace.queues if row.device == trace.device}
+    series = () if trace.series is None else trace.series.queues
+    rows = [(f"stream {row.stream}", fmt.count(longest.get(row.stream, max(row.max))), row) for row in series]
+    svg = charts.strips("Queue length", rows, trace.series.edges) if trace.series is not None else None
+    caption = "The busiest streams of one GPU, each scaled to its own maximum."
+    streams = sorted(trace.queues, key=lambda row: -row.activities)
+    return [chart(svg, "Queue length over time", caption), listing(streams)]
+
+
+def copies(view: TraceView, _: Spot) -> Parts | None:
+    """The rate of each kind of copy, over time and in all."""
+    trace = view.trace
+    if not trace.copies:
+        return None
+    # The series is rounded to be drawn: rounded once more, its maximum would differ from the table's.
+    highest = {
+        row.kind: row.max_bytes_per_second for row in trace.copies if row.device == trace.device and _has_rate(row)
+    }
+    series = [] if trace.series is None else [row for row in trace.series.copies if row.kind in highest]
+    rows = [(row.kind, fmt.bandwidth(highest.get(row.kind, max(row.max))), row) for row in series]
+    svg = charts.strips("Memory bandwidth", rows, trace.series.edges) if trace.series is not None else None
+    rates = ("mean_bytes_per_second", "median_bytes_per_second", "max_bytes_per_second")
+    table = [row if _has_rate(row) else replace(row, **dict.fromkeys(rates)) for row in trace.copies]
+    return [chart(svg, "Bandwidth over time", "Each kind scaled to its own maximum."), listing(table)]
+
+
+def _has_rate(row: Copy) -> bool:
+    """Whether the copies are so large on average that their rate says something of the link."""
+    return row.bytes is None or row.bytes >= _WORTH_A_RATE * (row.count - row.unsized)
+
+
+def quality(view: TraceView, _: Spot) -> Parts | None:
+    """What was checked, the failed checks first."""
+    wrong = [check for check in view.trace.quality.checks if check.found]
+    good = [check for check in view.trace.quality.checks if not check.found]
+    if not wrong and not good:
+        return None
+    title = f"{'The other' if wrong else 'All'} {fmt.plural(len(good), 'check')} found nothing wrong"
+    return [*([listing(wrong)] if wrong else []), *folded(title, good, ("check", "of"), most=50)]
+
+
+SECTIONS: Final[dict[str, Callable[[TraceView, Spot], Parts | None]]] = {
+    "overview": lambda view, spot: overview(view, alone=spot.alone),
+    "idle": idle,
+    "syncs": syncs,
+    "input": waiting_for_data,
+    "kernels": kernels,
+    "collectives": communication,
+    "program": program,
+    "gpu": gpu,
+    "timeline": timeline,
+    "critical_path": critical_path,
+    "launches": launches,
+    "queues": queues,
+    "copies": copies,
+    "memory": lambda view, _: memory(view),
+    "quality": quality,
+}

@@ -1,0 +1,35 @@
+"""Before which kernels the GPU waits: its idle time by the activity that ends it, beside the activity's own time."""
+
+import pandas as pd
+
+from steptrace import schema
+from steptrace.analysis.common.kernel_names import short_name
+from steptrace.documents.gaps_before import GapBefore
+from steptrace.documents.rows import table_of
+from steptrace.trace.model import Trace
+
+GAPS_BEFORE = table_of("gaps_before", GapBefore)
+
+
+def gaps_before(trace: Trace, device: int, gaps: pd.DataFrame) -> pd.DataFrame:
+    """The table `gaps_before` of a GPU from its `idle_gaps`: names that end a gap, the most idle time first."""
+    kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
+    before = gaps.set_index("kernel")["dur"].reindex(kernels.index, fill_value=0)
+    short = {name: short_name(name) for name in kernels["name"].unique()}
+    rows = pd.DataFrame(
+        {
+            "name": kernels["name"].astype(object).map(short).to_numpy(),
+            "ns": kernels["dur"].to_numpy(),
+            "gap_ns": before.to_numpy(),
+            "gap": (before > 0).to_numpy(),
+        }
+    )
+    table = rows.groupby("name", as_index=False).agg(
+        count=("ns", "size"),
+        gaps=("gap", "sum"),
+        gap_ns=("gap_ns", "sum"),
+        longest_ns=("gap_ns", "max"),
+        ns=("ns", "sum"),
+    )
+    table = table[table["gaps"] > 0].sort_values(["gap_ns", "name"], ascending=[False, True], ignore_index=True)
+    return schema.frame_of(GAPS_BEFORE, table)

@@ -1,0 +1,108 @@
+"""The overview of a trace: its step, where operators run, in which number formats, and what takes the time."""
+
+from markupsafe import Markup
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import PrecisionOfVariant
+from steptrace.documents.summary import TraceSummary
+from steptrace.report.page.definitions import definitions
+from steptrace.report.page.markup import render
+from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
+from steptrace.report.page.table import Explained, listing
+from steptrace.report.trace.model import TraceView, trace_parts
+
+#: How many kernels and operators stand in the overview; their own sections have all.
+MOST = 8
+
+_TERMS = (
+    "step_window_gpu", "device_compute", "placement", "gpu_work_of_operators", "own_host_time", "number_format",
+    "tensor_core",
+)  # fmt: skip
+
+
+def overview(view: TraceView, *, alone: bool) -> list[Explained]:
+    """Where a step goes, in one chart, figures and the names that take most of it."""
+    trace = view.trace
+    together = f" of {len(trace.steps)} steps together" if len(trace.steps) > 1 else ""
+    chart = parts_chart(trace_parts(trace.overview), "step" if trace.steps else "GPU's span")
+    operators = () if trace.overview is None else trace.overview.operators
+    on_device = any(row.device_self_ns for row in operators)
+    columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
+    tables = []
+    if operators:
+        tables.append((f"Top operators{together}", listing(operators[:MOST], columns).html))
+    if trace.kernels:
+        kernels = listing(trace.kernels[:MOST], ("short_name", "count", "sum_ns", "share")).html
+        tables.append((f"Top kernels{together}", kernels))
+    html = render(
+        "trace/overview",
+        facts=_facts(view),
+        chart=chart,
+        title="Where a step goes" if trace.steps else "Where the time goes",
+        tables=tables,
+        alone=alone,
+    )
+    return [Explained(html, definitions(_TERMS, steps=bool(trace.steps)))]
+
+
+def _facts(view: TraceView) -> list[tuple[str, Markup]]:
+    """Headings and figures, each figure with a note that may be empty."""
+    trace, facts = view.trace, []
+    step_ns = None if trace.overview is None else trace.overview.step_ns
+    rate = _rate_note(trace)
+    if step_ns is not None and (len(trace.steps) > 1 or rate):
+        facts.append(("Profiled step, mean from start to next start", fmt.duration_ns(step_ns), rate or ""))
+    elif step_ns is None and view.has_gpu:
+        facts.append(("GPU's span", fmt.duration_ns(trace.gpu.span_ns), "no steps marked"))
+    if view.has_gpu:
+        share = None if trace.overview is None else trace.overview.device_compute_share
+        facts.append(("Device compute", fmt.share(share), ""))
+    placed = [_noted(*fact) for fact in [*facts, *_placement(trace), *_precision(trace)]]
+    return [(heading, text) for heading, text in placed]
+
+
+def _noted(heading: str, text: str, note: str) -> tuple[str, Markup]:
+    return heading, Markup('{} <span class="note">{}</span>').format(text, note) if note else Markup("{}").format(text)
+
+
+def _rate_note(trace: TraceSummary) -> str | None:
+    """Why the time per step is not the mean of the steps' lengths: steps overlap, or something lies between them."""
+    if trace.overview is None or not trace.overview.steps:
+        return None
+    between = trace.overview.window_ns - sum(step.dur_ns for step in trace.steps)
+    if between == 0:
+        return None
+    each = fmt.duration_ns(abs(between) / trace.overview.steps)
+    return f"of it {each} between steps" if between > 0 else f"steps overlap by {each} each on average"
+
+
+def _placement(trace: TraceSummary) -> list[tuple[str, str, str]]:
+    placement = trace.placement
+    if placement is None or not placement.ops_total:
+        return []
+    working = placement.ops_device + placement.ops_host
+    of = f"{placement.ops_device:,} of {working:,} that compute or copy; {placement.ops_view:,} others only make views"
+    facts = [("Operators on the GPU", fmt.share(device_share(placement)), of)]
+    if not trace.gpu.activities:
+        facts = []
+    if placement.device_ns is not None:
+        facts.append(("GPU work of operators", fmt.duration_ns(placement.device_ns), ""))
+    launch_nothing = f"{fmt.plural(placement.ops_host, 'operator')} without a launch" if placement.ops_host else ""
+    return [*facts, ("Host time without GPU work", fmt.duration_ns(placement.host_ns), launch_nothing)]
+
+
+def _precision(trace: TraceSummary) -> list[tuple[str, str, str]]:
+    shares = PrecisionOfVariant.of_trace(trace.precision)
+    if shares is None:
+        return []
+    facts = [
+        (FORMAT_NAMES[name].capitalize(), fmt.share(shares.kernel_share.get(name)), "")
+        for name in formats_shown([shares])
+    ]
+    if shares.tf32_share:
+        facts.append(("TF32, within 32-bit", fmt.share(shares.tf32_share), ""))
+    if shares.tensor_core_share is None:
+        return [*facts, ("Tensor cores", "no work for them", "")]
+    unknown = shares.tensor_core_unknown_share or 0
+    note = "of matrix work" + (f", {fmt.share(unknown)} unknown" if unknown >= 0.005 else "")
+    return [*facts, ("Tensor cores", fmt.share(shares.tensor_core_share), note)]
