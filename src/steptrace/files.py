@@ -78,14 +78,14 @@ def read_versioned(path: Path) -> dict[str, Any]:
 
 
 def check_version(found: object, path: Path, known: int = _VERSION) -> None:
-    """Refuse a file of a version that this steptrace does not know.
+    """Refuse a file of another version than this steptrace reads.
 
     Raises:
-        RecordError: it is not a whole number from 1 to `known`.
+        RecordError: it is not `known`.
     """
-    if type(found) is not int or not 1 <= found <= known:
-        what = f"file is of version {str(found)[:20]}, and this steptrace reads up to {known}"
-        raise RecordError(f"{what}: update steptrace, or make it again with this one", where=path)
+    if type(found) is not int or found != known:
+        what = f"file is of version {str(found)[:20]}, and this steptrace reads version {known}"
+        raise RecordError(f"{what}: make it again, or use the steptrace that wrote it", where=path)
 
 
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:

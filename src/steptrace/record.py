@@ -118,12 +118,10 @@ def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:
 
 
 def read_sources(path: Path) -> dict[str, str]:
-    """The texts in a `sources.json` by file; `RecordError` if it is of a later version, ValueError if malformed."""
+    """The texts in a `sources.json` by file; `RecordError` if it is of another version, ValueError if malformed."""
     content = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    if VERSION_KEY in content:
-        check_version(content[VERSION_KEY], path, _SOURCES_VERSION)
-        content = content.get("files", {})  # in version 1 the files were all there was
-    return msgspec.convert(content, dict[str, str])
+    check_version(content.get(VERSION_KEY), path, _SOURCES_VERSION)
+    return msgspec.convert(content.get("files"), dict[str, str])
 
 
 def _file_of(table: Table, run_dir: Path) -> Path:

@@ -11,7 +11,7 @@ from steptrace.files import check_version
 if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not take half a second
     import pandas as pd
 
-#: In the metadata of a parquet file. One without it was written before, with the same columns.
+#: In the metadata of a parquet file.
 _VERSION_KEY: Final = b"steptrace.schema_version"
 _VERSION: Final = 1
 #: What a declared dtype admits as the pandas dtype of a column.
@@ -159,7 +159,7 @@ def read_table(path: Path) -> "pd.DataFrame":
     """A parquet file as a frame.
 
     Raises:
-        RecordError: it is of a later version of tables.
+        RecordError: it is of another version of tables.
         OSError, ValueError: it is missing or cannot be read.
     """
     from pyarrow.parquet import ParquetFile
@@ -181,6 +181,6 @@ def is_versioned(path: Path) -> bool:
 
 
 def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
-    """Refuse (`RecordError`) the metadata of a parquet file of a later version."""
-    version = metadata.get(_VERSION_KEY, b"1").decode(errors="replace")
+    """Refuse (`RecordError`) the metadata of a parquet file of another version."""
+    version = metadata.get(_VERSION_KEY, b"%d" % _VERSION).decode(errors="replace")
     check_version(int(version) if version.isdecimal() else version, path, _VERSION)

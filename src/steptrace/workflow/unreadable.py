@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,6 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Communication, RunMemory, RunRecord, Status
 from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError
-from steptrace.files import check_version
 from steptrace.record import COMMUNICATION_FILE, MEMORY_FILE, RUN_FILE, STATUS_FILE
 from steptrace.schema import check_table_version
 from steptrace.standing import PARTIAL, STUDY, WHOLE
@@ -33,10 +32,6 @@ _RANKS: Final = "ranks"
 #: Not results: caches mend themselves, and a failure's line that cannot be read is one failure less.
 _NOT_RESULTS: Final = (".cache", "failures", ".snakemake")
 _GZIP: Final = b"\x1f\x8b"
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: Any = 1
 
 
 def set_aside_unreadable(workdir: Path) -> list[str]:
@@ -105,16 +100,6 @@ def _problem(path: Path) -> str | None:
 def _read_json(path: Path) -> None:
     content = path.read_bytes()
     msgspec.json.decode(content.decode(), type=msgspec.Raw)
-    if content.lstrip().startswith(b"{"):
-        check_version(msgspec.json.decode(content, type=_Versioned).schema_version, path, _latest_version())
-
-
-def _latest_version() -> int:
-    """The latest of any document: what reads a file whole knows that file's own, and says so."""
-    from steptrace.document_schemas import DOCUMENTS
-    from steptrace.documents.base import version_of
-
-    return max(version_of(kind) for kind in DOCUMENTS.values())
 
 
 def _read_parquet(path: Path) -> None:

@@ -16,12 +16,9 @@ class InlineSvg(Markup):
         return str(self)
 
 
-def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str], **data: str) -> InlineSvg:
-    """A picture as wide as the page, below its legend of (already rendered) keys; `kind` names its classes.
-
-    `data` is what the page's script has to know, as data attributes.
-    """
-    size = f'width="100%" height="{height}"' + "".join(f" data-{name}={quoted(value)}" for name, value in data.items())
+def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str]) -> InlineSvg:
+    """A picture as wide as the page, below its legend of (already rendered) keys; `kind` names its classes."""
+    size = f'width="100%" height="{height}"'
     return InlineSvg(
         f'<div class="{kind}-graph"><div class="flame-bar"><span class="legend">{"".join(legend)}</span></div>'
         f"{image(kind, size, drawn, alt)}</div>"

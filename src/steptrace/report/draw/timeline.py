@@ -2,10 +2,9 @@
 
 Heights are pixels, and widths shares of the page's, so that letters keep their size on every screen. Boxes too narrow
 to be pointed at are one path a lane and colour; the others carry their name and length as a tooltip, the widest ones
-written inside, too. The names of the narrow ones are data, for the page's script, which can zoom in.
+written inside, too.
 """
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from markupsafe import escape
 from steptrace import format as fmt
 from steptrace.documents.timeline import Lane, Timeline
 from steptrace.report.draw.bars import IDLE_NAMES
-from steptrace.report.draw.drawing import round_step
+from steptrace.report.draw.drawing import ticks
 from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.
@@ -27,8 +26,6 @@ _LETTER, _NAMED = 56, 580
 #: How many boxes of a picture have a tooltip; fewer where their names are so long that it would be larger than this.
 MOST_POINTED, MAX_BYTES = 450, 80_000
 _MOST_LETTERS = 48
-#: Boxes with a name for those who zoom in, for each box that has a tooltip.
-_NAMED_PER_POINTED = 2
 
 #: What the colours mean, in the order of the legend.
 KINDS = {
@@ -91,19 +88,17 @@ def _picture(timeline: Timeline, scale_ns: int | None, most: int) -> InlineSvg:
     scale = max(scale_ns or span, span, 1)
     lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline.lanes]
     everything = [box for _, boxes in lanes for box in boxes]
-    limits = (_widest_from(everything, most, _POINTED), _widest_from(everything, _NAMED_PER_POINTED * most, 0))
+    pointed_from = _widest_from(everything, most)
     parts, top = [], 0
-    names: dict[str, int] = {}  # of boxes that cannot be pointed at: text -> number
     for lane, boxes in lanes:
         parts.append(text(f'class="lane" x="0" y="{top + 11}"', lane.name))
         top += _LABEL
         height = (max(box.level for box in boxes) + 1) * _PITCH
-        parts += [_lane(boxes, (top, height), limits, names), *_names(lane.kind, boxes, top)]
+        parts += [_lane(boxes, (top, height), pointed_from), *_names(lane.kind, boxes, top)]
         top += height + _GAP
     behind = _grid(scale, top) + _behind(timeline, lanes, scale, top)
     keys = legend(KINDS, (box.kind for _, boxes in lanes for box in boxes))
-    data = {"scale": str(scale), "names": json.dumps(list(names), ensure_ascii=False, separators=(",", ":"))}
-    return graph("timeline", behind + "".join(parts), top + _AXIS, _words(timeline, lanes), keys, **data)
+    return graph("timeline", behind + "".join(parts), top + _AXIS, _words(timeline, lanes), keys)
 
 
 def _boxes(timeline: Timeline, lane: Lane, scale: int) -> list[_Box]:
@@ -124,28 +119,27 @@ def _boxes(timeline: Timeline, lane: Lane, scale: int) -> list[_Box]:
     ]
 
 
-def _widest_from(boxes: list[_Box], most: int, least: int) -> int:
-    """The width from which at most `most` boxes are as wide, `least` at least."""
-    widths = sorted((box.width for box in boxes if box.width >= least), reverse=True)
-    return least if len(widths) <= most else widths[most] + 1
+def _widest_from(boxes: list[_Box], most: int) -> int:
+    """The width from which at most `most` boxes are as wide, and all can be pointed at."""
+    widths = sorted((box.width for box in boxes if box.width >= _POINTED), reverse=True)
+    return _POINTED if len(widths) <= most else widths[most] + 1
 
 
-def _lane(boxes: list[_Box], place: tuple[int, int], limits: tuple[int, int], names: dict[str, int]) -> str:
+def _lane(boxes: list[_Box], place: tuple[int, int], pointed_from: int) -> str:
     """The boxes of a lane, stretched to the width of the page; colours in the order of their boxes' length.
 
-    `place` is the lane's top and height; `limits` are the widths from which a box has a tooltip, and a name as data.
+    `place` is the lane's top and height; a box of `pointed_from` units or more has a tooltip.
     """
     top, height = place
     kinds: defaultdict[str, list[_Box]] = defaultdict(list)
     for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
         kinds[box.kind].append(box)
-    groups = (element("g", f'class="{escape(kind)}"', _drawn(found, limits, names)) for kind, found in kinds.items())
+    groups = (element("g", f'class="{escape(kind)}"', _drawn(found, pointed_from)) for kind, found in kinds.items())
     frame = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
     return element("svg", frame, "".join(groups))
 
 
-def _drawn(boxes: list[_Box], limits: tuple[int, int], names: dict[str, int]) -> str:
-    pointed_from, named_from = limits
+def _drawn(boxes: list[_Box], pointed_from: int) -> str:
     pointed = [box for box in boxes if box.width >= pointed_from]
     small = [box for box in boxes if box.width < pointed_from]
     parts = [
@@ -156,20 +150,11 @@ def _drawn(boxes: list[_Box], limits: tuple[int, int], names: dict[str, int]) ->
         )
         for box in pointed
     ]
-    named = sorted((box for box in small if box.width >= named_from), key=lambda box: (box.level, box.x))
-    told = " ".join(f"{names.setdefault(_headline(box), len(names))}:{box.dur_ns}" for box in named)
-    nameless = _relative_path([box for box in small if box.width < named_from])
-    return nameless + _path(named, f' data-boxes="{told}"') + "".join(parts)
+    return _path(small) + "".join(parts)
 
 
-def _path(boxes: list[_Box], data: str = "") -> str:
-    """Boxes as one path."""
-    path = "".join(f"M{box.x} {_top(box)}h{box.width}v{box.height}h-{box.width}z" for box in boxes)
-    return element("path", f'd="{path}"{data}') if boxes else ""
-
-
-def _relative_path(boxes: list[_Box]) -> str:
-    """Boxes as one path, each placed from the one before: shorter, and nothing has to find one of them again."""
+def _path(boxes: list[_Box]) -> str:
+    """Boxes as one path, each placed from the one before, which is shorter."""
     path, x, y = "", 0, 0
     for box in sorted(boxes, key=lambda box: (box.level, box.x)):
         path += f"m{box.x - x} {_top(box) - y}h{box.width}v{box.height}h-{box.width}z"
@@ -218,20 +203,14 @@ def _tooltip(box: _Box) -> str:
 
 def _grid(scale: int, height: int) -> str:
     """The lines of the axis and their times; the first one says the unit."""
-    step = tick_ns(scale)
     parts = []
-    for tick in range(0, scale + 1, step):
+    for tick in ticks(0, scale, 8):
         share = 100 * tick / scale
         parts.append(element("line", f'class="grid" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"'))
         if share < 95:
             unit = " ms" if tick == 0 else ""
             parts.append(text(f'class="tick" x="{share:.4g}%" dx="3" y="{height + 12}"', f"{tick / 1e6:g}{unit}"))
     return "".join(parts)
-
-
-def tick_ns(scale: int) -> int:
-    """The distance of the axis' lines: 1, 2 or 5 times a power of ten of ns, at most eight of them to the width."""
-    return int(round_step(max(scale / 8, 1)))
 
 
 def _behind(timeline: Timeline, lanes: list[tuple[Lane, list[_Box]]], scale: int, height: int) -> str:
