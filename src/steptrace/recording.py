@@ -1,6 +1,6 @@
 """One recording: some steps under the profiler, the trace they leave, and the record beside it.
 
-For `Capture` and for a launcher's probe: needs PyTorch and the standard library only, and imports PyTorch when the
+For `steptrace run` and `steptrace capture`: needs PyTorch and the standard library only, and imports PyTorch when the
 first recording begins.
 """
 
@@ -44,7 +44,7 @@ class Settings:
         memory: allocations and releases.
 
     Example:
-        Capture("captures", settings=Settings(steps=5, memory=False))
+        Settings(steps=5, memory=False)
     """
 
     steps: int = 3
@@ -61,12 +61,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: the warm-up begins when `start` steps are over, or at once."""
+    """What is asked for: the warm-up begins at once."""
 
     id: str
     folder: str
     settings: Settings
-    start: int | None = None
     asked_by: str = "command"
 
     def files(self, place: Place) -> tuple[Path, Path]:
@@ -116,16 +115,11 @@ class Recording:
 
     def step(self, over: int) -> None:
         """A step has ended, `over` in all; a first call comes before the first step to be recorded."""
-        start = self._request.start
         with self._ending_with_errors():
             import torch
 
             self._label.close()
             if self._profiler is None:
-                if start is not None and over < start:
-                    return
-                if start is not None and over > start:
-                    raise CaptureError(f"step {start}, which was agreed on, was over when the request was seen")
                 self._prepare(over)
             self._over = over
             if self.count == self._request.settings.steps:

@@ -7,25 +7,28 @@ import pytest
 import torch
 
 from steptrace.analysis.build import summarize
-from steptrace.capture import Capture, Settings, job
-from steptrace.capture.control import processes
-from steptrace.recording import Request
+from steptrace.launch import listen
+from steptrace.launch.control import ROOT_VARIABLE, processes
+from steptrace.recording import Request, Settings
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_each_step_of_a_capture_has_its_kernels(control, tmp_path, monkeypatch):
-    monkeypatch.setattr(job, "_LOOK_NS", 0)
+def test_each_step_of_a_capture_has_its_kernels(tmp_path, monkeypatch):
+    monkeypatch.setattr(listen, "_LOOK_NS", 0)
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "control"))
     weights = torch.randn(256, 256, device="cuda")
-    with Capture(tmp_path / "captures") as capture:
-        (entry,) = processes(control)
-        assert entry.pid == os.getpid()
-        for name in "12":
-            entry.post(Request(name, str(tmp_path / name), Settings(steps=3, warmup=2)))
-            for _ in range(8):
-                (weights @ weights).sum().item()
-                capture.step()
-            assert json.loads((tmp_path / name / "capture.json").read_text())["state"] == "recorded"
+    listener = listen.Listener(str(tmp_path / "captures"))
+    listener.step()
+    (entry,) = processes()
+    assert entry.pid == os.getpid()
+    for name in "12":
+        entry.post(Request(name, str(tmp_path / name), Settings(steps=3, warmup=2)))
+        for _ in range(8):
+            (weights @ weights).sum().item()
+            listener.step()
+        assert json.loads((tmp_path / name / "capture.json").read_text())["state"] == "recorded"
+    listener.close()
     summary, _ = summarize([tmp_path / "1", tmp_path / "2"])
     for trace in summary.traces:
         assert trace.kernels_per_step >= 2

@@ -1,22 +1,109 @@
 """Inside the program: records the steps that `steptrace capture PID` asks for, and else counts them.
 
-A program with a `Capture` of its own keeps that one: none is made where there is one after the first step, and a later
-one takes the earlier one's place.
+Nothing here ends the program: what goes wrong is logged, and written into the record for whoever asked.
 """
 
-from steptrace.capture import Capture
-from steptrace.capture.job import is_capturable
+import atexit
+import logging
+import os
+import shutil
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Final
+
+from steptrace.errors import SteptraceError
+from steptrace.launch.control import Process, start_of
 from steptrace.launch.probe import Phases, Probe
+from steptrace.place import place
+from steptrace.recording import Recording, Request
+
+_LOG: Final = logging.getLogger("steptrace.capture")
+#: How often the control folder is looked into.
+_LOOK_NS: Final = 1_000_000_000
+#: How long it waits after an error.
+_RETRY_NS: Final = 60_000_000_000
+#: How many of the latest steps' times are kept for the record.
+_RECENT: Final = 64
 
 
 def listen(probe: Probe) -> Phases:
     """Until the program ends; while a capture is under way, the parts of a step are labelled."""
     yield
-    while is_capturable():
+    # Not before the first step: only programs that train can be captured, and only now the rank is set.
+    listener = Listener(probe.settings.captures)
+    while True:
+        listener.step()
+        probe.hooks.labels = listener.recording
         yield
-    # Not before the first step: only processes that train can be captured, and only now the rank is known.
-    with Capture(probe.settings.captures) as capture:
-        while True:
-            capture.step()
-            probe.hooks.labels = capture.recording
-            yield
+
+
+class Listener:
+    """Makes this process capturable.
+
+    Args:
+        folder: where traces go unless the command line names a folder; each capture gets a folder of its own there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        script = " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name
+        pid, where = os.getpid(), place()
+        self._process = Process(
+            pid, start_of(pid) or "", script, time.time(), folder, rank=where.rank, world_size=where.world_size
+        )
+        self._look_at = 0
+        self._ends: deque[int] = deque(maxlen=_RECENT + 1)
+        self._recording: Recording | None = None
+        atexit.register(self.close)
+
+    @property
+    def recording(self) -> bool:
+        """Whether a capture is under way."""
+        return self._recording is not None
+
+    def step(self) -> None:
+        """A step has ended. Almost free unless a capture is asked for; never raises."""
+        now = perf_counter_ns()
+        self._ends.append(now)
+        self._process.steps += 1
+        if self._recording is not None:
+            self._recording.step(self._process.steps)
+            if self._recording.done:
+                self._recording, self._look_at = None, 0
+                self._ends.clear()  # the profiler has slowed these steps down
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_NS
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            if request := self._process.take():
+                self._accept(request)
+            self._process.recording = self.recording
+            self._process.publish()
+        except (OSError, SteptraceError) as error:  # a program must not fail for want of it
+            _LOG.warning("`steptrace capture` does not reach this process: %s; tried again in a minute", error)
+            self._look_at += _RETRY_NS
+
+    def _accept(self, request: Request) -> None:
+        recording = Recording(request, lambda: [end - start for start, end in pairwise(self._ends)])
+        if self._recording is not None:
+            recording.close("a capture is under way in this process")
+            return
+        recording.step(self._process.steps)
+        self._recording = None if recording.done else recording
+
+    def close(self) -> None:
+        """End a capture under way, with the steps recorded so far, and be no longer capturable."""
+        if os.getpid() != self._process.pid:  # a forked child
+            return
+        if self._recording is not None:
+            self._recording.close()
+        with suppress(OSError, SteptraceError):
+            if request := self._process.take():
+                Recording(request).close("the training has ended")
+            shutil.rmtree(self._process.path)
