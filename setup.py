@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-CARRIED = ("Snakefile", "workflow", "config", "profiles", "reports/notebooks", "ext/giou")
+CARRIED = ("Snakefile", "workflow", "config", "profiles", "ext/giou")
 
 
 class BuildWithWorkflow(build_py):

@@ -1,4 +1,4 @@
-"""Where the workflow's files are: Snakefile, workflow/, config/, profiles/, reports/notebooks/ and ext/giou/.
+"""Where the workflow's files are: Snakefile, workflow/, config/, profiles/, and ext/giou/.
 
 In a checkout they stand beside `src/`; an installed package carries them in its folder `project` (see `setup.py`).
 """

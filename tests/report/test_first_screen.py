@@ -104,7 +104,7 @@ def on_a_machine(builder: Any, gpu: str | None) -> Any:
 
 @pytest.mark.parametrize(
     ("gpu", "words"),
-    [("NVIDIA H100 (stand-in)", "simulated GPU: times mean nothing"), (None, "no GPU: times of a CPU"), ("H100", None)],
+    [("NVIDIA H100 (stand-in)", "simulated GPU: times mean nothing"), (None, "no GPU: CPU timings"), ("H100", None)],
 )
 def test_a_badge_beside_the_title_says_whose_times_these_are(
     study_builder: Any, gpu: str | None, words: str | None

@@ -75,10 +75,10 @@ def test_one_run_has_no_intervals(study_builder: Any) -> None:
     assert "one run" in text_of(waterfall(study_with(study_builder, repeats=1)))
 
 
-def test_without_a_waterfall_the_page_says_so(study_builder: Any) -> None:
-    study = study_with(study_builder, waterfall=[])
-    assert "Not measured" in text_of(waterfall(study))
-    assert "Not measured" in text_of(sync_changes(study))
+def test_a_waterfall_of_mostly_residual_is_left_out(study_builder: Any) -> None:
+    parts = [entry("loss", 5, 5.1), entry("residual", 5, 12)]
+    assert waterfall(study_with(study_builder, waterfall=parts)) is None
+    assert "Not measured" in text_of(sync_changes(study_with(study_builder, waterfall=[])))
 
 
 def test_a_measured_sync_diff_has_counts_times_and_the_what_if(study_builder: Any) -> None:

@@ -330,7 +330,7 @@ def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
     found = [a_finding("info", "useless", 0), a_finding("info", "small", None)]
     words = text_of(written(tmp_path, trace(findings=found)))
     assert "What to do first mend small It is small" in words
-    assert "it is useless" in words[words.index("Evidence and counter-checks") :].lower()
+    assert "it is useless" in words[words.rindex(" findings", 0, words.index("What to do first") + 2000) :].lower()
 
 
 def test_several_traces_begin_with_the_severest_finding_of_any(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_several_traces_begin_with_the_severest_finding_of_any(tmp_path: Path) -
     second = trace(rank=1, findings=[a_finding("high", "severe", 10), a_finding("warning", "both", 2_000_000)])
     page = written(tmp_path, first, second)
     words = text_of(page)
-    box = words[words.index("What to do first") : words.index("Evidence and counter-checks")]
+    box = words[words.index("What to do first") : words.rindex(" findings", 0, words.index("What to do first") + 2000)]
     assert re.findall(r"(Rank \d) ?: it is (\w+)", box) == [
         ("Rank 1", "severe"),
         ("Rank 1", "both"),

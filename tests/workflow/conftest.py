@@ -111,7 +111,7 @@ def fresh(once: Once, tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def _write_project(folder: Path) -> None:
     no_caches = shutil.ignore_patterns("__pycache__")
-    for name in ("workflow", "profiles", "config", "src", "reports/notebooks"):
+    for name in ("workflow", "profiles", "config", "src"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
     shutil.copy(ROOT / "Snakefile", folder)
     shutil.copy(ROOT / "tests" / "documents.py", folder / "src")  # for the fakes

@@ -68,7 +68,7 @@ def test_the_wheel_carries_the_workflow_as_it_is_in_the_checkout(installed: Path
     print_root = "from steptrace.root import ROOT; print(ROOT)"
     root = Path(_run("-c", print_root, python=installed).strip())
     assert installed.parents[1] in root.parents
-    for name in ("Snakefile", "workflow", "config", "profiles", "reports/notebooks", "ext/giou"):
+    for name in ("Snakefile", "workflow", "config", "profiles", "ext/giou"):
         ours = ROOT / name
         files = [ours] if ours.is_file() else [file for file in ours.rglob("*") if _is_source(file)]
         assert files

@@ -8,7 +8,7 @@ from steptrace.compare.gates import baselines_of
 
 # What a page's notebook imports is not seen in a script, so the whole package counts.
 REPORT_CODE = PLAN.code(
-    scripts=["report.py"], modules=["steptrace.report.*"], folders=["reports/notebooks"]
+    scripts=["report.py"], modules=["steptrace.report.*"]
 )
 
 # One that a gate names and that is not there breaks the gate; it does not stop the workflow.

@@ -264,9 +264,9 @@ def _advice(study: Comparison, chosen: VariantResult | None) -> tuple[str, str |
     if without_gpu and fewest is not None:
         least, counts = fewest
         advice = (
-            f"These are CPU timings, where a sync costs nothing. On a GPU try `{least.name}`: "
-            f"{fmt.plural(counts[least.name], 'sync')} per step instead of {fmt.count(counts[least.baseline])}. "
-            f"{_changes(study, least).strip()} Measure it there: {on_gpu}."
+            f"On a GPU try `{least.name}`: {fmt.plural(counts[least.name], 'sync')} per step instead of "
+            f"{fmt.count(counts[least.baseline])}.{_changes(study, least)} These are CPU timings, where a sync costs "
+            f"nothing, so measure it there: {on_gpu}."
         )
         return advice, least.name
     if any(v.verdict == "undecided" or (v.verdict is None and not v.is_baseline) for v in study.measured):

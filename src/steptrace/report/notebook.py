@@ -1,34 +1,76 @@
-"""The report's pages: a notebook of reports/notebooks executed on its data and rendered to one self-contained file.
+"""The report's pages: a study's as a notebook with its outputs, of which nbconvert makes one self-contained file.
 
-The notebook holds the page's order and its few sentences; its cells call steptrace.report. The executed notebook of a
-study lies beside its page: it opens in Jupyter and runs again on results/.
+The notebook lies beside the page. It opens in Jupyter, where each cell can be run again on results/.
 """
 
-import contextlib
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from markupsafe import Markup
 from nbconvert import Exporter
-from nbconvert.filters import ansi2html
-from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode, v4
 
-from steptrace.errors import ReportError
+from steptrace.documents.comparison import Comparison
 from steptrace.files import write_text
-from steptrace.report.cells import IN_JUPYTER, CellError, run_cells
-from steptrace.report.page.markup import page, render_as_written
-from steptrace.report.study.model import load_study
-from steptrace.root import ROOT
+from steptrace.report import study as sections
+from steptrace.report.index import index, load_imported, load_index
+from steptrace.report.page.markup import Html, notebook_styles, page, render
+from steptrace.report.study import load_study
 
-_HEADING = re.compile(r"\A## +(.+)\n?")
+
+class Section(NamedTuple):
+    """A section of a study's page: its heading, the code of its cell, and what makes it; None is left out."""
+
+    heading: str
+    code: str
+    make: Callable[[Comparison, Path], Html | None]
+
+
+#: What a reader needs, in this order.
+FIRST: Final = (
+    Section("Findings", "sections.all_findings(study)", lambda study, _: sections.all_findings(study)),
+    Section("Where the host waits", "sections.syncs(study)", lambda study, _: sections.syncs(study)),
+    Section("Step times", "sections.step_times(study, COMPARISON)", sections.step_times),
+    Section("Provenance", "sections.provenance(study, COMPARISON)", sections.provenance),
+)
+_VARIANTS: Final = Section("Variants", "sections.variants(study)", lambda study, _: sections.variants(study))
+#: The rest, folded.
+MORE: Final = (
+    Section("Where a step goes", "sections.overview(study)", lambda study, _: sections.overview(study)),
+    Section("Trace view", "sections.trace_view(study, COMPARISON)", sections.trace_view),
+    Section("Communication", "sections.communication(study)", lambda study, _: sections.communication(study)),
+    Section(
+        "From the baseline to each variant", "sections.waterfall(study)", lambda study, _: sections.waterfall(study)
+    ),
+    Section("Input pipeline", "sections.input_pipeline(study)", lambda study, _: sections.input_pipeline(study)),
+    Section("Memory", "sections.memory(study)", lambda study, _: sections.memory(study)),
+    Section("What a step launches", "sections.launches(study)", lambda study, _: sections.launches(study)),
+    Section("Inside the loss", "sections.loss_sections(study)", lambda study, _: sections.loss_sections(study)),
+    Section("Method", "sections.method(study)", lambda study, _: sections.method(study)),
+)
+_READ: Final = """\
+from steptrace.report import study as sections
+from steptrace.report.study import load_study
+
+study = load_study(COMPARISON)
+sections.first_screen(study)"""
+#: What a person may go on with; it has no output.
+_GO_ON: Final = """\
+from pathlib import Path
+
+import pandas as pd
+from steptrace.schema import STEPS_OF_RUN, validate  # columns, types and units of each table
+
+runs = sorted(Path(COMPARISON).parent.glob("*/run*/steps.parquet"))
+tables = {run.parts[-3:-1]: validate(pd.read_parquet(run), STEPS_OF_RUN) for run in runs}
+steps = pd.concat(tables, names=["variant", "run"])
+timed = steps[steps.phase == "timed"].assign(step_ms=lambda steps: steps.step_ns / 1e6)
+timed.groupby("variant").step_ms.describe()"""
 
 
 def render_study(comparison: Path, out: Path) -> None:
-    """Write a study's page, and beside it the executed notebook (.ipynb) that it was made of.
+    """Write a study's page, and beside it the notebook (.ipynb) that it is made of.
 
     Args:
         comparison: the study's comparison.json; the runs' steps.parquet are found beside it.
@@ -36,13 +78,13 @@ def render_study(comparison: Path, out: Path) -> None:
 
     Raises:
         RecordError: comparison.json is missing or not what compare writes.
-        ReportError: a cell of the notebook failed; the message holds the whole traceback.
     """
-    study = load_study(comparison)  # a clear error before a cell runs
-    parameters = {"COMPARISON": _relative(comparison, out)}
-    notebook = _execute(find_notebook("study"), parameters, out.parent)
+    study = load_study(comparison)
+    notebook = v4.new_notebook(cells=list(_cells(study, comparison, out)))  # type: ignore[no-untyped-call]
     write_text(out.with_suffix(".ipynb"), v4.writes(notebook))  # type: ignore[no-untyped-call]
-    _write_page(notebook, out, title=f"{study.title} – steptrace", home="index.html")
+    exporter = PageExporter(default_preprocessors=[])  # type: ignore[no-untyped-call]
+    resources = {"title": f"{study.title} – steptrace", "home": "index.html"}
+    write_text(out, exporter.from_notebook_node(notebook, resources)[0])
 
 
 def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = ()) -> None:
@@ -55,110 +97,62 @@ def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path
 
     Raises:
         RecordError: a comparison or a summary is missing or not what steptrace writes.
-        ReportError: a cell of the notebook failed.
     """
-    parameters = {
-        "COMPARISONS": [_relative(path, out) for path in comparisons],
-        "IMPORTED": [_relative(path, out) for path in imported],
-        "PAGES": ".",
-    }
-    _write_page(_execute(find_notebook("index"), parameters, out.parent), out, title="steptrace", home=None)
+    body = index(load_index(comparisons), load_imported(imported, out.parent))
+    write_text(out, page("steptrace", body, []))
 
 
-def _relative(path: Path, out: Path) -> str:
-    """A path as seen from the page's folder: pages and results can be moved together."""
-    return os.path.relpath(path.resolve(), out.parent.resolve())
+def _cells(study: Comparison, comparison: Path, out: Path) -> Iterator[NotebookNode]:
+    """The notebook's cells, those of sections with their heading in the metadata and `folded` for those of `MORE`."""
+    path = os.path.relpath(comparison.resolve(), out.parent.resolve())  # pages and results can be moved together
+    yield _code(f"COMPARISON = {path!r}")
+    yield _code(
+        "from steptrace.report.page.markup import notebook_styles\n\nnotebook_styles()", notebook_styles(), skip=True
+    )
+    yield _code(_READ, sections.first_screen(study), first=True)
+    unfold = sections.needs_a_look(study)
+    for section, folded in (
+        *((section, False) for section in FIRST[:-1]),
+        *([(_VARIANTS, False)] if unfold else []),
+        (FIRST[-1], False),
+        *([] if unfold else [(_VARIANTS, True)]),
+        *((section, True) for section in MORE),
+    ):
+        made = section.make(study, comparison)
+        if made is not None:
+            yield v4.new_markdown_cell(f"## {section.heading}")  # type: ignore[no-untyped-call]
+            yield _code(section.code, made, heading=section.heading, folded=folded)
+    yield v4.new_markdown_cell("## Go on from here")  # type: ignore[no-untyped-call]
+    yield _code(_GO_ON)
 
 
-def find_notebook(name: str) -> Path:
-    """`reports/notebooks/<name>.ipynb` of the working folder, else the one that belongs to this steptrace.
-
-    Raises:
-        ReportError: there is none.
-    """
-    relative = Path("reports") / "notebooks" / f"{name}.ipynb"
-    for root in (Path.cwd(), ROOT):
-        if (root / relative).is_file():
-            return root / relative
-    raise ReportError("notebook of the report is missing", where=relative, next_step="install steptrace again")
-
-
-def _execute(path: Path, parameters: Mapping[str, object], folder: Path) -> NotebookNode:
-    """A notebook with these parameters and its outputs, run in the folder that Jupyter will run it in."""
-    notebook: NotebookNode = v4.reads(path.read_text(encoding="utf-8"))  # type: ignore[no-untyped-call]
-    _set_parameters(notebook, parameters, path)
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with contextlib.chdir(folder):
-            run_cells(notebook, path.name)
-    except CellError as error:
-        told = ", ".join(f"{name} = {value!r}" for name, value in parameters.items())
-        raise ReportError(
-            str(error), where=path, next_step=f"run it in Jupyter, in {folder.resolve()}, with {told}"
-        ) from None
-    return notebook
-
-
-def _set_parameters(notebook: NotebookNode, parameters: Mapping[str, object], path: Path) -> None:
-    for cell in notebook.cells:
-        if cell.cell_type == "code" and "parameters" in cell.metadata.get("tags", ()):
-            cell.source = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
-            return
-    raise ReportError("no cell is tagged `parameters`", where=path, expected="a first cell that names the data")
-
-
-def _write_page(notebook: NotebookNode, out: Path, **resources: str | None) -> None:
-    exporter = PageExporter(default_preprocessors=[])  # type: ignore[no-untyped-call]
-    write_text(out, exporter.from_notebook_node(notebook, resources)[0])
+def _code(source: str, output: Html | None = None, **metadata: object) -> NotebookNode:
+    shown = {"text/html": str(output), "text/plain": "a section of the page"}
+    outputs = [v4.new_output("execute_result", data=shown)] if output is not None else []  # type: ignore[no-untyped-call]
+    cell: NotebookNode = v4.new_code_cell(source, outputs=outputs, metadata={"steptrace": metadata})  # type: ignore[no-untyped-call]
+    return cell
 
 
 class PageExporter(Exporter):
-    """nbconvert's export of an executed notebook as a page: cells become sections, code is left out."""
+    """nbconvert's export of such a notebook as a page: cells become sections, code is left out."""
 
     def from_notebook_node(  # type: ignore[override]
         self, nb: NotebookNode, resources: dict[str, Any] | None = None, **options: object
     ) -> tuple[str, dict[str, Any]]:
         """The page's HTML; `resources` holds its `title`, and as `home` the way back to the index."""
         notebook, given = super().from_notebook_node(nb, resources, **options)
-        left_out = {"notebook-only", IN_JUPYTER}
-        notebook.cells = [cell for cell in notebook.cells if left_out.isdisjoint(cell.metadata.get("tags", ()))]
-        toc = _mark_sections(notebook)
-        body = render_as_written("notebook", cells=notebook.cells, toc=toc, ansi2html=ansi2html, markdown=_markdown)
+        shown = [(cell.metadata.get("steptrace", {}), cell) for cell in notebook.cells if cell.get("outputs")]
+        parts = [
+            (what.get("heading"), what.get("folded", False), Html(cell.outputs[0].data["text/html"]))
+            for what, cell in shown
+            if not what.get("skip")
+        ]
+        toc = [(_id(heading), heading) for heading, folded, _ in parts if heading and not folded]
+        toc += [("more-figures", "More figures")] if any(folded for _, folded, _ in parts) else []
+        ids = {heading: _id(heading) for heading, _, _ in parts if heading}
+        body = render("notebook", parts=parts, ids=ids, toc=toc)
         return page(given["title"], body, toc, given["home"]), given
 
 
-def _markdown(text: str) -> Markup:
-    return Markup(MarkdownWithMath(renderer=IPythonRenderer(escape=False, exclude_anchor_links=True)).render(text))
-
-
-def _mark_sections(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """Move each "## Heading" from a cell's text to its metadata; return (id, heading) of all.
-
-    A section whose code shows nothing, since the study has nothing of that kind, is left out.
-    """
-    toc = []
-    notebook.cells = without_empty_sections(notebook.cells)
-    for cell in notebook.cells:
-        match = _HEADING.match(cell.source) if cell.cell_type == "markdown" else None
-        if match:
-            heading = match.group(1).strip()
-            section = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
-            cell.metadata["section"], cell.metadata["heading"] = section, heading
-            cell.source = cell.source[match.end() :].strip()
-            toc.append((section, heading))
-    return toc
-
-
-def without_empty_sections(cells: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """The cells without headings, whose text is nothing but the heading, that only code without output follows."""
-    kept: list[NotebookNode] = []
-    for cell in cells:
-        if cell.cell_type == "code" and not cell.get("outputs") and kept and _is_heading(kept[-1]):
-            kept.pop()
-        else:
-            kept.append(cell)
-    return kept
-
-
-def _is_heading(cell: NotebookNode) -> bool:
-    return cell.cell_type == "markdown" and re.fullmatch(r"## +.+\s*", cell.source) is not None
+def _id(heading: str) -> str:
+    return heading.lower().replace(" ", "-")

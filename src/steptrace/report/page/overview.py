@@ -21,7 +21,7 @@ class DeviceNote:
 
 
 SIMULATED: Final = DeviceNote("simulated GPU: times mean nothing", "bad")
-NO_GPU: Final = DeviceNote("no GPU: times of a CPU", "warning")
+NO_GPU: Final = DeviceNote("no GPU: CPU timings", "warning")
 
 
 def device_of_study(study: Comparison) -> DeviceNote | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.finding import ANSWER
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import SLOW_PROFILE
@@ -11,7 +12,7 @@ from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import overview
-from steptrace.report.page.findings import recommended
+from steptrace.report.page.findings import findings, recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import (
     has_traced_syncs,
@@ -54,6 +55,11 @@ def first_screen(study: Comparison) -> Html:
         launched=next(f for f in STEP_FIGURES if f.key == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
     )
+
+
+def all_findings(study: Comparison) -> Html:
+    """Every finding but the answer, which the first screen gives."""
+    return findings([item for item in study.findings if item.rule != ANSWER])
 
 
 def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:

@@ -18,10 +18,14 @@ _WORTH_A_ROW: Final = 0.001
 _MOST_RESIDUAL: Final = 0.10
 
 
+#: A host's memory of which less is used is no matter.
+_SMALL_PART = 0.05
+
+
 def memory(study: Comparison) -> Html | None:
     """Table, bars and curves of every variant's memory, and how those that ran out did so; None without any."""
     variants = [(item.name, item.memory) for item in study.variants if item.memory is not None]
-    if not variants:
+    if not variants or all(_says_nothing(found) for _, found in variants):
         return None
     measured = [(name, found) for name, found in variants if found.peak_allocated_bytes is not None]
     fits = study.memory_fit
@@ -41,6 +45,13 @@ def memory(study: Comparison) -> Html | None:
         many=len(curves) > _MANY,
         fits=[_fit(fit) for fit in fits],
     )
+
+
+def _says_nothing(found: MemoryOfVariant) -> bool:
+    """Whether a small part of a host's memory was used: no choice between variants depends on it."""
+    peak, capacity = found.peak_allocated_bytes, found.capacity_bytes
+    small = peak is not None and capacity is not None and peak < _SMALL_PART * capacity
+    return found.device_type == "cpu" and found.oom is None and small
 
 
 def _ran_out(study: Comparison, name: str, found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> dict[str, Any]:

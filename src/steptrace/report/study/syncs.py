@@ -12,6 +12,11 @@ from steptrace.report.study.model import MANY, variants_shown
 MOST_BLOCKS: Final = 40
 
 
+def syncs(study: Comparison) -> Html:
+    """Where the host waits, and which syncs every variant gains and loses."""
+    return Html(sync_sites(study) + sync_changes(study))
+
+
 def sync_sites(study: Comparison) -> Html:
     """Where the host waits for the device: measured sites, or predicted ones, called so."""
     found = blocks(study)

@@ -33,6 +33,11 @@ def variants(study: Comparison) -> Html:
     )
 
 
+def needs_a_look(study: Comparison) -> bool:
+    """Whether something failed: a run, a check of the answer, or a gate."""
+    return any(map(endings, study.variants)) or any(gate.outcome == "broken" for gate in study.gates)
+
+
 def errors_to_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
     """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
     return [(name, error, most, error is None or error > most) for name, error, most in found.held if most is not None]

@@ -25,11 +25,15 @@ CATEGORY_NAMES: dict[str, str] = {
 _BAR, _GAP = 14.0, 8.0
 
 
-def waterfall(study: Comparison) -> Html:
-    """From the baseline's step time to each variant's, part by part."""
+def waterfall(study: Comparison) -> Html | None:
+    """From the baseline's step time to each variant's, part by part; None where the parts explain no difference."""
     shown = [
-        (v, v.step_difference) for v in variants_shown(study, _MOST) if v.waterfall and v.step_difference is not None
+        (v, v.step_difference)
+        for v in variants_shown(study, _MOST)
+        if v.waterfall and v.step_difference is not None and not _is_unexplained(v, v.step_difference)
     ]
+    if not shown:
+        return None
     known = sum(bool(v.waterfall and v.step_difference is not None) for v in study.variants)
     kind = "gpu" if any(part.category == "compute" for v, _ in shown for part in v.waterfall) else "host"
     return render(
@@ -42,6 +46,12 @@ def waterfall(study: Comparison) -> Html:
         names=CATEGORY_NAMES,
         confidence=study.method.confidence,
     )
+
+
+def _is_unexplained(variant: VariantResult, total: Difference) -> bool:
+    """Whether most of the difference is the residual."""
+    residual = sum(abs(part.delta_ns) for part in variant.waterfall if part.category == "residual")
+    return residual > abs(total.delta_ns) / 2
 
 
 def _block(variant: VariantResult, total: Difference) -> dict[str, object]:
