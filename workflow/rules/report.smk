@@ -6,10 +6,8 @@ from pathlib import Path
 
 from steptrace.compare.gates import baselines_of
 
-# What a page's notebook imports is not seen in a script, so the whole package counts.
-REPORT_CODE = PLAN.code(
-    scripts=["report.py"], modules=["steptrace.report.*"]
-)
+# The sections of a page are named in one tuple, so the whole package counts.
+REPORT_CODE = PLAN.code(scripts=["report.py"], modules=["steptrace.report.*"])
 
 # One that a gate names and that is not there breaks the gate; it does not stop the workflow.
 BASELINES = [file for file in baselines_of(PLAN.settings.gates) if Path(file).is_file()]
