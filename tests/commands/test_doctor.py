@@ -31,7 +31,7 @@ def _doctor(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict
 def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[str]) -> None:
     found = _doctor(capsys)
     assert found["GPU"]["state"] == "missing"
-    assert found["GPU"]["found"] == "none in sight, and CUDA_VISIBLE_DEVICES is ''"
+    assert found["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is ''"
     assert "docs/gpu-node.md" in found["GPU"]["next_step"]
     assert {found[name]["state"] for name in ("Python", "PyTorch", "Locks", "Load")} == {"ok"}
     assert main(["doctor"]) == 0
@@ -41,6 +41,24 @@ def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[s
     assert sum("next:" in line for line in lines) == sum(check["next_step"] is not None for check in found.values())
 
 
+@pytest.mark.parametrize(
+    ("flags", "state", "result"),
+    [
+        ("flags : fpu sse avx512_bf16 amx_bf16", "ok", "bfloat16 units (amx_bf16, avx512_bf16)"),
+        ("Features : fp asimd bf16", "ok", "bfloat16 units (bf16)"),
+        ("flags : fpu sse avx512f", "note", "no bfloat16 units (neither amx_bf16 nor avx512_bf16)"),
+    ],
+)
+def test_what_the_cpu_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, state: str, result: str
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{flags}\n")
+    monkeypatch.setattr(doctor, "_CPUINFO", tmp_path / "cpuinfo")
+    (check,) = doctor._processor()
+    assert (check.state, check.result) == (state, result)
+    assert (check.next_step is None) == (state == "ok")
+
+
 def test_a_gpu_that_pytorch_was_not_built_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +66,7 @@ def test_a_gpu_that_pytorch_was_not_built_for(
     monkeypatch.setattr(doctor, "count_gpus", lambda: 2)
     monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: False)
     gpu = _doctor(capsys)["GPU"]
-    assert (gpu["state"], gpu["found"]) == ("missing", "2 in sight, but PyTorch is built for CPUs")
+    assert (gpu["state"], gpu["result"]) == ("missing", "2 found, but PyTorch is built for CPUs")
 
 
 def test_a_list_of_gpus_on_a_machine_without_any(
@@ -56,7 +74,7 @@ def test_a_list_of_gpus_on_a_machine_without_any(
 ) -> None:
     monkeypatch.setattr(doctor, "has_gpu", lambda: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert _doctor(capsys)["GPU"]["found"] == "none in sight, and CUDA_VISIBLE_DEVICES is '0,1'"
+    assert _doctor(capsys)["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is '0,1'"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +122,7 @@ def test_no_compiler_and_little_room(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**20})())
     found = _doctor(capsys)
-    assert found["C++ compiler"]["found"] == "no no-such-compiler"
+    assert found["C++ compiler"]["result"] == "no no-such-compiler"
     assert {found[name]["state"] for name in ("Disk", "Shared memory")} == {"note"}
 
 
@@ -114,7 +132,7 @@ def test_a_device_that_is_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert try_lock(lock) is not None
     found = _doctor(capsys)["Locks"]
     assert found["state"] == "note"
-    assert "by process" in found["found"]
+    assert "by process" in found["result"]
 
 
 def test_locks_that_cannot_be_made_stop_everything(

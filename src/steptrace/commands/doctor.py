@@ -28,6 +28,9 @@ _LEAST_SHARED_BYTES: Final = 256 * 2**20
 #: Of the load average for each core: above it, other work disturbs step times.
 _MOST_LOAD: Final = 0.5
 _GPU_CHECK_S: Final = 120.0
+_CPUINFO: Final = Path("/proc/cpuinfo")
+#: How x86 and Arm name units for bfloat16.
+_BF16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Check:
 
     name: str
     state: State
-    found: str
+    result: str
     allows: str
     next_step: str | None = None
 
@@ -71,7 +74,7 @@ def _lines(checks: list[Check]) -> list[str]:
     lines = []
     for check in checks:
         state = coloured(check.state.ljust(7), _COLOURS[check.state], sys.stdout)
-        lines.append(f"{state}  {check.name.ljust(width)}  {check.found}")
+        lines.append(f"{state}  {check.name.ljust(width)}  {check.result}")
         lines.append(f"{' ' * (width + 11)}for: {check.allows}")
         lines += [f"{' ' * (width + 11)}next: {check.next_step}"] if check.next_step else []
     return lines
@@ -123,8 +126,22 @@ def _pytorch() -> list[Check]:
     except importlib.metadata.PackageNotFoundError:
         return [Check("PyTorch", "broken", "not installed", allows, "pip install torch")]
     old = tuple(int(part) for part in version.split(".")[:2]) < (2, 11)
-    found = f"{version}, built for {'GPUs' if torch_has_gpu_support() else 'CPUs'}"
-    return [Check("PyTorch", "note" if old else "ok", found, allows, "use PyTorch 2.11 or newer" if old else None)]
+    result = f"{version}, built for {'GPUs' if torch_has_gpu_support() else 'CPUs'}"
+    return [Check("PyTorch", "note" if old else "ok", result, allows, "use PyTorch 2.11 or newer" if old else None)]
+
+
+def _processor() -> list[Check]:
+    """Whether the CPU computes in bfloat16, which PyTorch otherwise imitates many times slower than float32."""
+    try:
+        flags = set(_CPUINFO.read_text(encoding="utf-8", errors="replace").split())
+    except OSError:
+        return []
+    units = sorted(flags & _BF16_FLAGS)
+    allows = "variants with precision=bf16 on the CPU"
+    if units:
+        return [Check("CPU", "ok", f"bfloat16 units ({', '.join(units)})", allows)]
+    next_step = "on this CPU they are many times slower than float32; scale.at_most_s ends their steps early"
+    return [Check("CPU", "note", "no bfloat16 units (neither amx_bf16 nor avx512_bf16)", allows, next_step)]
 
 
 def _usable_gpus() -> int:
@@ -136,11 +153,11 @@ def _gpu() -> list[Check]:
     gpus = _usable_gpus()
     if not gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        why = "none in sight" if visible is None else f"none in sight, and CUDA_VISIBLE_DEVICES is '{visible}'"
+        why = "no GPU found" if visible is None else f"no GPU found, and CUDA_VISIBLE_DEVICES is '{visible}'"
         return [Check("GPU", "missing", why, allows, "run the same command on a GPU node: docs/gpu-node.md")]
     if not torch_has_gpu_support():
-        found = f"{gpus} in sight, but PyTorch is built for CPUs"
-        return [Check("GPU", "missing", found, allows, "install PyTorch's CUDA build")]
+        result = f"{gpus} found, but PyTorch is built for CPUs"
+        return [Check("GPU", "missing", result, allows, "install PyTorch's CUDA build")]
     tried = _tried_on_gpu()
     if tried["error"] is not None:
         return [Check("GPU", "missing", f"PyTorch cannot use it: {tried['error']}", allows, "see nvidia-smi")]
@@ -159,7 +176,7 @@ def _tried_on_gpu() -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_CHECK_S, check=False)
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
-        return {"name": None, "kernels": None, "error": f"its check did not end well ({type(error).__name__})"}
+        return {"name": None, "kernels": None, "error": f"its check failed ({type(error).__name__})"}
 
 
 def _nvml() -> Check:
@@ -175,8 +192,8 @@ def _nvml() -> Check:
     except pynvml.NVMLError as error:
         return Check("NVML", "missing", str(error), allows, "install NVIDIA's driver, or mount it into the container")
     if used > 10:
-        found = f"the GPU is {used} % busy, at {clock} MHz"
-        return Check("NVML", "note", found, allows, "wait until it is idle: other work disturbs step times")
+        result = f"the GPU is {used} % busy, at {clock} MHz"
+        return Check("NVML", "note", result, allows, "wait until it is idle: other work disturbs step times")
     return Check("NVML", "ok", f"{used} % busy, {clock} MHz", allows)
 
 
@@ -203,14 +220,14 @@ def _locks() -> list[Check]:
 
     allows = "one training at a time on each device"
     try:
-        found = holders("cuda" if _usable_gpus() else "cpu")
+        owners = holders("cuda" if _usable_gpus() else "cpu")
     except (SteptraceError, OSError) as error:
         next_step = "set STEPTRACE_LOCKS to a local folder that is yours alone (mode 0700) and can be written to"
         return [Check("Locks", "broken", str(error), allows, next_step)]
-    busy = [f"{name} by process {pid}" for name, pid in found.items() if pid is not None]
+    busy = [f"{name} by process {pid}" for name, pid in owners.items() if pid is not None]
     if busy:
         return [Check("Locks", "note", f"taken: {', '.join(busy)}", allows, "a study waits until it is free")]
-    return [Check("Locks", "ok", f"{len(found)} free", allows)]
+    return [Check("Locks", "ok", f"{len(owners)} free", allows)]
 
 
 def _disk() -> list[Check]:
@@ -231,8 +248,8 @@ def _shared_memory() -> list[Check]:
         return []
     small = free < _LEAST_SHARED_BYTES
     next_step = "start the container with --shm-size=2g" if small else None
-    found = f"{free / 2**20:,.0f} MiB free"
-    return [Check("Shared memory", "note" if small else "ok", found, "data.num_workers above 0", next_step)]
+    result = f"{free / 2**20:,.0f} MiB free"
+    return [Check("Shared memory", "note" if small else "ok", result, "data.num_workers above 0", next_step)]
 
 
 def _load() -> list[Check]:
@@ -240,9 +257,19 @@ def _load() -> list[Check]:
     load = os.getloadavg()[0]
     busy = load / cores > _MOST_LOAD
     next_step = "wait until the machine is idle: other work disturbs step times" if busy else None
-    found = f"load {load:.1f} on {cores} cores"
-    return [Check("Load", "note" if busy else "ok", found, "steady step times", next_step)]
+    result = f"load {load:.1f} on {cores} cores"
+    return [Check("Load", "note" if busy else "ok", result, "steady step times", next_step)]
 
 
 _Look = Callable[[], list[Check]]
-CHECKS: Final[tuple[_Look, ...]] = (_python, _pytorch, _gpu, _compilers, _locks, _disk, _shared_memory, _load)
+CHECKS: Final[tuple[_Look, ...]] = (
+    _python,
+    _pytorch,
+    _processor,
+    _gpu,
+    _compilers,
+    _locks,
+    _disk,
+    _shared_memory,
+    _load,
+)
