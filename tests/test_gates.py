@@ -190,7 +190,8 @@ def test_baseline_of_another_version_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["ratio.low", "syncs.per_step", "gpu_busy_pct", "sections_ms.calc loss", "memory.oom", "memory.oom.phase"]
+    "key",
+    ["ratio.low", "syncs.per_step", "gpu_busy_pct", "sections_ms.calc loss", "memory.oom", "memory.oom.used_bytes"],
 )
 def test_keys_of_figures_are_accepted(key: str) -> None:
     check_key(key)

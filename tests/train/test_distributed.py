@@ -146,7 +146,7 @@ def test_any_rank_that_runs_out_of_memory_tells_of_it(write_config, tmp_path):
     assert status.error.startswith("rank 1: ")
     memory = read_memory(tmp_path / "run0")
     assert memory is not None
-    assert (memory.oom.phase, memory.oom.requested_bytes) == ("loss", 2 << 30)
+    assert memory.oom.requested_bytes == 2 << 30
 
 
 #: A loss that is the mean over all values, so that the mean of two batches' losses is the loss of both together.

@@ -7,15 +7,13 @@ import sys
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from documents import fill
 from steptrace.documents.run import RunMemory
 from steptrace.record import MEMORY_FILE, read_memory, write_memory
-from steptrace.train.loop import train_step
 from steptrace.train.main import main
 from steptrace.train.memory import free_blocks, watched_memory
-from steptrace.train.out_of_memory import LiveTensorSums, is_out_of_memory, phase_of, requested_bytes
+from steptrace.train.out_of_memory import is_out_of_memory, requested_bytes
 from steptrace.train.setup import training
 
 #: Forward alone keeps some 70 MB of each of the two hidden layers, the batch takes 21 MB.
@@ -46,7 +44,7 @@ def test_gradients_filled_with_zeros_are_held_between_steps(make_config):
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_a_training_beyond_its_limit_says_what_was_alive(write_config, tmp_path):
+def test_a_training_beyond_its_limit_says_what_it_asked_for(write_config, tmp_path):
     config, out = write_config({**LARGE, "scale.memory_limit_mb": 230}), tmp_path / "run0"
     # In a process of its own: memory that this one had and gave back is within no limit.
     command = [
@@ -67,18 +65,10 @@ def test_a_training_beyond_its_limit_says_what_was_alive(write_config, tmp_path)
     assert memory is not None
     assert memory.oom is not None
     assert (memory.capacity_bytes, memory.capacity_source, memory.batch_size) == (230 * MIB, "limit", 16)
-    assert memory.oom.phase == "forward"
-    layer = 16 * 16 * 256 * 256 * 4
-    assert memory.oom.requested_bytes == layer
-    sizes = memory.oom.by_category
-    assert memory.held["parameters"] == sizes["parameters"] > 0
-    assert sizes["inputs"] == 16 * 256 * 256 * (3 * 4 + 8)
-    assert sizes["activations"] >= layer
-    rows = {(row.category, row.what, row.shape): row.bytes for row in memory.oom.live}
-    assert rows["activations", "ReluBackward0", (16, 16, 256, 256)] == layer
+    assert memory.oom.requested_bytes == 16 * 16 * 256 * 256 * 4
+    assert memory.held["parameters"] > 0
     assert memory.oom.used_bytes is not None
     assert 0 < memory.oom.used_bytes <= 230 * MIB
-    assert sum(sizes.values()) >= memory.oom.used_bytes
 
 
 def test_the_limit_ends_with_the_training(make_config):
@@ -107,29 +97,6 @@ def test_a_library_that_could_not_work_near_the_limit_had_no_memory(make_config,
     assert (read_memory(tmp_path) is not None) == full
 
 
-def test_the_part_of_the_step_that_failed_is_read_from_the_traceback(make_config):
-    class Failing(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):  # noqa: ARG004
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):  # noqa: ARG004
-            raise MemoryError
-
-    with training(make_config(), 7) as parts:
-        loss = parts.loss
-        object.__setattr__(parts, "loss", lambda output, target: loss(Failing.apply(output), target))
-        with pytest.raises(MemoryError) as caught:
-            train_step(parts)
-        assert phase_of(caught.value.__traceback__) == "backward"
-        object.__setattr__(parts, "batches", iter(()))
-        with pytest.raises(StopIteration) as stopped:
-            train_step(parts)
-        assert phase_of(stopped.value.__traceback__) == "data"
-    assert phase_of(None) is None
-
-
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
@@ -149,14 +116,6 @@ def test_the_record_survives_its_file_and_knows_its_fragmentation(tmp_path):
     assert memory.fragmentation == 0.75
     assert json.loads((tmp_path / MEMORY_FILE).read_text())["oom"] is None
     assert read_memory(tmp_path / "none") is None
-
-
-def test_a_fake_tensor_holds_nothing():
-    with FakeTensorMode():
-        fake = torch.empty(1000)
-    live_tensors = LiveTensorSums({}, torch.device("cpu"), None)
-    live_tensors.add("unknown", "tensor", fake)
-    assert live_tensors.storages == {}
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cuda", (50, 30)), ("cuda:1", (900, 900))])

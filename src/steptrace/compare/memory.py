@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from steptrace.compare.explain import median_of
 from steptrace.compare.load import Run, Study, Variant
@@ -24,8 +24,6 @@ from steptrace.documents.run import RunMemory
 from steptrace.errors import SteptraceError
 from steptrace.record import read_memory
 
-#: How many kinds of live tensors of an out of memory comparison.json holds.
-_MOST: Final = 15
 #: What may differ between variants that one line is drawn through.
 _LABELS: Final = ("study", "variant", "digest")
 #: Of a trace's entry.
@@ -122,8 +120,7 @@ def _ran_out(records: Mapping[int, RunMemory], variant: Variant) -> OutOfMemoryO
         return None
     oom = records[repeats[0]].oom
     assert oom is not None
-    found = asdict(replace(oom, live=oom.live[:_MOST]))
-    return OutOfMemoryOfVariant(**found, runs=tuple(repeats), of=len(variant.runs))
+    return OutOfMemoryOfVariant(**asdict(oom), runs=tuple(repeats), of=len(variant.runs))
 
 
 def _batch_size(variant: Variant, record: RunMemory | None) -> int | None:

@@ -113,26 +113,12 @@ class Communication(File, frozen=True, kw_only=True):
     simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.", "ns")]
 
 
-class LiveTensors(Document, frozen=True):
-    """Tensors of one kind that were alive when memory ran out; those of shared storage count once."""
-
-    category: Annotated[str, field("Category, as in docs/memory.md.")]
-    what: Annotated[str, field("Operator that saved them, or what they are.")]
-    shape: Annotated[tuple[int, ...], field("Shape.")]
-    dtype: Annotated[str, field("Number format.")]
-    count: Annotated[int, field("How many.")]
-    bytes: Annotated[int, field("Their bytes together.", "B")]
-
-
 class OutOfMemory(Document, frozen=True):
-    """How a run ran out of memory, and what was alive."""
+    """How a run ran out of memory."""
 
     message: Annotated[str, field("The error.")]
-    phase: Annotated[str | None, field("Part of the step.")]
     requested_bytes: Annotated[int | None, field("Asked for.", "B")]
     used_bytes: Annotated[int | None, field("Taken by then.", "B")]
-    by_category: Annotated[dict[str, int], field("Alive by category; what no row of `live` explains is unknown.", "B")]
-    live: Annotated[tuple[LiveTensors, ...], field("Alive by kind of tensor.")]
 
 
 class RunMemory(File, frozen=True, kw_only=True):

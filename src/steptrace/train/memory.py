@@ -7,7 +7,7 @@ memory, what a library maps included, so that an allocation beyond it fails with
 
 import resource
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from steptrace.documents.run import RunMemory
 from steptrace.record import MEMORY_FILE, write_memory
 from steptrace.train.loop import Training, tensors_of, train_step
-from steptrace.train.out_of_memory import LiveTensorSums, is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
+from steptrace.train.out_of_memory import is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 
 _MIB = 2**20
 #: Of a limit: from here on a library that could not do its work had no memory to do it in.
@@ -42,19 +42,19 @@ class MemoryWatch:
     base_bytes: int | None = None
     training: Training | None = None
 
-    def live_tensors(self) -> LiveTensorSums:
-        """The storages of the training's lasting tensors by category; empty before it is built."""
+    def held_bytes(self) -> dict[str, int]:
+        """Bytes of the training's lasting tensors by category, each storage once; empty before it is built."""
         parts = self.training
         if parts is None:
-            return LiveTensorSums({}, self.device, self.base_bytes)
+            return {}
         modules = [module for module in (parts.model, parts.loss) if isinstance(module, nn.Module)]
         parameters = [parameter for module in modules for parameter in module.parameters()]
-        held: dict[str, list[Tensor]] = {
+        tensors: dict[str, list[Tensor]] = {
             "parameters": [*parameters, *(buffer for module in modules for buffer in module.buffers())],
             "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
             "optimizer_state": list(tensors_of(parts.optimizer.state)),
         }
-        return LiveTensorSums(held, self.device, self.base_bytes)
+        return held_bytes(tensors, self.device)
 
     def empty(self) -> RunMemory:
         """A record with what is known without looking at the training."""
@@ -84,10 +84,10 @@ class MemoryWatch:
                 known = replace(known, free_bytes=free, largest_free_bytes=largest)
             yield
             if label == "backward":
-                known = replace(known, gradient_bytes=self.live_tensors().sizes()["gradients"])
+                known = replace(known, gradient_bytes=self.held_bytes()["gradients"])
 
         train_step(self.training, look)
-        return replace(known, held=self.live_tensors().sizes())
+        return replace(known, held=self.held_bytes())
 
     def with_workspaces(self, memory: RunMemory) -> RunMemory:
         """The record with what cuBLAS holds of PyTorch's allocator: it is given back here, so after the last step."""
@@ -107,11 +107,23 @@ class MemoryWatch:
         return mapped - self.base_bytes > _NEARLY_FULL * self.capacity_bytes
 
     def ran_out(self, error: BaseException) -> RunMemory:
-        """The record of a training that ran out of memory: what was alive, and for what there was no room."""
-        live_tensors = self.live_tensors()
+        """The record of a training that ran out of memory: what it held, and for what there was no room."""
         free, largest = free_blocks(self.device) if self.device.type == "cuda" else (None, None)
-        known = replace(self.empty(), held=live_tensors.sizes(), free_bytes=free, largest_free_bytes=largest)
-        return replace(known, oom=out_of_memory(error, live_tensors))
+        oom = out_of_memory(error, self.device, self.base_bytes)
+        return replace(self.empty(), held=self.held_bytes(), free_bytes=free, largest_free_bytes=largest, oom=oom)
+
+
+def held_bytes(tensors: Mapping[str, Iterable[Tensor]], device: torch.device) -> dict[str, int]:
+    """Bytes of the storages of tensors on a device, by category; one that two categories share counts for the first."""
+    sizes = dict.fromkeys(tensors, 0)
+    counted: set[int] = set()
+    for category, members in tensors.items():
+        for tensor in members:
+            storage = tensor.untyped_storage()
+            if tensor.device.type == device.type and storage.data_ptr() not in counted:
+                counted.add(storage.data_ptr())
+                sizes[category] += storage.nbytes()
+    return sizes
 
 
 @contextmanager

@@ -12,8 +12,6 @@ from steptrace.report.study.model import variants_shown
 
 #: More curves than this start folded.
 _MANY: Final = 4
-#: Live tensors of a smaller share are not listed.
-_WORTH_A_ROW: Final = 0.001
 #: With a larger residual there is no prediction; `compare.memory` judges by the same figure.
 _MOST_RESIDUAL: Final = 0.10
 
@@ -55,29 +53,25 @@ def _says_nothing(found: MemoryOfVariant) -> bool:
 
 
 def _ran_out(study: Comparison, name: str, found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> dict[str, Any]:
-    """One variant that ran out of memory: what happened in a sentence, what was alive, and what to do."""
+    """One variant that ran out of memory: what happened in a sentence, and what to do."""
     fit = next((fit for fit in study.memory_fit if name in fit.variants), None)
     return {
         "name": name,
         "sentence": _sentence(found, oom),
-        "rows": [row for row in oom.live if row.bytes >= _WORTH_A_ROW * sum(oom.by_category.values())],
-        "bars": category_bars([(f"{name}, when memory ran out", oom.by_category)], "Bytes alive by category."),
         "advice": _advice(found.batch_size, fit),
     }
 
 
 def _sentence(found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> str:
-    """ "Run 0 (1 of 3) ran out of memory in the forward pass, at a batch of 64: it asked for 64 MiB with ..." """
+    """ "Run 0 (1 of 3) ran out of memory at a batch of 64: it asked for 64 MiB with ..." """
     runs = fmt.enumeration([str(repeat) for repeat in oom.runs])
     who = f"{'Run' if len(oom.runs) == 1 else 'Runs'} {runs} ({len(oom.runs)} of {oom.of})"
-    places = {"data": "while the batch was loaded", "optimizer": "in the optimizer", "loss": "in the loss"}
-    where = places.get(oom.phase or "", f"in the {oom.phase} pass" if oom.phase else "outside of a step")
     asked = "asked for more" if oom.requested_bytes is None else f"asked for {fmt.size_bytes(oom.requested_bytes)}"
     room = "" if found.capacity_bytes is None else f" of {fmt.size_bytes(found.capacity_bytes)}"
     # What the failing operators held for the moment is gone when the error is caught.
     taken = "" if oom.used_bytes is None else f"; {fmt.size_bytes(oom.used_bytes)}{room} were taken after it"
-    batch = "" if found.batch_size is None else f", at a batch of {fmt.count(found.batch_size)}"
-    return f"{who} ran out of memory {where}{batch}: it {asked}{taken}."
+    batch = "" if found.batch_size is None else f" at a batch of {fmt.count(found.batch_size)}"
+    return f"{who} ran out of memory{batch}: it {asked}{taken}."
 
 
 def _advice(batch: int | None, fit: MemoryFit | None) -> list[str]:
