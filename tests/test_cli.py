@@ -33,7 +33,7 @@ def _analyze(out: Path, *traces: Path) -> dict[str, Any]:
 def test_summary_of_one_trace(tmp_path: Path) -> None:
     path = _two_steps().write(tmp_path / "trace.json.gz")
     summary = _analyze(tmp_path / "new" / "out", path)
-    assert summary["schema_version"] == 2
+    assert summary["schema_version"] == 1
     (entry,) = summary["traces"]
     assert entry["path"] == str(path)
     assert len(entry["sha256"]) == 64
@@ -154,7 +154,7 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
         (lambda b: training_step(b, 5, 10**7), "not numbered one after the other: 0, 1, 5"),
         (lambda b: b.step(2, 10**7, 1000), "1 of 3 steps launched no GPU work"),
         (lambda b: b.op("aten::odd", 10, -5), "negative length"),
-        (lambda b: b.kernel(10**7, 10**7 - 5_000, 10), "start before the call that launched them, by up to 5 us: the"),
+        (lambda b: b.kernel(10**7, 10**7 - 5_000, 10), "start before the call that launched them, by up to 5 µs: the"),
         (lambda b: [b.call("cudaLaunchKernel", 10**7 + k, 1) for k in range(3)],
          "3 of 11 kernel launches have no GPU activity in the trace, the last 3 launches among them"),
         (lambda b: b.call("hipLaunchKernel", 9, 1), "1 of 9 kernel launches have no GPU activity in the trace"),

@@ -1,5 +1,8 @@
 """Columns declared once: reduced over runs, joined by their keys, and read by tables and pages."""
 
+import subprocess
+import sys
+
 import pytest
 from msgspec.structs import replace
 
@@ -92,3 +95,11 @@ def test_rows_are_found_by_their_keys() -> None:
     rows = [queue(7), queue(9)]
     assert by_key(rows) == {(0, 7): rows[0], (0, 9): rows[1]}
     assert replace(rows[0], stream=9) == rows[1]
+
+
+def test_reading_documents_takes_neither_pandas_nor_numpy() -> None:
+    code = (
+        "import sys, steptrace.documents.summary, steptrace.documents.join; print({'pandas', 'numpy'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

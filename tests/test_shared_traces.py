@@ -158,7 +158,7 @@ def test_launches_queues_and_kernels_agree_with_hta(name: str) -> None:
             lines.append(f"launches.{key}: HTA {want:.0f} ns, here {got} ns")
 
     seen = _seen_by_hta(name, whole, _QUEUED_OF_HTA)
-    table = queues.queues(seen, queues.queue_lengths(seen)).set_index("stream")
+    table = queues.queues(seen).set_index("stream")
     if sorted(table.index) != [row["stream"] for row in hta["queue_length"]]:
         lines.append(f"queues: HTA has streams {hta['queue_length']}, here {sorted(table.index)}")
     for row in hta["queue_length"]:

@@ -294,6 +294,6 @@ def test_steps_that_overlap_on_the_gpu_are_noted() -> None:
     assert (row["found"], row["of"], row["warns"]) == (2, 3, False)
     assert row["says"] == (
         "2 of 3 steps begin while GPU work of an earlier one is still to finish: their lengths add up to 4.5 ms in a "
-        "window of 3.5 ms, 1.0 ms of it counted twice; the rate is the window over their number, 1.2 ms a step"
+        "window of 3.5 ms, 1 ms of it counted twice; the rate is the window over their number, 1.17 ms a step"
     )
     assert checks.loc["steps numbered without a gap", "found"] == 0

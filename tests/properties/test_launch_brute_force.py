@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
 from steptrace import intervals
+from steptrace.analysis import copies as measured_copies
 from steptrace.analysis import queues as measured
 from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.series import profile, steps_of
@@ -118,7 +119,7 @@ def _check_launches(works: list[Work], made: Made) -> None:
 
 def _check_queues(works: list[Work], made: Made) -> None:
     lengths = measured.queue_lengths(made.trace)
-    table = measured.queues(made.trace, lengths).set_index("stream")
+    table = measured.queues(made.trace).set_index("stream")
     for stream in {w.stream for w in works}:
         linked = [
             (min(o[1], w.start), w.start, o[0])
@@ -154,8 +155,8 @@ def _check_queues(works: list[Work], made: Made) -> None:
 
 
 def _check_copies(works: list[Work], made: Made) -> None:
-    rates = measured.copy_rates(made.trace)
-    table = measured.copies(made.trace, rates)
+    rates = measured_copies.copy_rates(made.trace)
+    table = measured_copies.copies(made.trace)
     moved = [w for w in works if w.kind == "memory"]
     assert len(table) == bool(moved)
     if not moved:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
 from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
 from steptrace.analysis.communication.collectives import collectives
+from steptrace.analysis.copies import series
 from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import host_gaps, idle
 from steptrace.analysis.input import input_wait
@@ -25,18 +27,15 @@ from steptrace.analysis.memory.record import memory, memory_tables
 from steptrace.analysis.overview import step_figures, step_parts
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
-from steptrace.analysis.queues import series
 from steptrace.analysis.syncs import syncs
-from steptrace.analysis.tables import tables_of, write_all
+from steptrace.analysis.tables import OF_SUBJECTS, tables_of, write_all
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.compiled import give_back
-from steptrace.documents.copies import Copy
-from steptrace.documents.gaps_before import GapBefore
+from steptrace.documents.column import subjects_of
 from steptrace.documents.gpu_time import StepTime, TemporalRow
 from steptrace.documents.kernels import KernelName, KernelType
 from steptrace.documents.labels import Label, OptimizerCall, Section
 from steptrace.documents.overview import TopOperator
-from steptrace.documents.queues import Queue
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.syncs import WhatIf
@@ -200,8 +199,11 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
     """One entry of `traces` in summary.json."""
     trace, device, of = analysis.trace, analysis.device, analysis.tables
     capture = capture_of(analysis.path)
+    plain: dict[str, Any] = step_figures(trace, device) | {
+        one.name: analysis.rows(one.name, one.kind) for one in subjects_of(TraceSummary) if one.name in OF_SUBJECTS
+    }
     return TraceSummary(
-        **step_figures(trace, device),
+        **plain,
         path=path_text(analysis.path),
         sha256=_sha256(analysis.path),
         rank=trace.rank,
@@ -218,7 +220,6 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         steps=analysis.rows("step_times", StepTime),
         sections=analysis.rows("sections", Section),
         idle=idle(analysis),
-        gaps_before=analysis.rows("gaps_before", GapBefore),
         host_gaps=None if device is None else host_gaps(trace, device, of["idle_gaps"]),
         input=input_wait(trace, device, of["input_waits"]),
         kernels=analysis.rows("kernel_names", KernelName),
@@ -230,8 +231,6 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         collectives=collectives(analysis),
         all_reduce=all_reduce(trace, device),
         all_reduce_passes=reduce_passes(trace, device),
-        queues=analysis.rows("queues", Queue),
-        copies=analysis.rows("copies", Copy),
         series=series(analysis),
         memory=memory(analysis),
         annotations=analysis.rows("annotation_times", Label, MOST_LABELS),

@@ -4,6 +4,7 @@ import pandas as pd
 
 from steptrace import schema
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.idle import idle_gaps
 from steptrace.documents.gaps_before import GapBefore
 from steptrace.documents.rows import table_of
 from steptrace.trace.model import Trace
@@ -11,8 +12,12 @@ from steptrace.trace.model import Trace
 GAPS_BEFORE = table_of("gaps_before", GapBefore)
 
 
-def gaps_before(trace: Trace, device: int, gaps: pd.DataFrame) -> pd.DataFrame:
-    """The table `gaps_before` of a GPU from its `idle_gaps`: names that end a gap, the most idle time first."""
+def gaps_before(trace: Trace) -> pd.DataFrame:
+    """The table `gaps_before` of the analysed GPU: names that end a gap, the most idle time first."""
+    if not trace.devices:
+        return schema.frame_of(GAPS_BEFORE)
+    device = trace.devices[0]
+    gaps = idle_gaps(trace, device)
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
     before = gaps.set_index("kernel")["dur"].reindex(kernels.index, fill_value=0)
     short = {name: short_name(name) for name in kernels["name"].unique()}

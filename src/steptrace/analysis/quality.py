@@ -7,6 +7,7 @@ import pandas as pd
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
+from steptrace import format as fmt
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.documents.quality import Quality, QualityCheck
@@ -108,7 +109,7 @@ def _clocks(trace: Trace) -> QualityCheck:
     early: Ints = (launched_at(trace) - trace.kernels["ts"].to_numpy())[linked]
     wrong = early > CLOCK_TOLERANCE_NS
     found, of = int(wrong.sum()), int(linked.sum())
-    worst = f", by up to {int(early.max()) / 1000:,.0f} us" if found else ""
+    worst = f", by up to {fmt.duration(int(early.max()))}" if found else ""
     says = f"{found} of {of} GPU activities start before the call that launched them{worst}: the clocks disagree"
     return QualityCheck("GPU work after its launch", found, of, found > 0, says)
 
@@ -144,8 +145,8 @@ def _follow(trace: Trace) -> QualityCheck:
     twice = lengths - intervals.measure(intervals.union(intervals.spans(start, end)))
     says = (
         f"{early} of {len(start)} steps begin while GPU work of an earlier one is still to finish: their lengths add "
-        f"up to {lengths / 1e6:,.1f} ms in a window of {window / 1e6:,.1f} ms, {twice / 1e6:,.1f} ms of it counted "
-        f"twice; the rate is the window over their number, {window / len(start) / 1e6:,.1f} ms a step"
+        f"up to {fmt.duration(lengths)} in a window of {fmt.duration(window)}, {fmt.duration(twice)} of it counted "
+        f"twice; the rate is the window over their number, {fmt.duration(window / len(start))} a step"
     )
     return QualityCheck("steps one after the other", early, len(start), warns=False, says=says if early else "they do")
 

@@ -3,7 +3,7 @@
 As Parquet files they are written a slice of rows at a time: nowhere do all columns of a long table stand a second time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from steptrace.analysis import program as flame
 from steptrace.analysis.common import annotations, launches, steps
 from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
+from steptrace.analysis.copies import copies, copy_rates
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.gaps_before import gaps_before
 from steptrace.analysis.idle import idle_by_stream, idle_gaps
@@ -25,7 +26,7 @@ from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, k
 from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.quality import quality_checks
-from steptrace.analysis.queues import copies, copy_rates, queue_lengths, queues
+from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.syncs import sync_costs, sync_prices, sync_sites
 from steptrace.analysis.timeline.measure import timeline
 from steptrace.schema import with_version
@@ -33,6 +34,13 @@ from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 
 Tables = dict[str, pd.DataFrame]
+
+#: Tables that are a subject of `TraceSummary`, by its name: a function of the trace, and nothing else.
+OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
+    "queues": queues,
+    "copies": copies,
+    "gaps_before": gaps_before,
+}
 
 
 def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:
@@ -55,15 +63,14 @@ def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[
     sections = annotations.section_times(trace, device)
     yield {"section_times": sections, "sections": annotations.section_medians(sections, len(trace.steps))}
     yield {"input_waits": input_waits(trace, device), "idle_by_stream": idle_by_stream(trace)}
-    lengths, rates = queue_lengths(trace), copy_rates(trace)
-    yield {"queue_lengths": lengths, "queues": queues(trace, lengths)}
-    yield {"copy_rates": rates, "copies": copies(trace, rates)}
+    yield {"queue_lengths": queue_lengths(trace), "copy_rates": copy_rates(trace)}
+    yield {name: table(trace) for name, table in OF_SUBJECTS.items()}
     if len(of_host := host_collectives(trace)):
         yield {"host_collectives": of_host}
     gaps = None
     if device is not None:
         gaps = idle_gaps(trace, device)
-        yield {"idle_gaps": gaps, "gaps_before": gaps_before(trace, device, gaps)}
+        yield {"idle_gaps": gaps}
         yield {"kernel_names": kernel_table(trace, device), "kernel_types": kernel_types(trace, device)}
         yield {"kernel_formats": kernel_formats(trace, device)}
         times = launches.launch_times(trace, device)

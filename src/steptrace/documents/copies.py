@@ -7,6 +7,16 @@ from steptrace.documents.column import column, key
 from steptrace.documents.queues import QueueSeries
 
 
+class CopyRate(Document, frozen=True):
+    """The rate at which one kind of copy moves bytes, from this instant to the kind's next row."""
+
+    device: Annotated[int, key("GPU", "GPU.", local=True)]
+    kind: Annotated[str, key("Kind", "The copy as recorded, such as `Memcpy HtoD (Pinned -> Device)`, or `Memset`.")]
+    ts: Annotated[int, key("At", "Instant.", "ns", local=True)]
+    running: Annotated[int, column("Running", "Copies under way.")]
+    bytes_per_second: Annotated[float, column("Rate", "Sum of their rates, each its bytes over its length.", "B/s")]
+
+
 class Copy(Document, frozen=True):
     """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs.
 

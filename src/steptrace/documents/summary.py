@@ -56,7 +56,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     gaps_before: Annotated[
         tuple[GapBefore, ...],
         subject("Before which kernels the GPU waits", "the trace holds no gap between GPU activities"),
-    ] = ()
+    ]
     syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]
     whatif: WhatIf | None
     input: Annotated[Input, subject("Waiting for data", "the trace holds no label of a data loader")]

@@ -202,14 +202,13 @@ def _tooltip(box: _Box) -> str:
 
 
 def _grid(scale: int, height: int) -> str:
-    """The lines of the axis and their times; the first one says the unit."""
+    """The lines of the axis and their times."""
     parts = []
     for tick in ticks(0, scale, 8):
         share = 100 * tick / scale
         parts.append(element("line", f'class="grid" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"'))
         if share < 95:
-            unit = " ms" if tick == 0 else ""
-            parts.append(text(f'class="tick" x="{share:.4g}%" dx="3" y="{height + 12}"', f"{tick / 1e6:g}{unit}"))
+            parts.append(text(f'class="tick" x="{share:.4g}%" dx="3" y="{height + 12}"', fmt.duration(tick)))
     return "".join(parts)
 
 
