@@ -31,10 +31,12 @@ rule compare:
     params:
         code=PLAN.code(scripts=["compare.py"]),
         gates=RULES.gates,
+        gpus=RULES.estimate_gpus,
+        own_gpus=[Path("gpus.toml").read_text() if Path("gpus.toml").is_file() else ""],
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --gates {params.gates:q} \
-            --out {output} 2>&1 | tee {log}
+            {params.gpus} --out {output} 2>&1 | tee {log}
         """
 
 

@@ -1,4 +1,4 @@
-"""compare.py STUDY_DIR --out FILE [--gates JSON]: results/<study>/ compared, with findings and what its gates say"""
+"""compare.py STUDY_DIR --out FILE [--gates JSON] [--gpu NAME ...]: results/<study>/ compared, with findings, gates"""
 
 import argparse
 import json
@@ -18,9 +18,10 @@ parser = argparse.ArgumentParser()
 parser.add_argument("study_dir", type=Path)
 parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--gates", type=json.loads, default={})
+parser.add_argument("--gpu", nargs="*", default=[], help="to estimate for")
 options = parser.parse_args()
 try:
-    found = with_findings(compare(options.study_dir))
+    found = with_findings(compare(options.study_dir, estimate_gpus=options.gpu))
     write(options.out, replace(found, gates=tuple(outcomes(found, options.gates))))
     (options.study_dir / PARTIAL).unlink(missing_ok=True)  # it is whole now
 except SteptraceError as error:

@@ -9,9 +9,8 @@ import msgspec
 from steptrace import format as fmt
 from steptrace.commands.output import columns
 from steptrace.documents.estimate import Band, Estimate
-from steptrace.documents.operators import OperatorCalls
 from steptrace.errors import ConfigError
-from steptrace.estimate import FollowedStep, Gpu, estimate_step
+from steptrace.estimate import Gpu, estimate_prediction
 
 _HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
 _NONE: Final = "-"
@@ -28,7 +27,7 @@ def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequenc
         if batch is not None and prediction.get("peak_memory_bytes") is not None
     }
     return [
-        estimate_step(_step(prediction, batch), gpu, peaks=peaks)
+        estimate_prediction({**prediction, "batch_size": batch}, gpu, peaks=peaks)
         for gpu in gpus
         for batch, prediction in predictions.items()
     ]
@@ -52,17 +51,6 @@ def check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
 def with_batch(command: Sequence[str], batch: int | None) -> list[str]:
     """The command with a batch in its place."""
     return [word if batch is None else word.replace(_PLACE, str(batch)) for word in command]
-
-
-def _step(prediction: Mapping[str, Any], batch: int | None) -> FollowedStep:
-    return FollowedStep(
-        operators=[msgspec.convert(call, OperatorCalls) for call in prediction["operator_calls"]],
-        steps=len(prediction.get("by_step") or ()) or 1,
-        syncs=prediction["total"],
-        batch=batch,
-        peak_memory_bytes=prediction["peak_memory_bytes"],
-        tf32=prediction["tf32"],
-    )
 
 
 def as_json(found: Sequence[Estimate]) -> list[dict[str, Any]]:

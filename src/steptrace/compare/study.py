@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from steptrace.compare.against_baseline import basis_of, predicted_step, sync_diff, sync_prices, waterfall
+from steptrace.compare.estimates import estimates
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.memory import memory_fits, memory_of
@@ -20,11 +21,12 @@ from steptrace.compare.window import communication, input_figures, overview_figu
 from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary
+from steptrace.estimate import gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import Ratio, holm, ratios, verdict
 
 
-def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
+def compare(study_dir: Path, *, partial: bool = False, estimate_gpus: Sequence[str] = ()) -> Comparison:
     """Compare the variants of a study by what lies in `results/<study>/`.
 
     Runs that failed or are missing are told of, not left out. The same files give the same result. `findings` is
@@ -34,6 +36,7 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
         study_dir: the study's folder.
         partial: compare what exists while runs are still to come: those are left out, and `partial` of the result
             says how many of the planned ones are in it. It is null in a comparison of the whole study.
+        estimate_gpus: names of GPUs to estimate every followed variant for.
 
     Raises:
         RecordError: the folder has no readable study.json.
@@ -41,7 +44,11 @@ def compare(study_dir: Path, *, partial: bool = False) -> Comparison:
     study = load_study(study_dir, partial=partial)
     method, timings = compare_times(study)
     first = first_measured(study.variants)
-    variants = _variants(study, timings)
+    gpus = [gpu_named(name) for name in estimate_gpus]
+    variants = [
+        replace(entry, estimates=estimates(variant.path, gpus))
+        for variant, entry in zip(study.variants, _variants(study, timings), strict=True)
+    ]
     comparison = Comparison(
         study=study.name,
         title=study.title,

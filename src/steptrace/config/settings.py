@@ -13,6 +13,7 @@ from msgspec import Meta
 from steptrace.config.documents import convert, read_yaml
 from steptrace.config.gpus import resolve_scale
 from steptrace.errors import ConfigError
+from steptrace.estimate import gpu_named
 from steptrace.names import file_safe, near
 
 #: Reserved names: other folders of results/, and the page that lists the studies.
@@ -58,6 +59,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeout_minutes: Annotated[float, Meta(gt=0, le=525_600)] | None = None
     allow_targets: list[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*\Z")]] = []
     traces: list[str | NamedTrace] = []
+    estimate_gpus: list[str] = []
     gates: dict[str, dict[str, dict[str, Any]]] = {}
 
 
@@ -113,6 +115,7 @@ class Settings:
     timeout_minutes: float | None
     allow_targets: tuple[str, ...]
     traces: dict[str, str]
+    estimate_gpus: tuple[str, ...]
     gates: dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 
@@ -124,7 +127,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         overrides: keys given on the command line (`--config scale=cpu`), which go before the file's.
 
     Raises:
-        ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there.
+        ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there, an unknown GPU.
     """
     file = project.workflow_file
     content = {"studies": sorted(project.study_files), **read_yaml(file)}
@@ -155,6 +158,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         timeout_minutes=workflow.timeout_minutes,
         allow_targets=tuple(workflow.allow_targets),
         traces=_traces(workflow.traces, project, "--config" if "traces" in overrides else file),
+        estimate_gpus=tuple(gpu_named(name).name for name in dict.fromkeys(workflow.estimate_gpus)),
         gates=workflow.gates,
     )
 
@@ -170,7 +174,8 @@ def _checked(content: Mapping[str, Any], where: str | Path) -> Workflow:
 
 def _listed(key: str, value: Any) -> Any:
     # `--config studies=masked_loss` means a list of one.
-    return [value] if key in ("studies", "variants", "allow_targets") and isinstance(value, str) else value
+    lists = ("studies", "variants", "allow_targets", "estimate_gpus")
+    return [value] if key in lists and isinstance(value, str) else value
 
 
 def _traces(entries: list[str | NamedTrace], project: Project, where: str | Path) -> dict[str, str]:

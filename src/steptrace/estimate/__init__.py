@@ -6,6 +6,7 @@ spread of every figure from published measurements (`steptrace.estimate.rules`).
 
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.memory import largest_batch
+from steptrace.estimate.prediction import estimate_prediction
 from steptrace.estimate.step import FollowedStep, estimate_step
 
-__all__ = ["FollowedStep", "Gpu", "estimate_step", "gpu_named", "largest_batch"]
+__all__ = ["FollowedStep", "Gpu", "estimate_prediction", "estimate_step", "gpu_named", "largest_batch"]

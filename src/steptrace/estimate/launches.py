@@ -17,6 +17,9 @@ _LISTS: Final[Mapping[str, int]] = {
     "_fused_sgd_": 2,
     "_fused_adagrad_": 3,
 }
+#: Operators that look for the true elements of a mask among their indices.
+_INDEXED: Final = ("index", "index_put", "index_put_", "_index_put_impl_")
+_WITHOUT_BIAS: Final = 2
 _FUSED: Final = "_fused_"
 #: ATen/native/cuda/MultiTensorApply.cuh: a launch takes so many tensors, by the number of lists, and so many chunks.
 _MOST_TENSORS: Final = (110, 64, 48, 36, 30)
@@ -33,7 +36,12 @@ def launches(call: OperatorCalls) -> int:
         return _of_lists(call, name)
     if call.outputs and not any(map(elements, call.outputs)):
         return 0
-    return _LAUNCHES.get(name, 1)
+    if name == "convolution":
+        return 2 if len(call.inputs) > _WITHOUT_BIAS else 1
+    if name == "convolution_backward":
+        return len(call.outputs)
+    masks = sum(tensor.dtype in ("bool", "uint8") for tensor in call.inputs[1:]) if name in _INDEXED else 0
+    return _LAUNCHES.get(name, 1) + masks * _LAUNCHES["nonzero"]
 
 
 def is_of_lists(name: str) -> bool:
@@ -53,7 +61,7 @@ def lists_of(call: OperatorCalls) -> int:
 def _of_lists(call: OperatorCalls, name: str) -> int:
     lists = lists_of(call)
     tensors = call.inputs[: _length(call, name, lists)]
-    extra = 1 if name == "_foreach_norm" else 0
+    extra = 2 if name == "_foreach_norm" else 0
     return _chunked([elements(tensor) for tensor in tensors], lists) + extra
 
 

@@ -6,6 +6,7 @@ input, params and resources functions. Paths are relative to the working directo
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,6 +130,11 @@ class Rules:
         return str(loss.get("_target_", "")).startswith(OPERATORS)
 
     # What makes a rule run again besides its input.
+    @property
+    def estimate_gpus(self) -> str:
+        """The argument that names the GPUs to estimate for; empty without any."""
+        return shlex.join(["--gpu", *self.plan.settings.estimate_gpus]) if self.plan.settings.estimate_gpus else ""
+
     def gates(self, wildcards: Wildcards) -> str:
         """The gates of one study, in the form of `gates:`, as JSON."""
         gates = self.plan.settings.gates

@@ -32,6 +32,7 @@ from steptrace.documents.comparison.window import (
     PlacementOfVariant,
     PrecisionOfVariant,
 )
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment, is_simulated
 from steptrace.documents.step_figures import StepFigures
@@ -100,6 +101,7 @@ class VariantResult(StepFigures, frozen=True):
     step_difference: Difference | None = None
     sync_diff: SyncDiff | None = None
     whatif: WhatIfOfVariant | None = None
+    estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there, by `estimate_gpus`.")] = ()
 
     @property
     def is_baseline(self) -> bool:

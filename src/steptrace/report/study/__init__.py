@@ -2,6 +2,7 @@
 
 from steptrace.report.page.findings import findings
 from steptrace.report.study.communication import communication
+from steptrace.report.study.estimate import estimate
 from steptrace.report.study.first_screen import all_findings, first_screen
 from steptrace.report.study.input_pipeline import input_pipeline
 from steptrace.report.study.memory import memory

@@ -14,6 +14,7 @@ from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import overview
 from steptrace.report.page.findings import findings, recommended
 from steptrace.report.page.markup import Html, render
+from steptrace.report.study.estimate import estimate, leads
 from steptrace.report.study.model import (
     has_traced_syncs,
     machine,
@@ -52,6 +53,8 @@ def first_screen(study: Comparison) -> Html:
         traced=traced,
         items=items,
         device=overview.device_of_study(study),
+        estimated=estimate(study),
+        estimate_leads=leads(study),
         launched=next(f for f in STEP_FIGURES if f.key == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
     )

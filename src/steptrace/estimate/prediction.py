@@ -1,0 +1,32 @@
+"""The estimate of what a prediction.json says was followed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from steptrace.documents.estimate import Estimate
+from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.step import FollowedStep, estimate_step
+
+
+def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
+    """Estimate a prediction's step; `peaks`: see `estimate_step`."""
+    followed = FollowedStep(
+        operators=[_calls(call) for call in prediction["operator_calls"]],
+        steps=len(prediction.get("by_step") or ()) or 1,
+        syncs=prediction["total"],
+        batch=prediction.get("batch_size"),
+        peak_memory_bytes=prediction["peak_memory_bytes"],
+        tf32=prediction["tf32"],
+    )
+    return estimate_step(followed, gpu, peaks=peaks)
+
+
+def _calls(call: Mapping[str, Any]) -> OperatorCalls:
+    return OperatorCalls(**{**call, "inputs": _tensors(call["inputs"]), "outputs": _tensors(call["outputs"])})
+
+
+def _tensors(specs: list[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(shape=tuple(spec["shape"]), strides=tuple(spec["strides"]), dtype=spec["dtype"]) for spec in specs
+    )

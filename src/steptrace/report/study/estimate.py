@@ -1,0 +1,131 @@
+"""The section "Estimated": every variant's step on a GPU that is not there, as bands; never mixed with measurements.
+
+On a machine without a GPU it leads the page, and says which variant is faster where bands are apart. With a GPU of the
+same name the ratio of the measured step time to the band stands beside it.
+"""
+
+from dataclasses import dataclass
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.estimate import Band, Estimate
+from steptrace.report.draw.cells import Scale, axis_cell, interval_cell
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.markup import Html, render
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """A variant on one GPU, in words; `measured` only where the study was measured on that GPU."""
+
+    variant: VariantResult
+    estimate: Estimate
+    step: str | None
+    bar: InlineSvg | None
+    busy: str | None
+    memory: str | None
+    measured: str | None
+
+
+def leads(study: Comparison) -> bool:
+    """Whether estimates are what the page has to say of a GPU: there are some, and no step was measured on one."""
+    return not _on_gpu(study) and any(variant.estimates for variant in study.variants)
+
+
+def estimate(study: Comparison) -> Html:
+    """Estimated step time, GPU busy, limit, syncs and memory of every variant on each GPU; nothing without any."""
+    gpus = list(dict.fromkeys(one.gpu for variant in study.variants for one in variant.estimates))
+    return render(
+        "study/estimate",
+        tables=[(gpu, _sentence(study, gpu), *_rows(study, gpu)) for gpu in gpus],
+        leads=leads(study),
+    )
+
+
+def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
+    """The variant whose band lies below that of every other one; None where bands overlap or one is missing."""
+    bands = {variant.name: _of(variant, gpu) for variant in study.variants}
+    times = {name: one.step_ms for name, one in bands.items() if one is not None and one.step_ms is not None}
+    if len(times) < max(2, len(study.variants)):
+        return None
+    best = min(times, key=lambda name: times[name][1])
+    if any(band[0] <= times[best][1] for name, band in times.items() if name != best):
+        return None
+    return next(variant for variant in study.variants if variant.name == best)
+
+
+def _sentence(study: Comparison, gpu: str) -> str:
+    best = estimated_winner(study, gpu)
+    if best is None:
+        return f"On an {gpu} no variant is estimated to be the fastest: bands overlap, or a variant has none."
+    if best.equivalence.status == "differs":
+        return f"On an {gpu} `{best.name}` is estimated to be the fastest, and it does not compute the same."
+    return f"On an {gpu} `{best.name}` is estimated to be the fastest: its band lies below all others."
+
+
+def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | None]:
+    found = [(variant, one) for variant in study.variants if (one := _of(variant, gpu)) is not None]
+    ends = [end for _, one in found for end in one.step_ms or () if end > 0]
+    scale = Scale.of(ends) if ends else None
+    rows = [
+        EstimateRow(
+            variant=variant,
+            estimate=one,
+            step=_times(one.step_ms),
+            bar=None if scale is None else _bar(variant, one, scale),
+            busy=None if one.gpu_busy_pct is None else f"{one.gpu_busy_pct[0]:.0f} to {one.gpu_busy_pct[1]:.0f} %",
+            memory=_memory(one),
+            measured=_against_measured(study, variant, one),
+        )
+        for variant, one in found
+    ]
+    return rows, None if scale is None else _axis(scale)
+
+
+def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | None:
+    if one.step_ms is None or not one.step_ms[0]:
+        return None
+    middle = (one.step_ms[0] * one.step_ms[1]) ** 0.5
+    alt = f"{variant.name}: estimated {_times(one.step_ms)}"
+    return interval_cell(scale, middle, one.step_ms, None, "estimated", alt)
+
+
+def _axis(scale: Scale) -> InlineSvg:
+    unit, size = fmt.unit_for_ms([scale.high])
+    ticks = scale.ticks()
+    labels = [(tick, f"{tick / size:g}{f' {unit}' if tick == ticks[-1] else ''}") for tick in ticks]
+    ends = f"{fmt.duration_ms(scale.low)} to {fmt.duration_ms(scale.high)}"
+    return axis_cell(scale, labels, f"Estimated step time, {ends}")
+
+
+def _against_measured(study: Comparison, variant: VariantResult, one: Estimate) -> str | None:
+    """Measured / estimated, where the study was measured on a GPU of that name."""
+    gpu = None if study.environment is None else study.environment.gpu
+    if study.on_simulated_gpu or variant.median_ms is None or one.step_ms is None or not _same_gpu(gpu, one.gpu):
+        return None
+    low, high = (variant.median_ms / end for end in reversed(one.step_ms))
+    return f"{fmt.multiple(low)} to {fmt.multiple(high)}"
+
+
+def _same_gpu(measured: str | None, estimated: str) -> bool:
+    """Whether a device's own name is that of a data sheet: "NVIDIA H100 80GB HBM3" is an H100."""
+    model = estimated.replace("RTX-", "RTX ").partition("-")[0]
+    return measured is not None and f" {model} " in f" {measured.replace('-', ' ')} "
+
+
+def _on_gpu(study: Comparison) -> bool:
+    return study.environment is not None and study.environment.gpu is not None and not study.on_simulated_gpu
+
+
+def _of(variant: VariantResult, gpu: str) -> Estimate | None:
+    return next((one for one in variant.estimates if one.gpu == gpu), None)
+
+
+def _times(band: Band | None) -> str | None:
+    return None if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
+
+
+def _memory(one: Estimate) -> str | None:
+    if one.peak_memory_bytes is None:
+        return None
+    return f"{fmt.size_bytes(one.peak_memory_bytes)}, {'fits' if one.fits else 'does not fit'}"

@@ -1,0 +1,66 @@
+"""Estimates on a study's page: they lead without a GPU, stand beside what was measured with one, and name a winner."""
+
+from typing import Any
+
+import pytest
+
+from steptrace.report.study import first_screen, load_study
+from steptrace.report.study.estimate import estimated_winner
+
+
+def an_estimate(low: float | None, high: float | None = None, gpu: str = "H100") -> dict[str, Any]:
+    times = None if low is None else [low, high]
+    return {
+        "gpu": gpu, "batch": 8, "step_ms": times, "gpu_ms": times, "host_ms": [1, 3], "launches": 200, "syncs": 2,
+        "gpu_busy_pct": None if low is None else [80, 100], "limited_by": None if low is None else "memory",
+        "peak_memory_bytes": 2**30, "fits": True, "largest_batch": None, "covered_pct": 95 if low else 50,
+        "reason": None if low else "50 % of the GPU work is covered, 90 are needed: sort", "not_estimated": [],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def estimated(study_builder: Any) -> Any:
+    """Makes a study of two variants with these bands, measured on a GPU of that name or on a CPU."""
+
+    def make(bands: dict[str, tuple[float | None, float | None]], gpu: str | None = None) -> Any:
+        study_builder.comparison["baseline"] = "base"
+        study_builder.comparison["environment"]["gpu"] = gpu
+        for name, band in bands.items():
+            ratio = {"value": 1.0, "verdict": "baseline" if name == "base" else "same"}
+            study_builder.add(name, [30.0, 30.0], ratio=ratio, baseline="base", estimates=[an_estimate(*band)])
+        return load_study(study_builder.write())
+
+    return make
+
+
+def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None:
+    screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}))
+    assert screen.index("estimated for an H100") < screen.index("CPU check")
+    assert "5.0 ms to 9.0 ms" in screen
+    assert "80 to 100 %" in screen
+    assert "1.00 GiB, fits" in screen
+    assert "<code>fast</code> is estimated to be the fastest" in screen
+    assert screen.count('class="on-scale estimated"') == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "fast", "winner"),
+    [((20, 30), (5, 9), "fast"), ((20, 30), (15, 20), None), ((20, 30), (None, None), None), ((3, 4), (5, 9), "base")],
+)
+def test_a_winner_needs_bands_that_are_apart(
+    estimated: Any, base: tuple[float, float], fast: tuple[float | None, float | None], winner: str | None
+) -> None:
+    study = estimated({"base": base, "fast": fast})
+    best = estimated_winner(study, "H100")
+    assert (None if best is None else best.name) == winner
+    if fast[0] is None:
+        assert "50 % of the GPU work" in first_screen(study)
+
+
+def test_with_a_gpu_its_measured_times_lead_and_the_ratio_to_the_band_is_shown(estimated: Any) -> None:
+    screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
+    assert "CPU check" not in screen
+    assert screen.index("Where a step goes") < screen.index("estimated for an H100")
+    assert "Measured / estimated" in screen
+    other = first_screen(estimated({"base": (20, 30), "other": (5, 9)}, gpu="NVIDIA L4"))
+    assert "Measured / estimated" not in other
