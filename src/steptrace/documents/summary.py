@@ -53,10 +53,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     findings: Annotated[tuple[Finding, ...], field("What rules found.", runs="none")] = ()
     idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
     host_gaps: HostGaps | None
-    gaps_before: Annotated[
-        tuple[GapBefore, ...],
-        subject("Before which kernels the GPU waits", "the trace holds no gap between GPU activities"),
-    ]
     syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]
     whatif: WhatIf | None
     input: Annotated[Input, subject("Waiting for data", "the trace holds no label of a data loader")]
@@ -68,6 +64,10 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     program: Annotated[Program, subject("Where in the program", "the trace holds no operator", runs="none")]
 
     gpu: Annotated[GpuTime, subject("GPU time", NO_GPU, folded=True)]
+    gaps_before: Annotated[
+        tuple[GapBefore, ...],
+        subject("Before which kernels the GPU waits", "the trace holds no gap between GPU activities", folded=True),
+    ]
     devices: tuple[DeviceTime, ...]
     temporal: tuple[TemporalRow, ...]
     steps: tuple[StepTime, ...]

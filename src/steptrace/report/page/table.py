@@ -54,7 +54,7 @@ def listing(
     heads = [labels[0]] if labels else []
     html = render(
         "page/table",
-        heads=[*((head, False) for head in heads), *((column.heading, column.is_number) for column in columns)],
+        heads=[*((head, False) for head in heads), *((c.heading, c.is_number and not c.is_key) for c in columns)],
         rows=[
             (id_, [*([{"text": labels[1][at]}] if labels else []), *(cell(row, c, words) for c in columns)])
             for at, (id_, row) in enumerate(zip(ids, rows, strict=False))

@@ -53,7 +53,7 @@ def section(view: TraceView, subject: Subject, spot: Spot) -> Parts | None:
     if subject.name in SECTIONS:
         return SECTIONS[subject.name](view, spot)
     rows: tuple[Document, ...] | None = getattr(view.trace, subject.name)
-    return [listing(rows, most=30)] if rows else None
+    return [listing(rows, most=20)] if rows else None
 
 
 def gpu(view: TraceView, _: Spot) -> Parts | None:
