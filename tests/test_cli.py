@@ -92,11 +92,6 @@ def test_the_page_is_named_and_said_in_short(tmp_path: Path, capsys: pytest.Capt
     assert lines[-2:] == [str(tmp_path / "out" / name) for name in ("report.html", "summary.json")]
 
 
-def test_a_folder_of_sources_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", "any.json", "--source", str(tmp_path / "srcs"), "--out", str(tmp_path / "out")]) == 2
-    assert "srcs: there is no such folder" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path, *, killed: bool) -> None:
     inputs = [_two_steps(rank).write(tmp_path / "in" / f"{rank}.json") for rank in (0, 1)]

@@ -52,11 +52,8 @@ def test_a_study_has_its_page_before_the_next_one_begins(new_project):
     assert not any("results/alone" in line for line in ran[: ran.index("report study results/tiny")])
 
 
-def test_nothing_runs_again_for_nothing(project, planned):
-    """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times.
-
-    Results of a GPU that were added make the study's page anew, which shows them, and nothing else of the study.
-    """
+def test_nothing_runs_again_for_nothing(project):
+    """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times."""
     project.edit(
         "workflow/rules/train.smk",
         "            run=RULES.training,",
@@ -78,9 +75,6 @@ def test_nothing_runs_again_for_nothing(project, planned):
     assert result.returncode == 0, result.stdout
     assert "Nothing to be done" in result.stdout
     assert project.ran() == []
-    project.write("reports/reference/h200/tiny/comparison.json", "{}")
-    jobs = planned(project.run("--dry-run"))
-    assert {"report"} == jobs.keys() - {"all", "total", "verdict", "enforce"}
 
 
 def test_a_change_of_the_loss_retrains(project, planned):

@@ -31,14 +31,6 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("trace", nargs="+", help="trace file, or folder of trace files")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
-    command.add_argument(
-        "--source",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="folder whose Python files may be quoted, repeatable; without it only what was recorded with a trace is",
-    )
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument(
         "--excerpt",
@@ -57,14 +49,11 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the figures and the page, say in short what they hold, and return the exit code."""
     out: Path = arguments.out
-    for folder in arguments.source:
-        if not folder.is_dir():
-            raise SteptraceError("there is no such folder", where=folder, next_step="correct --source")
     if arguments.excerpt is not None and len(arguments.trace) > 1:
         raise SteptraceError("an excerpt is of one trace file", where=arguments.excerpt, next_step="name one trace")
     if arguments.step is not None and arguments.excerpt is None:
         raise SteptraceError("--step chooses the excerpt's step", next_step="add --excerpt FILE.json.gz")
-    summary = write_analysis(arguments.trace, out, sources=tuple(arguments.source), counters=arguments.counters)
+    summary = write_analysis(arguments.trace, out, counters=arguments.counters)
     lines: list[str] = []
     if not arguments.no_report:
         from steptrace.report.trace import page as trace_page
@@ -103,7 +92,6 @@ def write_analysis(
     traces: Sequence[str | Path],
     out: Path,
     *,
-    sources: tuple[Path, ...] = (),
     counters: bool = False,
     analyzed: bool = False,
 ) -> "Summary":
@@ -112,7 +100,6 @@ def write_analysis(
     Args:
         traces: files, or folders of them.
         out: a folder, made if missing.
-        sources: folders that source lines may be read from.
         counters: also write traces with counters.
         analyzed: `traces` are folders that `steptrace.analysis.write_rank` has written.
 
@@ -132,7 +119,7 @@ def write_analysis(
             if analyzed:
                 summary, analyses = summarize_ranks([Path(folder) for folder in traces], tables)
             else:
-                summary, analyses = summarize(traces, sources, tables=tables)
+                summary, analyses = summarize(traces, tables=tables)
             summary = with_trace_findings(summary)
             _refuse_links(out)
             _remove_earlier(out)
@@ -183,7 +170,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
 def _remove_earlier(out: Path) -> None:
     """Remove what an earlier call wrote and this one may not write again; other files stay.
 
-    A call that was killed has left no summary.json: then a file says itself whether it is one of ours.
+    Without summary.json the earlier call was killed: then a file's own content tells whether steptrace wrote it.
     """
     from steptrace.analysis.counters import has_counters
     from steptrace.schema import is_versioned
