@@ -221,16 +221,6 @@ def bandwidth(value: float | None) -> str:
     return f"{significant(value)} B/s"
 
 
-def decimal(value: float | None) -> str:
-    """A plain number of 0 or more with three significant digits, at most two behind the point; "< 0.01" below that."""
-    if value is None or math.isnan(value):
-        return NOT_MEASURED
-    if 0 < value < 0.01:
-        return "< 0.01"
-    text = significant(value)
-    return text if len(text.partition(".")[2]) <= 2 else _fixed(value, 2)
-
-
 def relative_error(value: float | None) -> str:
     """A relative error: "1.2e-07", "0" if exact, "infinite" if the reference is 0 or the value not finite."""
     if value is None or math.isnan(value):

@@ -1,7 +1,6 @@
 """Templates of the report as HTML, with autoescape on: whatever comes from data is escaped."""
 
 import re
-import shlex
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
@@ -132,10 +131,8 @@ def _environment() -> jinja2.Environment:
         anchor=anchor,
         bandwidth=fmt.bandwidth,
         bytes=fmt.size_bytes,
-        clipped=fmt.clipped,
         code=inline_code,
         count=fmt.count,
-        decimal=fmt.decimal,
         error=fmt.relative_error,
         first_sentence=first_sentence,
         gain=gain,
@@ -148,7 +145,6 @@ def _environment() -> jinja2.Environment:
         sentence=sentence,
         setting=fmt.setting,
         share=fmt.share,
-        shell=shlex.quote,
         unplaced=unplaced,
     )
     environment.globals.update(page_globals())
@@ -183,13 +179,6 @@ def render(template: str, **data: object) -> Html:
 def render_as_written(template: str, **data: object) -> Html:
     """The same with every space: for a template whose data holds preformatted text of others."""
     return Html(_environment().get_template(f"{template}.html.j2").render(**data))
-
-
-def render_with_terms(template: str, **data: object) -> tuple[Html, Sequence[str]]:
-    """The same of a template that sets `terms`, and these: the keys of the definitions of what it shows."""
-    module = _environment().get_template(f"{template}.html.j2").make_module(data)
-    terms: Sequence[str] = module.terms  # type: ignore[attr-defined]
-    return Html(_INDENT.sub(">\n<", str(module))), terms
 
 
 def notebook_styles() -> Html:

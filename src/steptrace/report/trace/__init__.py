@@ -1,1 +1,1 @@
-"""The page of a trace: its topics are declared in `topics`, each drawn by a template of its name."""
+"""The page of a trace: a section a subject, in the order of `TraceSummary`."""
