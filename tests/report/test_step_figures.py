@@ -12,13 +12,13 @@ from steptrace import format as fmt
 from steptrace.analysis import analyze_trace, summarize_trace
 from steptrace.analysis.overview import COUNTS, SHARES, in_each_step
 from steptrace.compare.gates import outcomes
-from steptrace.diff import diff, in_words, sides
+from steptrace.diff import diff, read_sides
 from steptrace.document_schemas import figure_table, schema_of, with_table
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.figures import check_key
 from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.report import diff as diff_page
+from steptrace.report.diff import in_words, page_html
 from steptrace.report.study.overview import launches
 from steptrace.report.study.variants import variants
 from steptrace.report.trace import page as trace_page
@@ -87,16 +87,12 @@ def test_it_stands_in_a_study(figure: StepFigure, summarized: TraceSummary) -> N
 
 
 @each_figure
-def test_it_stands_in_a_diff(figure: StepFigure) -> None:
-    a, b = ([(Path(name), steps(kernels).trace())] for name, kernels in (("a", 3), ("b", 4)))
-    found = diff(*sides(a, b))
-    entry = found.figures[figure.key]
-    assert entry.delta == entry.b - entry.a
-    grew = {"lower": "worse", "higher": "better", None: None}[figure.better]
-    assert entry.status == (grew if entry.delta else None)
+def test_it_stands_in_a_diff(figure: StepFigure, tmp_path: Path) -> None:
+    a, b = ([steps(kernels).write(tmp_path / f"{kernels}.json")] for kernels in (3, 4))
+    found = diff(*read_sides(a, b))
     assert figure.name in in_words(found)
-    assert fmt.with_unit(entry.b, figure.unit) in shown(diff_page.page_html(found))
-    assert f"<dt>{figure.name}</dt>" in diff_page.page_html(found)
+    assert fmt.with_unit(found.figures[figure.key].b, figure.unit) in shown(page_html(found))
+    assert f"<dt>{figure.name}</dt>" in page_html(found)
 
 
 @each_figure

@@ -9,8 +9,8 @@ from steptrace.commands.output import progress, show, writing_to
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     command.description = (
-        "Compare two PyTorch profiler traces, or two folders of ranks, per step: operators, kernels, syncs "
-        "and lines that were added, removed, or got slower or faster. Writes diff.json and diff.html."
+        "Compare two PyTorch profiler traces, or two folders of ranks, per step: the step's parts, and which kernels, "
+        "operators, syncs and lines changed. Writes diff.json and diff.html."
     )
     command.add_argument("a", help="trace file, or folder of one job's ranks: what to compare with")
     command.add_argument("b", help="trace file, or folder of one job's ranks: what is compared")
@@ -20,21 +20,21 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what changed and its page, say it in short, and return the exit code."""
-    from steptrace.diff import diff, in_words, read_sides
+    from steptrace.diff import diff, read_sides
     from steptrace.documents.base import write
+    from steptrace.files import write_text
+    from steptrace.report.diff import in_words, page_html
 
     with progress() as line:
         line.say(f"reading {arguments.a} and {arguments.b}")
-        found = diff(*read_sides([arguments.a], [arguments.b]))
+        changes = diff(*read_sides([arguments.a], [arguments.b]))
     out: Path = arguments.out
-    with writing_to(out):
-        write(out / "diff.json", found)
-    if not arguments.no_report:
-        from steptrace.files import write_text
-        from steptrace.report.diff import page_html
-
-        write_text(out / "diff.html", page_html(found))
     page = None if arguments.no_report else out / "diff.html"
-    document = {"diff": out / "diff.json", "report": page, "text": in_words(found)}
-    show(arguments, document, f"{in_words(found)}\n{page or document['diff']}")
+    with writing_to(out):
+        write(out / "diff.json", changes)
+        if page is not None:
+            write_text(page, page_html(changes))
+    text = in_words(changes)
+    document = {"diff": out / "diff.json", "report": page, "text": text}
+    show(arguments, document, f"{text}\n{page or document['diff']}")
     return 0

@@ -1,9 +1,7 @@
-"""Two traces, or two sets of ranks, against each other: what each step does more, less, slower or faster.
+"""Trace against trace: rows of two summaries joined by their keys, renamed kernels matched.
 
-`side` brings a set of traces into one table per topic, counted per step; `compare` finds the same kernel under another
-name and judges each row against the steps' spread; `words` says the result in a few lines.
+Figures only: a summary holds no spread over runs, so nothing is called slower or faster here. Claims about speed come
+from unprofiled steps, in `steptrace compare`.
 """
 
-from steptrace.diff.compare import diff
-from steptrace.diff.side import Side, read_sides, sides
-from steptrace.diff.words import in_words
+from steptrace.diff.compare import Side, diff, read_sides

@@ -1,267 +1,211 @@
-"""What changed from side A to side B, per step, judged against the spread over each side's steps.
+"""Two sides joined: each a trace, or the ranks of a job, with its summary and all rows of its operators."""
 
-A row is `slower` or `faster` if the quartiles of its time per step do not overlap between the sides and the medians
-differ by at least 1 % and 1 us; with one step on a side there is no spread, and any such difference counts. Steps of
-one window are not independent: this sorts differences, it proves none.
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
-A new version of a library changes a kernel's template arguments, its parameters or its namespace; the kernel itself
-stays. So kernels are matched from the exact name to what they compute, the coarser only for what is left. What is alike
-on a level is merged: several names of one side can stand against one of the other.
-"""
+from msgspec.structs import replace
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from steptrace import format as fmt
+from steptrace.analysis import analyze
+from steptrace.analysis.build import summarize_trace
+from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
+from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
+from steptrace.documents.join import Change, join
+from steptrace.documents.join import Side as Rows
+from steptrace.documents.overview import TopOperator
+from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.summary import TraceSummary
+from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
+from steptrace.trace.find import find_traces
+from steptrace.trace.parallel import read_each
 
-import numpy as np
-import pandas as pd
-from msgspec.structs import asdict
-from numpy.typing import NDArray
-
-from steptrace.analysis.common.kernel_names import short_name, telling_name
-from steptrace.diff.notes import capture_notes, not_measured, notes, unprofiled_ns
-from steptrace.diff.side import KEYS, MEASURES, TOTALS, Side
-from steptrace.documents import diff as document
-from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
-
-Key = tuple[Hashable, ...]
-
-_NUMBER = re.compile(r"(?:\(\w[\w ]*\)\s*)?\b\d+[uUlL]*\b")
-_DIGITS = re.compile(r"\d+")
-_LAMBDA = re.compile(r"\{lambda\([^)]*\)#?\d*\}|\[lambda\([^)]*\) \(instance \d+\)\]")
-_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::|(?<=::)_\w+_(?:cu|cpp)_\w+::")
+#: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.
+LEAST_ALIKE: Final = 0.25
 
 
-def normalised(name: str) -> str:
-    """A kernel's name without numbers in its template arguments, lambdas' numbers, parameters and white space."""
-    text = _LAMBDA.sub("lambda", _NAMESPACE.sub("", name))
-    head = text if text.startswith(("Memcpy", "Memset")) else _without_parameters(text)
-    return re.sub(r"\s+", "", _NUMBER.sub("#", head))
+@dataclass(frozen=True)
+class Side:
+    """The traces of one side, and all rows of their operators; `steps` of all traces, 0 if one has none."""
+
+    traces: tuple[TraceSummary, ...]
+    operators: tuple[TopOperator, ...]
+
+    @property
+    def steps(self) -> int:
+        """Steps of all traces; 0 if a trace marks none."""
+        each = [trace.quality.steps or 0 for trace in self.traces]
+        return sum(each) if all(each) else 0
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether every trace holds GPU work."""
+        return all(trace.gpu.activities for trace in self.traces)
 
 
-def _without_parameters(name: str) -> str:
-    """What stands before the last pair of brackets at the end of a name."""
-    if not name.endswith(")"):
-        return name
-    depth = 0
-    for place in range(len(name) - 1, -1, -1):
-        depth += {")": 1, "(": -1}.get(name[place], 0)
-        if depth == 0:
-            return name[:place] or name
-    return name
+def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
+    """Read the traces behind two lists of files or folders.
 
-
-#: From the exact name to the coarsest, what two kernels must share to be one.
-KERNEL_LEVELS: tuple[Callable[[Key], Key], ...] = (
-    lambda key: key,
-    lambda key: (key[0], normalised(str(key[1]))),
-    lambda key: (key[0], telling_name(str(key[1]))),
-    # What it computes: numbers aside (tile sizes, a compiler's numbering).
-    lambda key: (key[0], _DIGITS.sub("#", telling_name(str(key[1])))),
-)
-
-#: Autograd numbers its nodes by version: `AddmmBackward` became `AddmmBackward0`.
-OPERATOR_LEVELS: tuple[Callable[[Key], Key], ...] = (
-    lambda key: key,
-    lambda key: (re.sub(r"(Backward)\d+\Z", r"\1", str(key[0])).rstrip("_"),),
-)
-
-EXACT: tuple[Callable[[Key], Key], ...] = (lambda key: key,)
-
-
-def pair(
-    a: Iterable[Key], b: Iterable[Key], levels: Iterable[Callable[[Key], Key]]
-) -> list[tuple[tuple[Key, ...], tuple[Key, ...]]]:
-    """Which keys of the two sides are one, each key once; an empty tuple stands for none on that side."""
-    left_a, left_b = list(dict.fromkeys(a)), list(dict.fromkeys(b))
-    pairs: list[tuple[tuple[Key, ...], tuple[Key, ...]]] = []
-    for level in levels:
-        groups: defaultdict[Key, tuple[list[Key], list[Key]]] = defaultdict(lambda: ([], []))
-        for which, keys in enumerate((left_a, left_b)):
-            for key in keys:
-                groups[level(key)][which].append(key)
-        both = [(tuple(ours), tuple(theirs)) for ours, theirs in groups.values() if ours and theirs]
-        pairs += both
-        matched_a = {key for ours, _ in both for key in ours}
-        matched_b = {key for _, theirs in both for key in theirs}
-        left_a = [key for key in left_a if key not in matched_a]
-        left_b = [key for key in left_b if key not in matched_b]
-    return pairs + [((key,), ()) for key in left_a] + [((), (key,)) for key in left_b]
-
-
-#: Differences below both of these are none.
-LEAST_SHARE = 0.01
-LEAST_NS = 1_000
-
-
-class _Topic(NamedTuple):
-    """What a topic is ordered and judged by (times, the first the telling one), what two keys share, and its rows."""
-
-    times: tuple[str, ...]
-    levels: tuple[Callable[[Key], Key], ...]
-    row: Callable[..., document.Change]
-
-
-_TOPICS = {
-    "kernels": _Topic(("device_ns",), KERNEL_LEVELS, document.KernelChange),
-    "operators": _Topic(("host_self_ns", "device_ns"), OPERATOR_LEVELS, document.OperatorChange),
-    "syncs": _Topic(("blocked_ns",), EXACT, document.SyncChange),
-    "lines": _Topic(("device_ns",), EXACT, document.LineChange),
-}
-
-Values = NDArray[np.int64]
-Measured = NDArray[np.int64] | NDArray[np.float64]
-
-
-def diff(a: Side, b: Side) -> document.Diff:
-    """The content of diff.json: the sides, their totals, and every row of every topic that changed.
-
-    The diff of a side with itself has no rows. A topic that a side could not show has none either, and stands in
-    `not_measured` with those sides.
+    Raises:
+        TraceError: a path is missing, or a trace cannot be read.
     """
-    unknown = not_measured(a, b)
-    rows: dict[str, Any] = {topic: () if topic in unknown else tuple(_changes(a, b, topic)) for topic in _TOPICS}
-    return document.Diff(
-        unit="trace" if a.whole_traces else "step",
-        a=document.DiffSide(tuple(map(str, a.paths)), a.ranks, a.units, a.devices),
-        b=document.DiffSide(tuple(map(str, b.paths)), b.ranks, b.units, b.devices),
-        totals={name: measure(_total(a, name), _total(b, name)) for name in TOTALS},
-        figures={figure.key: _figure(figure, a, b) for figure in STEP_FIGURES},
-        sync_totals=document.SyncTotals(a.sync_total, b.sync_total),
-        not_measured=unknown,
-        unprofiled_step_ns=measure(unprofiled_ns(a), unprofiled_ns(b)),
-        notes=(*capture_notes(a, b), *notes(a, b)),
-        **rows,
+    paths = [find_traces(side) for side in (a, b)]
+    done = read_each(_read, paths[0] + paths[1])
+    return _side(done[: len(paths[0])]), _side(done[len(paths[0]) :])
+
+
+def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
+    analysis = analyze(path)
+    return summarize_trace(analysis), analysis.rows("top_operators", TopOperator)
+
+
+def _side(done: Sequence[tuple[TraceSummary, tuple[TopOperator, ...]]]) -> Side:
+    return Side(tuple(trace for trace, _ in done), tuple(row for _, rows in done for row in rows if row.name))
+
+
+def diff(a: Side, b: Side) -> Diff:
+    """The content of diff.json: the totals of both sides, and every row that changed."""
+    gpu = a.has_gpu and b.has_gpu
+    kernels = _changes(_rows(a, "kernels"), _rows(b, "kernels"), KERNEL_LEVELS) if gpu else ()
+    operators = _changes(Rows(a.operators, a.steps), Rows(b.operators, b.steps), OPERATOR_LEVELS)
+    syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
+    lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if gpu else ()
+    step, parts = _step(a, b)
+    rows = {"idle_sync": syncs, "": kernels if gpu else operators}
+    figures = {f.key: Pair(a=_mean(a, f.key), b=_mean(b, f.key)) for f in STEP_FIGURES}
+    return Diff(
+        a=_described(a),
+        b=_described(b),
+        cause=_cause(step, parts, rows, whole=not (a.steps and b.steps)),
+        notes=tuple(_notes(a, b)),
+        step_ns=step,
+        parts_ns=parts,
+        figures=figures,
+        not_measured=() if gpu else ("kernels", "syncs", "lines"),
+        kernels=kernels,
+        operators=operators,
+        syncs=syncs,
+        lines=lines,
     )
 
 
-def measure(a: Measured | None, b: Measured | None) -> document.Measure | None:
-    """One measure per unit on both sides; None where a side has no such measure."""
-    if a is None or b is None or len(a) == 0 or len(b) == 0:
-        return None
-    (low_a, mid_a, high_a), (low_b, mid_b, high_b) = (np.percentile(v, (25, 50, 75)).tolist() for v in (a, b))
-    return document.Measure(
-        a=mid_a,
-        b=mid_b,
-        a_quartiles=(low_a, high_a),
-        b_quartiles=(low_b, high_b),
-        delta=mid_b - mid_a,
-        ratio=mid_b / mid_a if mid_a else None,
-        changed=low_b > high_a or low_a > high_b,
+def _rows(side: Side, path: str) -> Rows[Any]:
+    rows = []
+    for trace in side.traces:
+        value: Any = trace
+        for name in path.split("."):
+            value = getattr(value, name)
+        rows += list(value)
+    return Rows(rows, side.steps)
+
+
+def _changes(a: Rows[Any], b: Rows[Any], levels: Sequence[Level] = ()) -> tuple[RowChange, ...]:
+    """The rows that differ, the largest change first; with `levels` rows of other names are matched."""
+    renamed: dict[str, tuple[str, ...]] = {}
+    if levels:
+        same = pair((row.name for row in a.rows), (row.name for row in b.rows), levels)
+        canon = {name: theirs[0] for ours, theirs in same for name in (*ours, *theirs)}
+        renamed = {theirs[0]: tuple(sorted(ours)) for ours, theirs in same if set(ours) != set(theirs)}
+        a, b = (Rows([replace(r, name=canon.get(r.name, r.name)) for r in s.rows], s.steps) for s in (a, b))
+    return tuple(_row(change, renamed) for change in join(a, b) if change.differs or None in (change.a, change.b))
+
+
+def _row(change: Change[Any], renamed: Mapping[str, tuple[str, ...]]) -> RowChange:
+    row = change.b or change.a
+    file, function = getattr(row, "file", None), getattr(row, "function", None)
+    names = (getattr(row, key, None) for key in ("name", "op", "function", "kind"))
+    name = next((str(name) for name in names if name), "")
+    return RowChange(
+        name=name,
+        place=None if file is None else f"{file}: {function}",
+        renamed_from=renamed.get(name, ()),
+        in_a=change.a is not None,
+        in_b=change.b is not None,
+        figures={key: Pair(a=a, b=b) for key, (a, b) in change.figures.items()},
     )
 
 
-def _figure(figure: StepFigure, a: Side, b: Side) -> document.ChangedFigure | None:
-    """The `measure` of a figure, and whether the change is for the better."""
-    found = measure(a.figures[figure.key], b.figures[figure.key])
-    if found is None:
+def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
+    """The mean step of each side, or the whole trace, and its parts, where both have the same kind."""
+    sides = [_parts(side) for side in (a, b)]
+    lengths = [sum(trace.window_ns for trace in side.traces) / (side.steps or len(side.traces)) for side in (a, b)]
+    known = [side for side in sides if side is not None]
+    if len(known) < 2 or known[0][0] != known[1][0]:
+        return Pair(a=lengths[0], b=lengths[1]), {}
+    (_, left), (_, right) = known
+    names = dict.fromkeys([*left, *right])
+    parts = {name: Pair(a=left.get(name, 0.0), b=right.get(name, 0.0)) for name in names}
+    return Pair(a=sum(left.values()), b=sum(right.values())), parts
+
+
+def _parts(side: Side) -> tuple[str, dict[str, float]] | None:
+    divided = [trace.step_parts for trace in side.traces if trace.step_parts is not None]
+    if len(divided) < len(side.traces) or len({one.kind for one in divided}) != 1 or not side.steps:
         return None
-    status: Literal["better", "worse"] | None = None
-    if figure.better is not None and found.changed:
-        status = "better" if (found.delta < 0) == (figure.better == "lower") else "worse"
-    return document.ChangedFigure(**asdict(found), status=status)
+    names = dict.fromkeys(name for one in divided for name in one.parts_ns)
+    return divided[0].kind, {n: sum(one.parts_ns.get(n, 0) for one in divided) / side.steps for n in names}
 
 
-def _total(side: Side, name: str) -> Values | None:
-    column = side.totals[name]
-    return None if column.isna().any() else column.to_numpy(dtype=np.int64)
+def _mean(side: Side, key: str) -> float | None:
+    values = [getattr(trace, key) for trace in side.traces]
+    return None if None in values or not values else sum(values) / len(values)
 
 
-def _series(side: Side, topic: str) -> dict[Key, dict[str, Values]]:
-    """For each key of a topic its measures, one value per unit, 0 where the key does not occur."""
-    table = side.tables[topic]
-    found: dict[Key, dict[str, Values]] = {}
-    keys = table[list(KEYS[topic])].astype(object).where(table[list(KEYS[topic])].notna(), None)
-    units = table["unit"].to_numpy()
-    columns = {name: table[name].to_numpy(dtype=np.int64) for name in MEASURES[topic]}
-    for row, key in enumerate(keys.itertuples(index=False, name=None)):
-        values = found.setdefault(key, {m: np.zeros(side.units, dtype=np.int64) for m in MEASURES[topic]})
-        unit = int(units[row])
-        for name in MEASURES[topic]:
-            values[name][unit] += columns[name][row]
-    return found
+def _described(side: Side) -> DiffSide:
+    names = dict.fromkeys(trace.device_name for trace in side.traces if trace.device_name)
+    return DiffSide(paths=tuple(trace.path for trace in side.traces), steps=side.steps, devices=tuple(names))
 
 
-def _changes(a: Side, b: Side, topic: str) -> list[document.Change]:
-    """The rows of a topic that changed, the largest change first."""
-    series_a, series_b = _series(a, topic), _series(b, topic)
-    launches = [_by_kernel(a), _by_kernel(b)] if topic == "kernels" else []
-    rows: list[tuple[float, document.Change]] = []
-    for keys_a, keys_b in pair(series_a, series_b, _TOPICS[topic].levels):
-        measures = {
-            name: measure(_sum(series_a, keys_a, name, a.units), _sum(series_b, keys_b, name, b.units))
-            if name != "device_ns" or (a.gpu and b.gpu)
-            else None
-            for name in MEASURES[topic]
-        }
-        status = _status(measures, topic, keys_a, keys_b)
-        if status is not None:
-            told = _named(topic, keys_a, keys_b)
-            if launches:
-                told["launched_by"] = _launched_by(launches, (keys_a, keys_b), (a.units, b.units))
-            times = [found.delta for time in _TOPICS[topic].times if (found := measures[time]) is not None]
-            rows.append((max(map(abs, times)), _TOPICS[topic].row(status=status, **told, **measures)))
-    rows.sort(key=lambda row: -row[0])
-    return [row for _, row in rows]
+def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[RowChange]], *, whole: bool) -> str:
+    """How long a step takes on both sides, and what makes most of the difference: a part, and of `rows` that part's."""
+    unit, before, after = "trace" if whole else "step", step.a or 0.0, step.b or 0.0
+    delta = after - before
+    sentence = f"A profiled {unit} takes {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
+    if abs(delta) < NOISE_FLOOR * max(before, 1):
+        return f"{sentence}: no difference."
+    part = max(parts, key=lambda name: _delta(parts[name]) * delta, default=None)
+    if part is not None and _delta(parts[part]) * delta > 0:
+        sentence += f"; most of it is {part.replace('_', ' ')}, {fmt.signed_ns(_delta(parts[part]))}"
+    row = max(rows.get(part or "", rows[""]), key=lambda one: _longest(one) * delta, default=None)
+    if row is not None and _longest(row) * delta > 0:
+        at = f" ({row.place})" if row.place else ""
+        sentence += f"; the largest change is {fmt.signed_ns(_longest(row))} in {fmt.clipped(row.name, 80)}{at}"
+    return sentence + "."
 
 
-def _sum(series: dict[Key, dict[str, Values]], keys: tuple[Key, ...], name: str, units: int) -> Values:
-    return sum((series[key][name] for key in keys), np.zeros(units, dtype=np.int64))
+def _delta(figure: Pair) -> float:
+    return (figure.b or 0.0) - (figure.a or 0.0)
 
 
-def _named(topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]) -> dict[str, Any]:
-    """The row's keys as on side B (A, where B lacks it), and what A calls it if that is another name."""
-    shown = sorted(keys_b or keys_a, key=str)
-    columns = ("class_" if column == "class" else column for column in KEYS[topic])
-    names: dict[str, Any] = dict(zip(columns, shown[0], strict=True))
-    if topic == "kernels":
-        names["short_name"] = short_name(str(names["name"]))
-    if topic in ("kernels", "operators"):
-        names["other_names"] = tuple(key[-1] for key in shown[1:])
-        renamed = bool(keys_a and keys_b) and set(keys_a) != set(keys_b)
-        names["renamed_from"] = tuple(sorted(str(key[-1]) for key in keys_a)) if renamed else None
-    return names
+def _longest(row: RowChange) -> float:
+    """The largest change of a time of a row, in ns."""
+    return max((_delta(figure) for name, figure in row.figures.items() if name.endswith("_ns")), key=abs, default=0.0)
 
 
-def _status(
-    measures: Mapping[str, document.Measure | None], topic: str, keys_a: tuple[Key, ...], keys_b: tuple[Key, ...]
-) -> document.Status | None:
-    if not keys_a or not keys_b:
-        return "added" if keys_b else "removed"
-    deltas = [
-        found.delta
-        for name in _TOPICS[topic].times
-        if (found := measures[name]) is not None
-        and found.changed
-        and abs(found.delta) >= max(LEAST_NS, LEAST_SHARE * found.a)
-    ]
-    if total := sum(deltas):
-        return "slower" if total > 0 else "faster"
-    count = measures["count"]
-    return "calls" if count is not None and count.changed and count.delta else None
+def _notes(a: Side, b: Side) -> Iterator[str]:
+    """What makes the two sides hard to compare."""
+    names = [set(_described(side).devices) for side in (a, b)]
+    if all(names) and names[0] != names[1]:
+        yield f"A ran on {' and '.join(names[0])}, B on {' and '.join(names[1])}"
+    if len(a.traces) != len(b.traces):
+        yield f"A is of {fmt.plural(len(a.traces), 'trace')}, B of {len(b.traces)}: a step is other work"
+    if a.has_gpu and b.has_gpu and (alike := min(_alike(a, b), _alike(b, a))) < LEAST_ALIKE:
+        yield f"kernels of the same name take {fmt.share(alike)} of the GPU's time: these may be different programs"
+    if min(a.steps, b.steps) < 2:
+        yield "fewer than two steps on a side: they may be untypical"
+    before, after = _mean(a, "unprofiled_step_ns"), _mean(b, "unprofiled_step_ns")
+    if before and after:
+        yield f"unprofiled steps take {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
+        profiled = _step(a, b)[0]
+        ratio = (profiled.b or 1.0) / (profiled.a or 1.0) / (after / before)
+        if not 1 / PROFILER_OVERHEAD < ratio < PROFILER_OVERHEAD:
+            yield "profiled steps differ by another ratio than unprofiled ones: trust proportions, not durations"
 
 
-def _launched_by(
-    launches: Sequence[Mapping[Key, Sequence[tuple[Key, int]]]],
-    keys: tuple[tuple[Key, ...], tuple[Key, ...]],
-    units: tuple[int, int],
-) -> tuple[document.LaunchedBy, ...]:
-    """The operators and lines that launched a kernel: mean time per unit on both sides."""
-    shares: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for side in (0, 1):
-        for key in keys[side]:
-            for place, device_ns in launches[side][key]:
-                shares[place][side] += device_ns / units[side]
-    ordered = sorted(shares.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
-    return tuple(document.LaunchedBy(*place, *of_sides) for place, of_sides in ordered)  # type: ignore[arg-type]
-
-
-def _by_kernel(side: Side) -> defaultdict[Key, list[tuple[Key, int]]]:
-    table = side.tables["attribution"]
-    sums = table.groupby(list(KEYS["attribution"]), dropna=False, sort=True, as_index=False)["device_ns"].sum()
-    found: defaultdict[Key, list[tuple[Key, int]]] = defaultdict(list)
-    for row in sums.itertuples(index=False):
-        place = tuple(None if pd.isna(value) else value for value in (row.operator, row.file, row.function))
-        found[row[0], row.kernel].append((place, int(row.device_ns)))
-    return found
+def _alike(own: Side, other: Side) -> float:
+    """The share of a side's GPU time in kernels that the other side has by name."""
+    names = {row.name for trace in other.traces for row in trace.kernels}
+    rows = [row for trace in own.traces for row in trace.kernels]
+    total = sum(row.sum_ns for row in rows)
+    return sum(row.sum_ns for row in rows if row.name in names) / total if total else 1.0

@@ -23,7 +23,8 @@ class TopOperator(Document, frozen=True):
 
     name: Annotated[str | None, key("Operator", "Operator; null for GPU work that none launched.")]
     calls: Annotated[
-        int | None, column("Calls", "Calls (in a comparison of a step, null below one); null without an operator.")
+        int | None,
+        column("Calls", "Calls (in a comparison of a step, null below one); null without an operator.", total=True),
     ]
     host_self_ns: Annotated[
         int | None,

@@ -1,93 +1,106 @@
-"""The page of `steptrace diff`: a diff as one self-contained HTML file."""
+"""The page and the text of `steptrace diff`."""
 
-from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from steptrace import format as fmt
-from steptrace.diff.words import nothing_differs, unknown
-from steptrace.documents.diff import Change, Diff
+from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.draw import bars as draw
-from steptrace.report.draw.bars import Part
+from steptrace.report.draw.bars import Part, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import page, render
+from steptrace.report.page.overview import labelled
 
-#: How many rows of a topic the page lists; diff.json has all.
-MOST_ROWS = 40
-
-#: id, heading, what a row is, and the times it is shown by: key, heading.
-TOPICS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
-    ("kernels", "Kernels", (("device_ns", "GPU time"),)),
-    ("operators", "Operators", (("host_self_ns", "Host time of its own"), ("device_ns", "GPU time"))),
-    ("syncs", "Syncs", (("blocked_ns", "Host blocked"),)),
-    ("lines", "Lines", (("device_ns", "GPU time"),)),
+#: How many rows of a topic the page lists, and the terminal; diff.json has all.
+MOST_ROWS: Final = 40
+_MOST_LINES: Final = 8
+#: Each topic with its heading, and the columns that are shown: name in the table, heading, unit.
+TOPICS: Final = (
+    ("kernels", "Kernels", (("count", "Calls", None), ("sum_ns", "GPU time", "ns"))),
+    (
+        "operators",
+        "Operators",
+        (("calls", "Calls", None), ("host_self_ns", "Own host time", "ns"), ("device_self_ns", "GPU time", "ns")),
+    ),
+    ("syncs", "Syncs", (("count", "Syncs", None), ("blocked_ns", "Host blocked", "ns"))),
+    ("lines", "Lines", (("kernels", "Activities", None), ("device_ns", "GPU time", "ns"))),
 )
-_PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
-_TOTALS = (
-    ("step_ns", "Step, profiled"),
-    ("busy_ns", "GPU busy"),
-    ("compute_ns", "Compute"),
-    ("exposed_comm_ns", "Exposed communication"),
-    ("exposed_memory_ns", "Exposed memory"),
-    ("idle_ns", "GPU idle"),
-    ("blocked_ns", "Host blocked in syncs"),
-    ("operators", "Operator calls"),
-    ("kernels", "GPU activities"),
-    ("syncs", "Syncs"),
-)
+#: A table: its heading, and its rows of a name, further words, and figures.
+Topic = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
 
 
-def page_html(found: Diff) -> str:
+def topics(diff: Diff) -> list[Topic]:
+    """Every topic with its columns' headings and its rows in words."""
+    found = []
+    for topic, heading, columns in TOPICS:
+        rows = diff.rows(topic)
+        shown = [column for column in columns if any(column[0] in row.figures for row in rows)]
+        cells = [(row, [_pair(row.figures.get(name), unit) for name, _, unit in shown]) for row in rows]
+        found.append((topic, heading, [words for _, words, _ in shown], cells))
+    return found
+
+
+def totals(diff: Diff) -> list[tuple[str, str]]:
+    """The step, its parts, and the figures of a step, in words."""
+    rows = [(f"{_unit(diff).capitalize()}, profiled", _pair(diff.step_ns, "ns"))]
+    rows += [(name.replace("_", " ").capitalize(), _pair(pair, "ns")) for name, pair in diff.parts_ns.items()]
+    rows += [(f.name, _pair(diff.figures[f.key], f.unit)) for f in STEP_FIGURES]
+    return [row for row in rows if row[1] != fmt.NOT_MEASURED]
+
+
+def _unit(diff: Diff) -> str:
+    return "step" if diff.a.steps and diff.b.steps else "trace"
+
+
+def _pair(pair: Pair | None, unit: str | None) -> str:
+    """ "6.49 ms → 3.10 ms (0.48×)"."""
+    if pair is None or pair.a is None or pair.b is None:
+        return fmt.NOT_MEASURED
+    a, b = (fmt.with_unit(value, unit) for value in (pair.a, pair.b))
+    if a == b:
+        return a
+    return f"{a} → {b}" + (f" ({fmt.multiple(pair.b / pair.a)})" if pair.a else "")
+
+
+def in_words(diff: Diff) -> str:
+    """The diff as lines for a terminal: the cause, the step's parts, and of each topic the largest changes."""
+    lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in diff.notes)]
+    lines += [f"  {name:24} {words}" for name, words in totals(diff)]
+    for topic, heading, _, rows in topics(diff):
+        if topic in diff.not_measured:
+            lines.append(f"{heading.lower()}: not measured, a side holds no GPU work")
+        else:
+            lines.append(f"{heading.lower()}: {fmt.plural(len(rows), 'change')}")
+            lines += [f"  {'; '.join(filter(None, _named(row)))}: {', '.join(c)}" for row, c in rows[:_MOST_LINES]]
+    return "\n".join(lines)
+
+
+def _side(side: DiffSide) -> str:
+    traces = side.paths[0] if len(side.paths) == 1 else f"{len(side.paths)} traces, {side.paths[0]} ..."
+    return f"{traces} ({', '.join([fmt.plural(side.steps, 'step'), *side.devices])})"
+
+
+def _named(row: RowChange) -> Sequence[str]:
+    only = "" if row.in_a and row.in_b else "only in A" if row.in_a else "only in B"
+    return fmt.clipped(row.name, 100), row.place or "", only, "renamed" if row.renamed_from else ""
+
+
+def page_html(diff: Diff) -> str:
     """The whole page."""
     toc = [("totals", "In all"), *((topic, heading) for topic, heading, _ in TOPICS)]
     body = render(
-        "diff",
-        diff=found,
-        toc=toc,
-        topics=[(topic, heading, _shown(found.rows(topic), times)) for topic, heading, times in TOPICS],
-        totals=[(words, "ns" if name.endswith("_ns") else None, found.totals[name]) for name, words in _TOTALS]
-        + [(figure.name, figure.unit, found.figures[figure.key]) for figure in STEP_FIGURES],
-        counts={topic: Counter(row.status for row in found.rows(topic)) for topic, *_ in TOPICS},
-        chart=_chart(found),
-        headline=headline(found),
-        most_rows=MOST_ROWS,
-        unknown={topic: unknown(found, topic) for topic in found.not_measured},
-        figures=STEP_FIGURES,
-    )
+        "diff", diff=diff, toc=toc, unit=_unit(diff), totals=totals(diff), topics=topics(diff), most=MOST_ROWS,
+        chart=_chart(diff), figures=[f.key for f in STEP_FIGURES], sides=[("A", diff.a), ("B", diff.b)],
+    )  # fmt: skip
     return page("Diff – steptrace", body, toc)
 
 
-def _shown(rows: Sequence[Change], times: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """The times that both sides have."""
-    return tuple((key, words) for key, words in times if all(getattr(row, key) is not None for row in rows))
-
-
-def headline(found: Diff) -> str:
-    """What changed, in one sentence made from the data."""
-    unit = found.unit
-    if found.is_empty:
-        sentence = nothing_differs(found)
-        return f"{sentence[0].upper()}{sentence[1:]}."
-    step, a, b = found.totals["step_ns"], found.sync_totals.a, found.sync_totals.b
-    clauses = []
-    if step is not None:
-        clauses.append(f"A profiled {unit} takes {fmt.duration_ns(step.a)} in A and {fmt.duration_ns(step.b)} in B")
-    if found.kernels and (time := found.kernels[0].device_ns) is not None:
-        size, way = fmt.duration_ns(abs(time.delta)), "more" if time.delta > 0 else "less"
-        clauses.append(f"the largest change on the GPU is {size} {way} in {found.kernels[0].short_name}")
-    if a is not None and b is not None and a != b:
-        blocked = [fmt.duration_ns(side.blocked_ns) for side in (a, b)]
-        clauses.append(f"{a.count} syncs blocked the host for {blocked[0]}, {b.count} for {blocked[1]}")
-    return "; ".join(clauses) + "."
-
-
-def _chart(found: Diff) -> InlineSvg | None:
-    """Where a unit's time goes on the GPU: a bar a side."""
-    known = [(part, total) for part in _PARTS if (total := found.totals[f"{part}_ns"]) is not None]
-    if not known:
+def _chart(diff: Diff) -> InlineSvg | None:
+    """Where a step's time goes: a bar a side."""
+    if not diff.parts_ns:
         return None
-    rows = [
-        ("A", [Part(part, total.a / fmt.NS_PER_MS) for part, total in known]),
-        ("B", [Part(part, total.b / fmt.NS_PER_MS) for part, total in known]),
+    sides: list[tuple[str, Sequence[Part]]] = [
+        (name, labelled([(part, (getattr(pair, side) or 0) / fmt.NS_PER_MS) for part, pair in diff.parts_ns.items()]))
+        for name, side in (("A", "a"), ("B", "b"))
     ]
-    return draw.stacked_bars(rows, f"ms per profiled {found.unit}, medians")
+    return stacked_bars(sides, f"ms per profiled {_unit(diff)}, mean")
