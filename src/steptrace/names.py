@@ -11,11 +11,11 @@ _LONGEST = 120
 
 def near(name: str, options: Iterable[str]) -> str:
     """Return "did you mean 'x'?" if one of `options` is close to `name`, else the list of options."""
-    known = sorted(options)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    names = sorted(options)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"known: {', '.join(known)}" if known else "there are none"
+    return f"known: {', '.join(names)}" if names else "there are none"
 
 
 def file_safe(text: str) -> str:

@@ -22,7 +22,7 @@ NAMES = [command.name for command in commands(cli.parser())]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_takes_json_and_says_what_it_does(name: str) -> None:
-    (command,) = [found for found in commands(cli.parser()) if found.name == name]
+    (command,) = [entry for entry in commands(cli.parser()) if entry.name == name]
     assert ("--json",) in [argument.options for argument in command.arguments]
     assert command.description or command.help
     assert all(argument.help for argument in command.arguments)
@@ -104,6 +104,6 @@ def test_a_name_that_is_too_long_is_a_message(
     monkeypatch.chdir(tmp_path)
     long = "x" * 300
     assert cli.main([long if word == "L" else word for word in words.split()]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("steptrace: error: ")
-    assert long in said
+    message = capsys.readouterr().err
+    assert message.startswith("steptrace: error: ")
+    assert long in message

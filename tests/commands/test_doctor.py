@@ -29,16 +29,16 @@ def _doctor(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict
 
 
 def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[str]) -> None:
-    found = _doctor(capsys)
-    assert found["GPU"]["state"] == "missing"
-    assert found["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is ''"
-    assert "docs/gpu-node.md" in found["GPU"]["next_step"]
-    assert {found[name]["state"] for name in ("Python", "PyTorch", "Locks", "Load")} == {"ok"}
+    checks = _doctor(capsys)
+    assert checks["GPU"]["state"] == "missing"
+    assert checks["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is ''"
+    assert "docs/gpu-node.md" in checks["GPU"]["next_step"]
+    assert {checks[name]["state"] for name in ("Python", "PyTorch", "Locks", "Load")} == {"ok"}
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split()[:3] == ["masked_loss", "4", "yes"] for line in lines)
     assert any(line.startswith("missing  GPU") for line in lines)
-    assert sum("next:" in line for line in lines) == sum(check["next_step"] is not None for check in found.values())
+    assert sum("next:" in line for line in lines) == sum(check["next_step"] is not None for check in checks.values())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_list_of_gpus_on_a_machine_without_any(
 
 
 @pytest.mark.parametrize(
-    ("said", "gpu", "profiler"),
+    ("output", "gpu", "profiler"),
     [
         ({"name": "A GPU", "kernels": 1, "error": None}, "ok", "ok"),
         ({"name": "A GPU", "kernels": 0, "error": None}, "ok", "missing"),
@@ -86,25 +86,25 @@ def test_a_list_of_gpus_on_a_machine_without_any(
     ],
 )
 def test_what_a_product_on_the_gpu_shows(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: Any, gpu: str, profiler: str | None
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, output: Any, gpu: str, profiler: str | None
 ) -> None:
     monkeypatch.setattr(doctor, "has_gpu", lambda: True)
     monkeypatch.setattr(doctor, "count_gpus", lambda: 1)
     monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: True)
-    done = subprocess.CompletedProcess([], 0, stdout=f"a warning\n{json.dumps(said)}\n")
+    done = subprocess.CompletedProcess([], 0, stdout=f"a warning\n{json.dumps(output)}\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: done)
-    found = _doctor(capsys)
-    assert found["GPU"]["state"] == gpu
-    assert found.get("Profiler", {}).get("state") == profiler
+    checks = _doctor(capsys)
+    assert checks["GPU"]["state"] == gpu
+    assert checks.get("Profiler", {}).get("state") == profiler
 
 
 def test_the_check_of_the_gpu_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     command = [sys.executable, "-m", "steptrace.train.gpu_check"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert found["kernels"] is None
-    assert found["error"]
+    checks = json.loads(done.stdout)
+    assert checks["kernels"] is None
+    assert checks["error"]
 
 
 @pytest.mark.gpu
@@ -112,27 +112,27 @@ def test_the_check_of_the_gpu_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch
 def test_the_profiler_sees_the_kernel() -> None:
     from steptrace.train.gpu_check import check
 
-    found = check()
-    assert found["error"] is None
-    assert found["name"]
-    assert found["kernels"] >= 1
+    checks = check()
+    assert checks["error"] is None
+    assert checks["name"]
+    assert checks["kernels"] >= 1
 
 
 def test_no_compiler_and_little_room(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**20})())
-    found = _doctor(capsys)
-    assert found["C++ compiler"]["result"] == "no no-such-compiler"
-    assert {found[name]["state"] for name in ("Disk", "Shared memory")} == {"note"}
+    checks = _doctor(capsys)
+    assert checks["C++ compiler"]["result"] == "no no-such-compiler"
+    assert {checks[name]["state"] for name in ("Disk", "Shared memory")} == {"note"}
 
 
 def test_a_device_that_is_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _doctor(capsys)  # makes the lock's file
     (lock,) = (tmp_path / "locks").iterdir()
     assert try_lock(lock) is not None
-    found = _doctor(capsys)["Locks"]
-    assert found["state"] == "note"
-    assert "by process" in found["result"]
+    checks = _doctor(capsys)["Locks"]
+    assert checks["state"] == "note"
+    assert "by process" in checks["result"]
 
 
 def test_locks_that_cannot_be_made_stop_everything(
@@ -140,9 +140,9 @@ def test_locks_that_cannot_be_made_stop_everything(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "file" / "locks"))
-    found = _doctor(capsys, code=1)["Locks"]
-    assert found["state"] == "broken"
-    assert "STEPTRACE_LOCKS" in found["next_step"]
+    checks = _doctor(capsys, code=1)["Locks"]
+    assert checks["state"] == "broken"
+    assert "STEPTRACE_LOCKS" in checks["next_step"]
 
 
 def test_a_busy_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

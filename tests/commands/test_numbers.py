@@ -7,7 +7,7 @@ from steptrace.cli import main
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["capture", "abc"], "argument PID: invalid number 'abc': expected a whole number >= 1"),
         (["capture", "0"], "argument PID: invalid number '0': expected a whole number >= 1"),
@@ -16,11 +16,11 @@ from steptrace.cli import main
         (["predict", "s", "--budget", "few"], "invalid number 'few': expected a whole number >= 0"),
     ],
 )
-def test_a_number_that_is_none(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_that_is_none(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 
 def blocks(path: Path, *kinds: str) -> list[str]:
-    found = BLOCK.findall(path.read_text())
-    return [re.sub(f"^{indent}", "", text, flags=re.MULTILINE) for indent, kind, text in found if kind in kinds]
+    matches = BLOCK.findall(path.read_text())
+    return [re.sub(f"^{indent}", "", text, flags=re.MULTILINE) for indent, kind, text in matches if kind in kinds]
 
 
 EXAMPLES = [

@@ -137,15 +137,17 @@ def test_an_edit_runs_a_program_again_if_it_executes_the_file(
 
 
 @pytest.mark.parametrize(
-    "name", ["model/net.py", "model/__init__.py", "library.py", "conf/base.yaml", "ds_config.json"]
+    "name", ["model/net.py", "model/__init__.py", "library.py", "executed.py", "conf/base.yaml", "ds_config.json"]
 )
 def test_what_a_program_imports_and_names_is_part_of_it(planned: Callable[..., Plan], folder: Path, name: str) -> None:
     text = WITHOUT_REFS.replace("train.py]", "train.py, --deepspeed=ds_config.json]")
     repository = folder / "repository"
-    (repository / "train.py").write_text("from model import net\nCONFIG = 'conf'\n" + TRAIN)
+    (repository / "train.py").write_text(
+        "from model import net\nCONFIG = 'conf'\nexec(open('executed.py').read())\n" + TRAIN
+    )
     for file, content in {
         "model/__init__.py": "", "model/net.py": "import library\n", "src/library.py": "", "library.py": "value = 1\n",
-        "conf/base.yaml": "rate: 1\n", "ds_config.json": "{}",
+        "conf/base.yaml": "rate: 1\n", "ds_config.json": "{}", "executed.py": "value = 1\n",
     }.items():  # fmt: skip
         (repository / file).parent.mkdir(exist_ok=True)
         (repository / file).write_text(content)

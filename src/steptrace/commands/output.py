@@ -54,7 +54,7 @@ def progress() -> "Iterator[Progress]":
     from rich.console import Console  # not imported where nobody looks
     from rich.live import Live
 
-    # It draws only when told to: a thread that draws could hold its lock while this process forks.
+    # Drawn by `say` alone: a thread that draws could hold its lock while this process forks.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as line:
         yield Progress(line)
 

@@ -28,8 +28,8 @@ _LABELS: Final = ("study", "variant", "digest")
 #: A folder that counts as a whole with more files is probably a data or home directory.
 _MOST_FILES = 2_000
 _SKIPPED: Final = ("__pycache__", "py.typed")
-#: Files that code reads by their names: settings and sources of other languages. Others may be what it writes.
-SETTINGS: Final = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
+#: Files that code reads by their names: settings and sources, also of other languages. Others may be what it writes.
+SETTINGS: Final = (".py", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
 
 
 class _File(msgspec.Struct, frozen=True, array_like=True):

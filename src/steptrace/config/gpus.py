@@ -1,4 +1,4 @@
-"""Which accelerators this machine has, found out without importing torch."""
+"""Which accelerators this machine has; torch is not imported."""
 
 import contextlib
 import importlib.util
@@ -91,11 +91,11 @@ def _parts(gpu: Any) -> list[Any]:
 
 def _amd_gpus(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> int:
     """Return the number of AMD GPUs; a CPU's node has a `gpu_id` of 0."""
-    found = 0
+    count = 0
     for node in nodes.glob("*/gpu_id"):
         with contextlib.suppress(OSError, ValueError):
-            found += int(node.read_text()) != 0
-    return found
+            count += int(node.read_text()) != 0
+    return count
 
 
 def torch_has_gpu_support() -> bool:

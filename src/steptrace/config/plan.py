@@ -186,11 +186,11 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     settings = read_settings(project, overrides or {})
     cache = ComposeCache(project.config_folders, workdir / RESULTS / ".cache")
     studies = {name: load_study(name, project, settings, cache) for name in settings.studies}
-    known = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
-    _check_gates(settings, project, known)
+    names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
+    _check_gates(settings, project, names)
     if settings.variants is not None:
         where = "--config" if "variants" in (overrides or {}) else project.workflow_file
-        _check_chosen(settings.variants, known, where)
+        _check_chosen(settings.variants, names, where)
         studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
     plan = Plan(project=project, settings=settings, studies=studies)
     cache.save()
@@ -203,22 +203,22 @@ def _code_cache(workdir: Path) -> Path:
     return workdir / RESULTS / ".cache" / "code.json"
 
 
-def _check_chosen(chosen: Iterable[str], known: Mapping[str, list[str]], where: str | Path) -> None:
-    names = {name for variants in known.values() for variant in variants for name in (variant, base_name(variant))}
+def _check_chosen(chosen: Iterable[str], variants: Mapping[str, list[str]], where: str | Path) -> None:
+    names = {name for each in variants.values() for variant in each for name in (variant, base_name(variant))}
     for name in chosen:
         if name not in names:
             raise ConfigError(f"there is no variant '{name}'", where=where, next_step=near(name, names))
 
 
-def _check_gates(settings: Settings, project: Project, known: Mapping[str, list[str]]) -> None:
-    """Gates on unknown studies, variants and figures are refused; a study that is not selected now is known."""
+def _check_gates(settings: Settings, project: Project, names: Mapping[str, list[str]]) -> None:
+    """Gates on unknown studies, variants and figures are refused; a study that is not selected now may be named."""
     where = f"{project.workflow_file}, gates"
     for study, variants in settings.gates.items():
         if study not in project.study_files:
             raise ConfigError(f"there is no study '{study}'", where=where, next_step=near(study, project.study_files))
         for variant in variants:
-            if study in known and variant not in (EVERY_VARIANT, *known[study]):
-                hint = near(variant, known[study])
+            if study in names and variant not in (EVERY_VARIANT, *names[study]):
+                hint = near(variant, names[study])
                 raise ConfigError(f"the study '{study}' has no variant '{variant}'", where=where, next_step=hint)
         for variant, keys in variants.items():
             for key, limits in keys.items():

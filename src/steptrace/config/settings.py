@@ -90,9 +90,9 @@ class Project:
         Raises:
             ConfigError: there is no such scale.
         """
-        known = {path.stem for folder in self.config_folders for path in (folder / "scale").glob("*.yaml")}
-        if scale not in known:
-            raise ConfigError(f"there is no scale '{scale}'", where=where, next_step=near(scale, known))
+        scales = {path.stem for folder in self.config_folders for path in (folder / "scale").glob("*.yaml")}
+        if scale not in scales:
+            raise ConfigError(f"there is no scale '{scale}'", where=where, next_step=near(scale, scales))
 
     @property
     def workflow_file(self) -> Path:
