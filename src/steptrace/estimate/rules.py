@@ -39,8 +39,8 @@ CONVOLUTION: Final = Rule("convolution", (0.4, 1.0), (0.36, 0.9))
 #: The bytes' time is no more than a floor there.
 NARROW_CONVOLUTION: Final = Rule("convolution, under 32 channels", (0.25, 1.0), (0.225, 0.9))
 ATTENTION: Final = Rule("flash attention", (0.14, 0.45), (0.35, 0.9), _FLASH_FLOOR)
-#: On cards limited by their power, in place of the lowest share of arithmetic.
-POWER_LIMITED: Final = 0.4
+#: On cards limited by their power, times the lowest share of arithmetic.
+POWER_LIMITED: Final = 0.65
 
 _OTHERS: Final = ((0.1, 0.9), (0.15, 0.9))
 
