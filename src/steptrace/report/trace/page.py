@@ -122,22 +122,18 @@ def headline(view: TraceView) -> str:
 def caution(view: TraceView) -> list[str]:
     """What a reader must know of the record before any figure of it: its steps, its stacks, what it is a record of."""
     trace, count = view.trace, len(view.trace.steps)
-    says = []
-    if count < FEW_STEPS:
-        steps = "The trace marks no steps: figures are of all of it" if not count else None
-        says.append(
-            steps
-            or f"{fmt.plural(count, 'profiled step')}: nothing tells whether others are like "
-            f"{'it' if count == 1 else 'them'}"
+    cautions = []
+    if not count:
+        cautions.append("The trace marks no steps: figures are of all of it")
+    elif count < FEW_STEPS:
+        cautions.append(
+            "One step only; it may be untypical" if count == 1 else f"{count} steps only; they may be untypical"
         )
     if has_stacks(trace) and trace.unprofiled_step_ns is None:
-        says.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
+        cautions.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
     if trace.training is False:
-        says.append(
-            "Neither a backward pass nor an optimizer step is in the trace: it shows no training step (but inference, "
-            "evaluation or something else)"
-        )
-    return [f"{text}." for text in says]
+        cautions.append("Neither a backward pass nor an optimizer step is in the trace: probably inference")
+    return [f"{text}." for text in cautions]
 
 
 def in_words(summary: Summary) -> str:
