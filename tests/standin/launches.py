@@ -36,10 +36,7 @@ def predict(name: str) -> dict[str, Any]:
         found: Counter[str] = Counter()
         for call in syncs.operators:
             found[call.name.split(".")[1]] += launches(call) * call.calls
-        calls = Counter[str]()
-        for call in syncs.operators:
-            calls[call.name.split(".")[1]] += call.calls
-        return {"launches": dict(found), "peak": syncs.peak_memory_bytes, "calls": calls}
+        return {"launches": dict(found), "peak": syncs.peak_memory_bytes}
 
 
 def measure(name: str) -> dict[str, Any]:
