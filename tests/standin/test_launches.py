@@ -1,6 +1,6 @@
 """Launches per step and peak memory as an estimate has them, against PyTorch's CUDA host code on the stand-in device.
 
-Libraries' workspaces, which no estimate has, are switched off. Other programs are up to twice or half as many launches off:
+Libraries' workspaces, which no estimate has, are switched off. Other programs launch up to twice or half as much:
 those with attention (another operator on a GPU), sparse tensors, gradients of products or a gradient scaler.
 """
 
