@@ -144,7 +144,7 @@ def _idle_part(run: Measured) -> float | None:
 
 
 def _on_gpu(run: Measured) -> bool:
-    return run.record.device.startswith("cuda")
+    return run.record.device == "cuda"
 
 
 def _breakdown(variant: Variant) -> LoadingParts | None:

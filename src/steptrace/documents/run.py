@@ -70,7 +70,7 @@ class RunRecord(File, frozen=True, kw_only=True):
     world_size: Annotated[int, field("Ranks.")]
     digest: Annotated[str, field("Digest of the variant's configuration.")]
     scale: Annotated[str, field("Scale that it ran at.")]
-    device: Annotated[str, field("Device of rank 0: `cpu`, `cuda:0`.")]
+    device: Annotated[str, field("Kind of device: `cpu` or `cuda`.")]
     clock: Annotated[str, field("What timed the steps.")]
     environment: Annotated[Environment, field("Where it ran.")]
     peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.", "B")]
