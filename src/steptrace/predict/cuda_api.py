@@ -31,17 +31,17 @@ class _Event:
         self.blocking = blocking
         self._at = 0.0
 
-    def record(self, _stream: object = None) -> None:
+    def record(self, stream: object = None) -> None:  # noqa: ARG002 - torch's own name
         self._at = time.perf_counter()
 
-    def wait(self, _stream: object = None) -> None:
+    def wait(self, stream: object = None) -> None:
         pass
 
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, end: "_Event") -> float:
-        return (end._at - self._at) * 1e3
+    def elapsed_time(self, end_event: "_Event") -> float:
+        return (end_event._at - self._at) * 1e3
 
     def synchronize(self) -> None:
         _wait("event", "torch.cuda.Event.synchronize")
@@ -58,10 +58,10 @@ class _Stream:
         self.device = cuda_device(device)
         self.device_index = self.device.index
 
-    def wait_event(self, _event: object) -> None:
+    def wait_event(self, event: object) -> None:
         pass
 
-    def wait_stream(self, _stream: object) -> None:
+    def wait_stream(self, stream: object) -> None:
         pass
 
     def record_event(self, event: _Event | None = None) -> _Event:
@@ -87,6 +87,10 @@ class _Stream:
 
 class _StreamContext(nullcontext[object]):
     """`torch.cuda.StreamContext`: a class of its own, since PyTorch asks whether something is an instance."""
+
+    def __init__(self, stream: object) -> None:
+        super().__init__(None)
+        self.stream = stream
 
 
 _default_stream = _Stream()

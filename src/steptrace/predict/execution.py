@@ -1,7 +1,8 @@
 """One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -123,8 +124,8 @@ def _refuse_devices(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -
     for together in _on_one_device(_packet(func), args, tensors):
         devices = {str(tensor.device) for tensor in together if is_virtual(tensor) or tensor.dim() > 0}
         if len(devices) > 1:
-            found = "Expected all tensors to be on the same device, but found at least two devices, "
-            raise RuntimeError(f"{found}{' and '.join(sorted(devices, reverse=True))}! ({func.name()})")
+            message = "Expected all tensors to be on the same device, but found at least two devices, "
+            raise RuntimeError(f"{message}{' and '.join(sorted(devices, reverse=True))}! ({func.name()})")
 
 
 def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
@@ -152,9 +153,9 @@ def _packet(func: Any) -> str:
 
 
 def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    found: list[Any] = []
-    map_tensors(found.append, [*args, *kwargs.values()])
-    return found
+    leaves: list[Any] = []
+    map_tensors(leaves.append, [*args, *kwargs.values()])
+    return leaves
 
 
 def _run_on_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -271,6 +272,8 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, gpu: int | N
     }
     for argument in written.values():
         map_tensors(lambda leaf: refresh(leaf) if isinstance(leaf, VirtualTensor) else None, argument)
+    # In inference mode, too, a view of a tensor from outside of it is none of an inference tensor.
+    views_of_normal = func.is_view and torch.is_inference_mode_enabled() and not _of_inference(bound.values())
     wrapped: list[Any] = []
     for position, (declared, value) in enumerate(zip(returns, results, strict=False)):
         aliases = declared.alias_info.before_set if declared.alias_info is not None else ()
@@ -279,7 +282,7 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, gpu: int | N
             wrapped.append(original)
         else:
             of_host = _HOST_RESULT.get(func._schema.name) == position
-            wrapped.append(value if gpu is None or of_host else _wrap(value, gpu))
+            wrapped.append(value if gpu is None or of_host else _wrap(value, gpu, normal=views_of_normal))
     if func.namespace == "c10d":
         wrapped[-1] = collectives.with_results(wrapped[-1], wrapped[:-1])
     if not returns:
@@ -287,5 +290,10 @@ def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, gpu: int | N
     return tuple(wrapped) if len(returns) > 1 else wrapped[0]
 
 
-def _wrap(value: Any, gpu: int) -> Any:
-    return map_tensors(lambda leaf: VirtualTensor(leaf, gpu) if isinstance(leaf, Tensor) else leaf, value)
+def _of_inference(arguments: Iterable[Any]) -> bool:
+    return any(leaf.is_inference() for leaf in _leaves(list(arguments), {}) if is_virtual(leaf))
+
+
+def _wrap(value: Any, gpu: int, *, normal: bool = False) -> Any:
+    with torch.inference_mode(mode=False) if normal else nullcontext():
+        return map_tensors(lambda leaf: VirtualTensor(leaf, gpu) if isinstance(leaf, Tensor) else leaf, value)

@@ -4,10 +4,12 @@ It makes "cuda" name the virtual device while a prediction is active, and puts e
 """
 
 import importlib
+import inspect
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -186,6 +188,37 @@ def _by_device_type(function: Callable[..., Any]) -> Callable[..., Any]:
     return rerouted
 
 
+def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Replacements:
+    """Stand-ins for those functions of a module that this PyTorch has, called by the names of their arguments."""
+    return {(owner, name): called_as(getattr(owner, name), s) for name, s in stand_ins.items() if hasattr(owner, name)}
+
+
+def called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
+    """A stand-in that takes what the real function takes, by position or name; a class stands in for a class as is."""
+    if not isinstance(real, FunctionType):
+        return stand_in
+    signature = inspect.signature(real)
+
+    @wraps(real)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return stand_in(*bound.args, **bound.kwargs)
+
+    return function
+
+
+def _converting_outside_inference(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """`Module.half()` in inference mode leaves parameters that can be trained, as it does on CUDA."""
+
+    @wraps(apply)
+    def _apply(*args: Any, **kwargs: Any) -> Any:
+        with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
+            return apply(*args, **kwargs)
+
+    return _apply
+
+
 class _Generator(torch.Generator):
     """A random generator "on cuda": the CPU's, since that draws the values."""
 
@@ -221,8 +254,9 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             stack.callback(types.remove, VirtualTensor)
         stack.callback(tensor.forget_pinned)
         replacements: Replacements = {
-            **{(cuda, name): value for name, value in cuda_api.CUDA.items() if hasattr(cuda, name)},
-            **{(accelerator, name): v for name, v in cuda_api.ACCELERATOR.items() if hasattr(accelerator, name)},
+            **_called_alike(cuda, cuda_api.CUDA),
+            **_called_alike(accelerator, cuda_api.ACCELERATOR),
+            (torch.nn.Module, "_apply"): _converting_outside_inference(torch.nn.Module._apply),
             (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
             (torch, "Event"): cuda_api.CUDA["Event"],
             (torch, "Stream"): cuda_api.CUDA["Stream"],
