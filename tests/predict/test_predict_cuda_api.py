@@ -91,3 +91,8 @@ def test_a_model_is_validated_in_inference_mode_and_trained_on(convert: Callable
             model.float().train()
         model(images).sum().backward()
     assert [(site.kind, site.count) for site in syncs.sites] == [("d2h_copy", 1)]
+
+
+def test_autocast_takes_any_type_without_a_warning() -> None:
+    with predict_syncs(), torch.autocast("cuda", dtype=torch.float32):  # warnings are errors
+        assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype is torch.float32

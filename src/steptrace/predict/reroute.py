@@ -6,6 +6,7 @@ It makes "cuda" name the virtual device while a prediction is active, and puts e
 import importlib
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
@@ -168,7 +169,10 @@ def _autocast() -> Replacements:
 
     @wraps(initialise)
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        initialise(self, _device_type(device_type), *args, **kwargs)
+        with warnings.catch_warnings():
+            if device_type == "cuda":  # which takes any type without a warning
+                warnings.filterwarnings("ignore", "(?s).*target dtype is not supported", UserWarning)
+            initialise(self, _device_type(device_type), *args, **kwargs)
 
     functions = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
     by_type = {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
