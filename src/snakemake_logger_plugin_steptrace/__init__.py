@@ -1,24 +1,52 @@
-"""`snakemake --logger steptrace`: which run of which study has ended, how many are left, and about how long it takes.
+"""`snakemake --logger steptrace`: one line a run with its result and the time left; at the end what failed, the page.
 
-What Snakemake says of its own work (jobs selected, started and finished, by number) is left out, but for warnings and
-errors, and under --verbose. The last line says which share of the time each kind of job took; so does
-results/timing.json. A dry run counts the jobs; with `--quiet host` it lists them all, as Snakemake does.
+What Snakemake says of its own work is left out, but for warnings and errors, and under --verbose. A dry run counts the
+jobs; with `--quiet host` it lists them all, as Snakemake does.
 """
 
+import json
 import logging
-import os
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from steptrace.files import write_versioned
-from steptrace.progress import BRIEF, TIMING, Progress, job_of, summary
+from steptrace.format import rough_duration
 from steptrace.terminal import printable
 
-#: Of Snakemake's own words at a level below a warning.
-_SAID = ("Nothing to be done", "Unlocking", "Complete log", "Will exit", "Trying to restart")
+#: Of Snakemake's messages below a warning, by how they begin.
+_SHOWN: Final = ("Nothing to be done", "Unlocking", "Will exit", "Trying to restart")
+#: Of its errors: they repeat that a job has failed, which has been said with its reason.
+_REPEATED: Final = ("Exiting because a job execution failed", "WorkflowError:\nAt least one job did not complete")
+_CHECKS: Final = ("equivalence", "prediction")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is known of a job by its wildcards and outputs."""
+
+    wildcards: dict[str, str]
+    output: Sequence[str]
+    log: Sequence[str]
+
+    @property
+    def run(self) -> str | None:
+        """The run that it trains, None for another kind of job."""
+        named = self.wildcards
+        return f"{named['study']}/{named['variant']} run{named['repeat']}" if "repeat" in named else None
+
+    def statuses(self) -> list[Path]:
+        """The status of what it has supervised: of a run, or of a check of every variant."""
+        check = next((Path(file).stem for file in self.output if Path(file).stem in _CHECKS), None)
+        if check is not None:
+            return sorted(Path(self.output[0]).parent.glob(f"*/{check}/status.json"))
+        return [Path(file) for file in self.output if file.endswith("status.json")]
 
 
 class LogHandler(LogHandlerBase):
@@ -30,11 +58,11 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        """Ask supervisors for no lines of their own about runs that soon end."""
-        self._progress: Progress | None = None
+        """Begin with no job."""
+        self._jobs: dict[int, _Job] = {}
+        self._failed: list[str] = []
+        self._started, self._total, self._done, self._page = 0.0, 0, 0, ""
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
-        if self.has_filter:
-            os.environ[BRIEF] = "1"
         if self.common_settings.dryrun and self._quiet("RULES"):
             # Or Snakemake would prepare what it says of each job, which takes longer than finding out what to run.
             self.common_settings.quiet = {*self.common_settings.quiet, Quietness.PROGRESS}
@@ -45,50 +73,87 @@ class LogHandler(LogHandlerBase):
         return not (self.common_settings.verbose or (self.common_settings.dryrun and not self._quiet("PROGRESS")))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say what a record means, if anything."""
+        """Print what a record means, if anything."""
         event = getattr(record, "event", None)
         if not self.has_filter:
             lines = [self.format(record)]
+        elif event in (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR):
+            lines = self._not_made(record.__dict__)
         elif record.levelno >= logging.WARNING:
-            of_rule = event in (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR)
-            lines = [] if of_rule and self._quiet("RULES") else [self.format(record)]
+            text = self.format(record)
+            lines = [] if text.strip().startswith(_REPEATED) else [text]
         elif event is None:
-            lines = [self.format(record)] if str(record.msg).startswith(_SAID) else []
+            lines = [self.format(record)] if str(record.msg).startswith(_SHOWN) else []
         else:
             lines = self._of_event(event, record)
+        self._print(lines)
+
+    def close(self) -> None:
+        """Print what failed, and where the page is."""
+        super().close()
+        if not self._total:
+            return
+        lines = [f"failed: {line}" for line in self._failed]
+        lines += ["the same command again tries what failed or is missing"] if self._failed else []
+        index = Path("reports/index.html")
+        lines += [f"report: {index.resolve()}"] if index.exists() else []
+        self._total = 0
+        self._print([f"steptrace: {line}" for line in lines])
+
+    def _print(self, lines: Sequence[str]) -> None:
         if lines and not self._quiet("ALL"):
             self._stream.write("".join(f"{printable(line)}\n" for line in lines if line))
             self._stream.flush()
-
-    def close(self) -> None:
-        """Say and write where the time went."""
-        super().close()
-        progress, self._progress = self._progress, None
-        if progress is not None:
-            timing = progress.timing()
-            write_versioned(TIMING, timing)
-            self._stream.write(f"steptrace: {summary(timing)}\n")
 
     def _quiet(self, about: str) -> bool:
         return any(chosen.name == about for chosen in self.common_settings.quiet or ())
 
     def _of_event(self, event: LogEvent, record: logging.LogRecord) -> list[str]:
-        told = record.__dict__
-        now = round(record.created * 1e9)
-        if event == LogEvent.RUN_INFO and self.common_settings.dryrun:
-            return [self.format(record)]
+        content = record.__dict__
         if event == LogEvent.RUN_INFO:
-            self._progress = Progress(now)
-            return self._progress.plan(told["stats"])
-        if self._progress is None:
-            return []
-        self._progress.now = now
-        if event == LogEvent.JOB_INFO:
-            job = job_of(told["rule_name"], dict(told["wildcards"]), tuple(told["output"]), now)
-            if job is not None:
-                self._progress.start(told["jobid"], job)
+            if self.common_settings.dryrun:
+                return [self.format(record)]
+            self._started, self._total = time.monotonic(), sum(content["stats"].values())
+        elif event == LogEvent.JOB_INFO:
+            log = [str(file) for file in content.get("log") or ()]
+            self._jobs[content["jobid"]] = _Job(dict(content["wildcards"]), [*map(str, content["output"])], log)
         elif event == LogEvent.JOB_FINISHED:
-            return self._progress.end(told["job_id"])
+            return self._ended(self._jobs.pop(content["job_id"], None))
         elif event == LogEvent.SHELLCMD and self.common_settings.printshellcmds:
             return [self.format(record)]
         return []
+
+    def _ended(self, job: _Job | None) -> list[str]:
+        self._done += 1
+        if job is None:
+            return []
+        pages = [f"page: {Path(file).resolve()}" for file in job.output if file.endswith(".html")]
+        failures = []
+        for file in job.statuses():
+            status = _read(file)
+            if status["status"] != "ok":
+                name = job.run or "/".join(file.parts[1:-1])
+                failures.append(f"{name}: {status['error']}")
+        self._failed += failures
+        if job.run is None:
+            return [*pages, *failures]
+        left = (time.monotonic() - self._started) * (self._total - self._done) / self._done
+        result = failures[0].partition(": ")[2] if failures else "ok"
+        word = "failed: " if failures else ""
+        about = f"{self._done} of {self._total} jobs, about {rough_duration(left)} left"
+        return [f"{job.run} {word}{result} ({about})"]
+
+    def _not_made(self, content: dict[str, Any]) -> list[str]:
+        """Of a job that failed itself: one that is supervised does not."""
+        job = self._jobs.pop(content.get("jobid", -1), None)
+        if job is None or any(file.startswith("results/.cache/") for file in job.output):
+            return []  # the verdict, which has said why
+        self._failed.append(f"{', '.join(job.output)} was not made; log: {', '.join(job.log) or 'none'}")
+        return []
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_bytes()))
+    except (OSError, ValueError):
+        return {"status": "failed", "error": f"no status in {file}"}

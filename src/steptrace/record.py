@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 STATUS_FILE: Final = "status.json"
-#: The status of a run that ended before anybody knew (`resume`), until its supervisor takes it back.
-FINISHED_FILE: Final = "status.finished.json"
 RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
@@ -59,17 +57,9 @@ def write_status(run_dir: Path, status: Status) -> Path:
     return documents.write(run_dir / STATUS_FILE, status)
 
 
-def read_status(run_dir: Path, name: str = STATUS_FILE) -> Status:
+def read_status(run_dir: Path) -> Status:
     """The `status.json` of `run_dir`; `RecordError` if it is missing, malformed or names an unknown status."""
-    return documents.read(run_dir / name, Status, next_step=_AGAIN)
-
-
-def ended_well(run_dir: Path) -> bool:
-    """Whether `run_dir` has a `status.json` that can be read and says so."""
-    try:
-        return read_status(run_dir).status == "ok"
-    except RecordError:
-        return False
+    return documents.read(run_dir / STATUS_FILE, Status, next_step=_AGAIN)
 
 
 def write_run(run_dir: Path, run: RunRecord) -> Path:

@@ -15,21 +15,19 @@ BASELINES = [file for file in baselines_of(PLAN.settings.gates) if Path(file).is
 
 rule compare:
     input:
-        study="results/{study}/study.json",
-        statuses=of_study(RULES.run_files("status.json")),
-        summaries=of_study(RULES.run_files("summary.json")),
-        equivalence=of_study(RULES.variant_files("equivalence/status.json")),
-        predictions=of_study(RULES.variant_files("prediction/status.json")),
+        statuses=lambda wildcards: RULES.runs("status.json", wildcards.study),
+        summaries=lambda wildcards: RULES.runs("summary.json", wildcards.study),
+        equivalence="results/{study}/equivalence.json",
+        prediction="results/{study}/prediction.json",
         baselines=BASELINES,
     output:
         "results/{study}/comparison.json",
     log:
         "results/{study}/compare.log",
     priority: ENDING
-    resources:
-        quiet=QUIET,
     params:
         code=PLAN.code(scripts=["compare.py"]),
+        study=RULES.study,
         gates=RULES.gates,
         gpus=RULES.estimate_gpus,
         own_gpus=[Path("gpus.toml").read_text() if Path("gpus.toml").is_file() else ""],
@@ -43,15 +41,13 @@ rule compare:
 rule report:
     input:
         comparison="results/{study}/comparison.json",
-        summaries=of_study(RULES.run_files("summary.json")),
+        summaries=lambda wildcards: RULES.runs("summary.json", wildcards.study),
     output:
         page="reports/{study}.html",
         notebook="reports/{study}.ipynb",  # executed: opens in Jupyter and runs again on results/
     log:
         "results/{study}/report.log",
     priority: ENDING
-    resources:
-        quiet=QUIET,
     params:
         code=REPORT_CODE,
     shell:
@@ -68,14 +64,11 @@ rule index:
         "reports/index.html",
     log:
         "results/index.log",
-    resources:
-        quiet=QUIET,
     params:
         code=REPORT_CODE,
-        standing=RULES.standing(),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.standing} \
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} \
             --traces {input.traces} --out {output} 2>&1 | tee {log}
         """
 
@@ -90,18 +83,15 @@ rule verdict:
     output:
         verdict="results/verdict.json",
         summary="results/summary.md",  # for a pull request's comment
-        junit="results/junit.xml",
     log:
         "results/verdict.log",
-    resources:
-        quiet=QUIET,
     params:
         code=PLAN.code(scripts=["verdict.py"]),
         gates=json.dumps(PLAN.settings.gates),
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" write {input.comparisons} \
-            --gates {params.gates:q} --out {output.verdict} --summary {output.summary} --junit {output.junit} 2>&1 | tee {log}
+            --gates {params.gates:q} --out {output.verdict} --summary {output.summary} 2>&1 | tee {log}
         """
 
 
@@ -113,8 +103,6 @@ rule enforce:
         touch("results/.cache/passed"),
     log:
         "results/enforce.log",
-    resources:
-        quiet=QUIET,
     shell:
         """
         "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" enforce {input} 2>&1 | tee {log}

@@ -1,7 +1,4 @@
-"""analyze_run.py [--ranks N] RUN_DIR...: each run's summary.json, of its traces; without traces if the run left none.
-
-With --ranks each of so many ranks has been analysed already, by analyze_rank.py.
-"""
+"""analyze_run.py RUN_DIR...: each run's summary.json, of its traces; without traces if the run left none."""
 
 import argparse
 import sys
@@ -12,11 +9,10 @@ from steptrace.workflow.run_summary import summarize_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("run_dirs", type=Path, nargs="+")
-parser.add_argument("--ranks", type=int, default=0)
 options = parser.parse_args()
 try:
     for run_dir in options.run_dirs:
-        summarize_run(run_dir, run_dir / "summary.json", ranks=options.ranks)
+        summarize_run(run_dir, run_dir / "summary.json")
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

@@ -12,7 +12,6 @@ from steptrace.compare.study import compare
 from steptrace.documents.base import write
 from steptrace.errors import SteptraceError
 from steptrace.findings import with_findings
-from steptrace.standing import PARTIAL
 
 parser = argparse.ArgumentParser()
 parser.add_argument("study_dir", type=Path)
@@ -23,7 +22,6 @@ options = parser.parse_args()
 try:
     found = with_findings(compare(options.study_dir, estimate_gpus=options.gpu))
     write(options.out, replace(found, gates=tuple(outcomes(found, options.gates))))
-    (options.study_dir / PARTIAL).unlink(missing_ok=True)  # it is whole now
 except SteptraceError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

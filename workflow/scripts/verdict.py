@@ -1,4 +1,4 @@
-"""verdict.py write COMPARISON... --gates JSON --out FILE [--summary MD --junit XML] | verdict.py enforce FILE"""
+"""verdict.py write COMPARISON... --gates JSON --out FILE [--summary MD] | verdict.py enforce FILE"""
 
 import argparse
 import json
@@ -17,7 +17,6 @@ parser.add_argument("files", nargs="*", type=Path)
 parser.add_argument("--gates", type=json.loads, default={})
 parser.add_argument("--out", type=Path)
 parser.add_argument("--summary", type=Path)
-parser.add_argument("--junit", type=Path)
 options = parser.parse_args()
 
 try:
@@ -29,8 +28,6 @@ try:
         write(options.out, verdict)
         if options.summary:
             options.summary.write_text(ci.summary(comparisons, verdict), encoding="utf-8")
-        if options.junit:
-            options.junit.write_text(ci.junit(comparisons, verdict), encoding="utf-8")
     else:
         verdict = read(options.files[0], Verdict)
         print(explain(verdict))

@@ -1,6 +1,7 @@
 """`steptrace doctor`: what this machine can measure, and what to do about what is missing."""
 
 import argparse
+import errno
 import importlib.metadata
 import json
 import os
@@ -216,18 +217,17 @@ def _compilers() -> list[Check]:
 
 
 def _locks() -> list[Check]:
-    from steptrace.train.devices import holders
+    from steptrace.train.supervise import lock_folder
 
     allows = "one training at a time on each device"
     try:
-        owners = holders("cuda" if _usable_gpus() else "cpu")
-    except (SteptraceError, OSError) as error:
+        folder = lock_folder()
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    except OSError as error:
         next_step = "set STEPTRACE_LOCKS to a local folder that is yours alone (mode 0700) and can be written to"
         return [Check("Locks", "broken", str(error), allows, next_step)]
-    busy = [f"{name} by process {pid}" for name, pid in owners.items() if pid is not None]
-    if busy:
-        return [Check("Locks", "note", f"taken: {', '.join(busy)}", allows, "a study waits until it is free")]
-    return [Check("Locks", "ok", f"{len(owners)} free", allows)]
+    return [Check("Locks", "ok", str(folder), allows)]
 
 
 def _disk() -> list[Check]:

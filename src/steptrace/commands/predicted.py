@@ -1,13 +1,13 @@
 """Predictions of resolved configs and functions, each in a process of its own (`steptrace.predict.main`).
 
-Its virtual device asks for that, and this process does not import torch. Those of a study are forks of one process.
+Its virtual device asks for that, and this process does not import torch.
 """
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Any, Final
 from steptrace.commands.output import progress
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.files import read_versioned
-from steptrace.train.lifetime import die_with
+from steptrace.processes import die_with
 
 _FILE: Final = "prediction.json"
 _LOG: Final = "predict.log"
+#: Each takes some hundred MB.
+_AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Followed:
 
 
 def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Sequence[str]) -> list[Followed]:
-    """Follow one program, or a study's variants in forks of one process.
+    """Follow one program or several, each in a process of its own.
 
     Args:
         kind: what the programs are: `config` for files of resolved configs, `callable` for a `module:function`.
@@ -41,31 +43,32 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
         scratch: a folder for what is left meanwhile.
         options: more of the arguments of `steptrace.predict.main`.
     """
-    if len(programs) > 1 and sys.platform != "linux":  # elsewhere what has imported PyTorch is better not forked
-        return [found for program in programs.items() for found in follow(kind, dict([program]), scratch, options)]
-    what = [f"--{kind}", *programs.values(), *options]
-    command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(scratch)]
-    ends_with_this = partial(die_with, os.getpid(), signal.SIGTERM)
-    # Several at once must not want all cores each.
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    codes: dict[str, int] = {}
-    with (
-        progress() as status,
-        (scratch / _LOG).open("w") as log,
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=ends_with_this
-        ) as process,
-    ):
-        assert process.stdout is not None
-        for line in process.stdout:
-            code, _, name = line.strip().partition(" ")
-            if len(programs) > 1 and name in programs:
-                codes[name] = int(code)
-                status.say(f"{len(codes)} of {len(programs)} followed; last: {name}")
-    return [
-        _read(name, scratch / name, codes[name]) if name in codes else _read(name, scratch, process.returncode)
-        for name in programs
-    ]
+    at_once = min(len(programs), os.cpu_count() or 1, _AT_ONCE)
+    with progress() as status, ThreadPoolExecutor(at_once) as pool:
+        futures = {
+            pool.submit(_follow_one, name, [f"--{kind}", program, *options], scratch / str(number), at_once): name
+            for number, (name, program) in enumerate(programs.items())
+        }
+        for count, future in enumerate(as_completed(futures), start=1):
+            status.say(f"{count} of {len(programs)} followed; last: {futures[future]}")
+        return [future.result() for future in futures]
+
+
+def _follow_one(name: str, what: Sequence[str], folder: Path, at_once: int) -> Followed:
+    folder.mkdir()
+    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once)), **os.environ}
+    command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(folder)]
+    with (folder / _LOG).open("w") as log:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=partial(die_with, os.getpid()),
+            check=False,
+        )
+    return _read(name, folder, done.returncode)
 
 
 def _read(name: str, folder: Path, code: int) -> Followed:

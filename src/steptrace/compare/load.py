@@ -1,7 +1,7 @@
 """A study's folder as it lies on the disk, whatever of it is there.
 
 A run that failed, never ran or left damaged files is a run without measurements that says why; only a study whose
-study.json cannot be read is an error. In a partial comparison a run that has not run yet is left out instead.
+study.json cannot be read is an error.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ from steptrace.files import read_versioned
 from steptrace.record import STATUS_FILE, read_rows, read_run, read_status, read_steps
 from steptrace.run_times import Nanoseconds, RunTimes, run_times
 from steptrace.schema import SECTIONS_OF_RUN
-from steptrace.standing import PARTIAL_SUMMARY, SUMMARY
 
 STUDY_FILE: Final = "study.json"
 NOT_RUN: Final = "not run"
@@ -119,12 +118,11 @@ class Study:
     planned_runs: int
 
 
-def load_study(study_dir: Path, *, partial: bool = False) -> Study:
+def load_study(study_dir: Path) -> Study:
     """Read `results/<study>/`.
 
     Args:
         study_dir: the study's folder.
-        partial: leave out runs that have not run yet, and take summaries made for a partial comparison.
 
     Raises:
         RecordError: its study.json is missing or lacks something.
@@ -138,9 +136,7 @@ def load_study(study_dir: Path, *, partial: bool = False) -> Study:
             text=document.get("text") or "",
             baseline=document["baseline"],
             scale=document["scale"],
-            variants=tuple(
-                _load_variant(study_dir, document, entry, partial=partial) for entry in document["variants"]
-            ),
+            variants=tuple(_load_variant(study_dir, document, entry) for entry in document["variants"]),
             planned_runs=len(document["variants"]) * document["repeats"],
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -152,10 +148,10 @@ def load_study(study_dir: Path, *, partial: bool = False) -> Study:
         ) from error
 
 
-def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, Any], *, partial: bool) -> Variant:
+def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, Any]) -> Variant:
     path = study_dir / entry["name"]
     digest = entry.get("digest")
-    runs = [load_run(path / f"run{k}", k, digest, partial=partial) for k in range(document["repeats"])]
+    runs = [load_run(path / f"run{k}", k, digest) for k in range(document["repeats"])]
     return Variant(
         name=entry["name"],
         hypothesis=entry.get("hypothesis") or None,
@@ -163,11 +159,11 @@ def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, An
         baseline=entry.get("baseline") or document["baseline"],
         digest=digest,
         path=path,
-        runs=tuple(run for run in runs if not partial or run.status != NOT_RUN),
+        runs=tuple(runs),
     )
 
 
-def load_run(run_dir: Path, repeat: int, digest: str | None, *, partial: bool = False) -> Run:
+def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
     """Read a run's folder; a run recorded under another configuration (`digest`) counts as not run."""
     if not (run_dir / STATUS_FILE).exists():
         return Run(repeat, run_dir, NOT_RUN, error_without_process(NOT_RUN, None))
@@ -184,7 +180,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None, *, partial: bool = 
     began = _moment(status.started_at)
     ended = None if began is None else began + timedelta(seconds=status.wall_s)
     run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, began, ended)
-    return _with_summary(run, measured, partial=partial)
+    return _with_summary(run, measured)
 
 
 def error_of(status: Status) -> ProcessError:
@@ -227,13 +223,11 @@ def _load_measured(run_dir: Path) -> Measured:
     )
 
 
-def _with_summary(run: Run, measured: Measured, *, partial: bool) -> Run:
+def _with_summary(run: Run, measured: Measured) -> Run:
     """The run with the summary of its trace, or with a warning: step times count without it too."""
     summary: Summary | None = None
     reason = None
-    path = run.path / SUMMARY
-    if partial and not path.is_file():
-        path = path.with_name(PARTIAL_SUMMARY)
+    path = run.path / "summary.json"
     try:
         summary = read(path, Summary)
     except RecordError as error:

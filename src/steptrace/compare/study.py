@@ -18,7 +18,7 @@ from steptrace.compare.load import Run, Study, Variant, first_measured, load_stu
 from steptrace.compare.memory import memory_fits, memory_of
 from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
 from steptrace.compare.window import communication, input_figures, overview_figures
-from steptrace.documents.comparison import Comparison, Equivalence, Partial, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, Equivalence, RunResult, VariantResult
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary
 from steptrace.estimate import gpu_named
@@ -26,7 +26,7 @@ from steptrace.format import NS_PER_MS
 from steptrace.stats import Ratio, holm, ratios, verdict
 
 
-def compare(study_dir: Path, *, partial: bool = False, estimate_gpus: Sequence[str] = ()) -> Comparison:
+def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison:
     """Compare the variants of a study by what lies in `results/<study>/`.
 
     Runs that failed or are missing are told of, not left out. The same files give the same result. `findings` is
@@ -34,14 +34,12 @@ def compare(study_dir: Path, *, partial: bool = False, estimate_gpus: Sequence[s
 
     Args:
         study_dir: the study's folder.
-        partial: compare what exists while runs are still to come: those are left out, and `partial` of the result
-            says how many of the planned ones are in it. It is null in a comparison of the whole study.
         estimate_gpus: names of GPUs to estimate every followed variant for.
 
     Raises:
         RecordError: the folder has no readable study.json.
     """
-    study = load_study(study_dir, partial=partial)
+    study = load_study(study_dir)
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     gpus = [gpu_named(name) for name in estimate_gpus]
@@ -56,7 +54,6 @@ def compare(study_dir: Path, *, partial: bool = False, estimate_gpus: Sequence[s
         text=study.text,
         baseline=study.baseline,
         scale=study.scale,
-        partial=Partial(runs=sum(len(v.runs) for v in study.variants), planned=study.planned_runs) if partial else None,
         environment=None if first is None else first.record.environment,
         environments_differ=tuple(_environments_differ(study)),
         method=method,

@@ -13,7 +13,7 @@ from typing import Any
 
 from steptrace.config.cache import ComposeCache, Composed, write_if_changed
 from steptrace.config.digest import code_digest, files_read, recall_files, versions
-from steptrace.config.settings import RESERVED, Project, Settings, read_settings
+from steptrace.config.settings import Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.config.targets import targets
 from steptrace.documents.figures import EVERY_VARIANT, check_key
@@ -84,41 +84,6 @@ class Plan:
             self._digests[key] = code_digest(modules, scripts=paths, folders=extra)[:_SHORT]
         return self._digests[key]
 
-    def attempt(self, study: str, variant: str, name: str, digests: Mapping[str, str]) -> int:
-        """Return the number of the coming attempt: 1, and one more for every failure under the same digests.
-
-        A failed run's attempt thereby differs from the one recorded for its output, which makes Snakemake repeat it.
-        """
-        try:
-            lines = self.failures_file(study, variant, name).read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return 1
-        key = key_of_run(digests)
-        return 1 + sum(f'"{key}"' in line for line in lines)
-
-    def failures_file(self, study: str, variant: str, name: str) -> Path:
-        """Return where the failures of one run are noted; beside its folder, since that is emptied by each attempt."""
-        return self.project.workdir / RESULTS / study / variant / "failures" / f"{name}.jsonl"
-
-    def check_targets(self, requested: Iterable[str]) -> None:
-        """Raise `ConfigError` for a requested file of a study or variant that does not exist, naming the nearest."""
-        for target in requested:
-            parts = Path(target).parts
-            if len(parts) < 3 or parts[0] != RESULTS or parts[1] in RESERVED:
-                continue
-            study = self.studies.get(parts[1])
-            if study is None and parts[1] in self.project.study_files:
-                raise ConfigError(
-                    f"the study '{parts[1]}' is not selected",
-                    where=target,
-                    next_step=f"give --config 'studies=[{parts[1]}]', or add it to `studies:`",
-                )
-            if study is None:
-                hint = near(parts[1], self.project.study_files)
-                raise ConfigError(f"there is no study '{parts[1]}'", where=target, next_step=hint)
-            if len(parts) > 3:
-                study.variant(parts[2])
-
     @cached_property
     def snapshots(self) -> dict[Path, str]:
         """Each study's study.json, configurations and references: path -> text."""
@@ -136,10 +101,6 @@ class Plan:
         """Let the next call know what this one has read of the code."""
         with suppress(OSError):  # it saves time, no more: at the exit of a run whose disk is full, nobody needs it
             write_if_changed(_code_cache(self.project.workdir), files_read())
-
-    def changes_snapshots(self) -> bool:
-        """Whether writing the snapshots would change any file."""
-        return not all(path.is_file() and path.read_bytes() == t.encode() for path, t in self.snapshots.items())
 
     def _digests_of(self, module: str, composed: list[Composed]) -> dict[str, str]:
         modules = list(OF_PROGRAMS) if "program" in composed[0].config else [module]

@@ -132,7 +132,7 @@ class Study:
         """Return the study's snapshots: path relative to results/<study>/ -> text."""
         keys = ("name", "title", "question", "text", "baseline", "scale", "repeats")
         document: dict[str, Any] = {key: getattr(self, key) for key in keys}
-        columns = ("name", "overrides", "hypothesis", "baseline", "digest")
+        columns = ("name", "overrides", "hypothesis", "baseline", "reference", "digest")
         document["variants"] = [{key: getattr(variant, key) for key in columns} for variant in self.variants]
         files = {"study.json": json.dumps(versioned(document), indent=2, ensure_ascii=False) + "\n"}
         for variant in self.variants:

@@ -56,7 +56,6 @@ class Status(File, frozen=True, kw_only=True):
     log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
     started_at: Annotated[str, field("When it started (ISO 8601).")]
     wall_s: Annotated[float, field("How long it ran.", "s")]
-    attempt: Annotated[int, field("Which attempt this was, from 1.")]
     key: Annotated[str, field("Digests of the configuration and code that it ran; empty if it was given none.")] = ""
 
 

@@ -29,10 +29,11 @@ from steptrace.launch.agree import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
 from steptrace.launch.start import Launched, Limits, check_found, ended, launch
-from steptrace.train.process_tree import CALL_VARIABLE
 
 #: A program of a study may take its time: the workflow has a limit of its own.
 _LIMITS: Final = Limits(first_step_s=None)
+#: Names the call of the workflow, for whose checks a baseline's answers are computed once.
+CALL_VARIABLE: Final = "STEPTRACE_CALL"
 #: Beside a baseline's configuration, what it computed in the latest call.
 _KEPT: Final = ".{}.answers.json"
 #: Where the worktrees lie, relative to the workflow's working directory.

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,7 @@ from typing import Any, Final, TextIO
 
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import OVER, UNWRITTEN, VARIABLE, LaunchSettings
-from steptrace.train.lifetime import adopt_orphans, die_with, handling
-from steptrace.train.process_tree import descendants, kill_descendants, let_end
+from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling
 
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
@@ -102,7 +100,7 @@ def launch(
     environment = {**os.environ, **(env or {})}
     path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
-    launcher, others = os.getpid(), descendants(os.getpid())
+    launcher, others = os.getpid(), children()
     adopt_orphans()
     told: list[int] = []
 
@@ -129,10 +127,9 @@ def launch(
             stopped = _follow(child, out, limits or Limits(), told)
         finally:
             running = child.poll() is None
-            _stop(child)
             if running or settings.mode != "capture":  # a program that has ended by itself may have left a service
-                let_end(others)
-                kill_descendants(others)
+                end_tree(children() - others, _KILL_AFTER_S)
+            child.wait()
             (out / OVER).touch()
     ranks = sorted(_answers(out), key=lambda record: record["rank"])
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
@@ -218,16 +215,3 @@ def _is_measured(out: Path) -> bool:
 
 def _answers(out: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("rank*[0-9].json")]
-
-
-def _stop(child: "subprocess.Popen[bytes]") -> None:
-    """End the program, if it is still there: first a request to it and what it has started, then by force."""
-    if child.poll() is not None:
-        return
-    for pid in (child.pid, *descendants(child.pid)):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(_KILL_AFTER_S)
-    child.kill()
-    child.wait()

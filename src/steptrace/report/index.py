@@ -50,7 +50,6 @@ def _study_entry(study: Comparison) -> IndexEntry:
         problems=_problems(study),
         device=overview.device_of_study(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
-        + (f", {study.partial.planned - study.partial.runs} not run yet" if study.partial else "")
         + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
     )
 
@@ -60,8 +59,7 @@ def _problems(study: Comparison) -> tuple[str, ...]:
     answers = {variant.equivalence.status for variant in study.variants}
     whole = all(variant.status == "ok" and variant.runs_ok == len(variant.runs) for variant in study.variants)
     found = {
-        "partial": study.partial is not None,
-        "incomplete": not whole and study.partial is None,
+        "incomplete": not whole,
         "gates broken": broken_gates(study) > 0,
         "answer differs": "differs" in answers,
         "answer not checked": "failed" in answers,

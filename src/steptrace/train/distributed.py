@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from steptrace.errors import TrainError
 from steptrace.machine import cpu_count
-from steptrace.train.lifetime import die_with
+from steptrace.processes import die_with
 
 #: How long a rank waits for the others, at the start and in any collective, before it gives up.
 TIMEOUT: Final = timedelta(minutes=5)

@@ -24,11 +24,8 @@ in the config's `precision.tolerance` goes before it.
 """
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +39,6 @@ from steptrace.files import write_versioned
 from steptrace.train.answers import reference_answer, variant_answer, vector
 from steptrace.train.arrangement import Precision, arranged
 from steptrace.train.cases import Case, verdict_on
-from steptrace.train.devices import acquire
 from steptrace.train.loop import Batch
 from steptrace.train.setup import build_dataset, build_loss, collate_of, device_of, load_config, seed_everything
 from steptrace.train.tolerance import NetworkSize, gradient_tolerance, loss_tolerance
@@ -61,8 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         config, reference = load_config(options.config), load_config(options.reference)
-        turn = partial(_turn, config.device)
-        verdict = verdict_on([compare_on(config, reference, *case, turn=turn) for case in cases_of(config)])
+        verdict = verdict_on([compare_on(config, reference, *case) for case in cases_of(config)])
         write_versioned(options.out / EQUIVALENCE_FILE, verdict)
     except SteptraceError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -90,13 +85,8 @@ def compare_on(
     name: str,
     seed: int,
     batch: Batch,
-    *,
-    turn: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Case:
-    """Variant against reference on one batch, with the variant's initial weights of `seed` in both.
-
-    `turn` is entered while the variant computes on its device, and left before the reference does on the CPU.
-    """
+    """Variant against reference on one batch, with the variant's initial weights of `seed` in both."""
     seed_everything(seed)
     model = instantiate(config.model, **config.equivalence.model, _convert_="all")
     reference_model = instantiate(reference.model, **reference.equivalence.model, _convert_="all")
@@ -109,11 +99,10 @@ def compare_on(
             expected="parameters of the same names and shapes",
         ) from error
     size = NetworkSize.of(model)
-    with turn():
-        device = device_of(config)
-        precision = Precision.from_config(config.precision, device.type)
-        model = arranged(model.to(device), config.step)
-        got = variant_answer(model, build_loss(config, device), precision, batch, seed)
+    device = device_of(config)
+    precision = Precision.from_config(config.precision, device.type)
+    model = arranged(model.to(device), config.step)
+    got = variant_answer(model, build_loss(config, device), precision, batch, seed)
     with size.watched(reference_model):
         expected = reference_answer(reference_model.double(), build_loss(reference, CPU), batch, got, seed)
     terms, dtype = sum(part.numel() for part in got.predictions), got.predictions[0].dtype
@@ -146,22 +135,6 @@ def relative_error(got: Tensor, reference: Tensor) -> float:
 
 def _one(value: float) -> Tensor:
     return torch.tensor([value], dtype=torch.float64)
-
-
-@contextmanager
-def _turn(device: str) -> Generator[None]:
-    """Have a GPU to ourselves, as a training beside us would be slower for it. A CPU is not waited for."""
-    if device != "cuda":
-        yield
-        return
-    lease = acquire(device, waiting=lambda _: None)
-    os.environ.update(lease.environment)  # before CUDA starts here: the first lease's GPU is that of all further ones
-    try:
-        yield
-    finally:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()
-        lease.close()
 
 
 if __name__ == "__main__":

@@ -1,84 +1,270 @@
-"""Runs one training as a child and always says how it ended, so that one failure stops nothing else.
+"""One child, one status: starts a process, follows it to its end, and writes in status.json how it ended.
 
-    python -m steptrace.train.supervise --out DIR --attempt N [--device cpu|cuda] -- COMMAND...
+    python -m steptrace.train.supervise --out DIR [--gpus N | --cpu] [--expect FILE] -- COMMAND...
 
-The child's output goes to DIR/train.log (or what `--log` names), its progress lines to stderr. When it ends, in
-whatever way, DIR/status.json says how (`steptrace.record.Status`) and the exit code is 0: what a failure means for the
-whole is decided once, after the reports are written. Only if the supervisor itself is told to stop, or whoever started
-it is gone, does it kill the child with all its processes and leave no status; the run then counts as not begun. What
-it does is `steptrace.train.attempt`.
-
-A workflow starts this for each of its runs, and mostly to wait for a fork: it imports little before it asks for one.
+The child has a session of its own and writes to DIR/LOG. It ends, with all that it has started, at the time limit, and
+when this process or its parent ends. The exit code is 0 whenever a status was written: what a failure means for the
+workflow is decided after the pages are made. Told to stop, or with its parent gone, the supervisor leaves no status,
+and the run counts as not begun.
 """
 
 import argparse
+import contextlib
+import json
 import os
+import re
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Final
 
-from steptrace.train.fork_client import ask, is_program
-from steptrace.train.lifetime import StopError, die_with, handling
+import psutil
+from filelock import FileLock, Timeout
+
+from steptrace import deadline
+from steptrace.config.gpus import count_gpus, nvidia_gpus, visible_gpus
+from steptrace.documents.run import LOG_FILE, RunStatus, Status
+from steptrace.processes import adopt_orphans, children, die_with, end_tree
+from steptrace.record import OUT_OF_MEMORY, write_status
+from steptrace.terminal import printable
+
+_POLL_S: Final = 0.05
+#: Lines of the log in a status, and characters of each.
+_TAIL: Final = 20
+_LONGEST: Final = 500
+#: The last line of a traceback, or of a message of ours.
+_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: ")
+#: The rank that torchrun names as the one that failed first, in the summary at its end.
+_FAILED_RANK: Final = re.compile(r"\s+rank\s+: (\d+) \(local_rank")
+#: Signals of a program's own crash; others come from outside.
+_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
-def main(arguments: Sequence[str] | None = None, *, server: int | None = None) -> int:
-    """Run the command line; return 0 whenever a status was written.
+class StopError(Exception):
+    """This process was told to stop, or its parent is gone; the argument is the exit code."""
 
-    Args:
-        arguments: the command line; None for this process's.
-        server: the fork server that this process is forked from, its parent.
+
+@dataclass(frozen=True)
+class Job:
+    """What to run and where.
+
+    Attributes:
+        out: folder of the run; emptied first.
+        command: the child's command line.
+        label: what to call it in messages.
+        log: file in `out` that gets the child's output.
+        expect: files that a good run leaves, relative to `out`.
+        gpus: how many to take for as long as the child lives.
+        cpu: whether to take the processor, so that no other timed training runs on it.
+        key: stands for everything that the run depends on; written to its status.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
-    order = _parse(arguments)
-    parent, name = order.pop("parent"), order.pop("server")
+
+    out: Path
+    command: Sequence[str]
+    label: str = ""
+    log: str = LOG_FILE
+    expect: Sequence[str] = ()
+    gpus: int = 0
+    cpu: bool = False
+    key: str = ""
+
+
+def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None = None) -> None:
+    """Run every job to its end, some at once, and write each one's status.
+
+    Raises:
+        StopError: the parent is gone, or a signal told this process to stop; no child is left.
+    """
+    parent, waiting, running = os.getppid(), list(jobs), list[_Child]()
+    adopt_orphans()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _stop)
     try:
-        with handling(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), _stop)):
-            die_with(server or parent, signal.SIGTERM)
-            if name and server is None and is_program(order["command"]):
-                code = ask(name, parent, arguments)
-                if code is not None:
-                    return code
-            from steptrace.train.attempt import Order, supervise
+        while waiting or running:
+            if os.getppid() != parent:
+                raise StopError(1)
+            while waiting and len(running) < at_once and (lease := take_devices(waiting[0])) is not None:
+                running.append(_Child(waiting.pop(0), lease, timeout_s))
+            for child in [child for child in running if child.has_ended()]:
+                running.remove(child)
+                own = {one.pid for one in running}
+                end_tree({process for process in psutil.Process().children() if process.pid not in own})
+                child.record()
+            time.sleep(_POLL_S)
+    finally:
+        end_tree(children())
 
-            supervise(Order(**order), parent=server or parent)
-    except StopError as stopped:
-        return int(stopped.args[0])
-    return 0
+
+class _Child:
+    """A child at work; `record` writes its status once it has ended."""
+
+    def __init__(self, job: Job, lease: "Lease", timeout_s: float | None) -> None:
+        self.job, self._lease, self._problem = job, lease, lease.problem
+        shutil.rmtree(job.out, ignore_errors=True)  # nothing of an earlier run passes as this one's
+        job.out.mkdir(parents=True, exist_ok=True)
+        self._log, self._errors = job.out / job.log, job.out / "error.json"
+        self._started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+        self._limit = self._start + timeout_s if timeout_s else None
+        self._process: subprocess.Popen[bytes] | None = None
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "TORCHELASTIC_ERROR_FILE": str(self._errors.resolve())}
+        environment |= {**lease.environment, **deadline.environment(self._limit)}
+        with self._log.open("wb") as log:
+            if self._problem:
+                log.write(f"{self._problem}\n".encode())
+                return
+            try:
+                self._process = subprocess.Popen(
+                    job.command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=partial(die_with, os.getpid()),
+                )
+            except OSError as error:
+                self._problem = f"{job.command[0]} cannot be started: {error.strerror}"
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself, or is ended now."""
+        if self._process is None or self._process.poll() is not None:
+            return True
+        if self._limit is None or time.monotonic() < self._limit:
+            return False
+        end_tree({psutil.Process(self._process.pid)})
+        self._process.wait()
+        where = deadline.stopped_at(_tail(self._log))
+        self._problem = f"stopped: it took longer than timeout_minutes allows{f', at {where}' if where else ''}"
+        return True
+
+    def record(self) -> None:
+        """Write status.json, and print how it ended."""
+        self._lease.locks.close()
+        lines = _tail(self._log)
+        code = self._process.returncode if self._process else None
+        missing = [name for name in self.job.expect if not (self.job.out / name).exists()]
+        status, error = self._ending(code, lines, missing)
+        wall_s = round(time.monotonic() - self._start, 3)
+        ended_by = -code if code is not None and code < 0 else None
+        write_status(
+            self.job.out,
+            Status(
+                status=status,
+                exit_code=None if ended_by else code,
+                signal=ended_by,
+                error=error and error[:_LONGEST],
+                log_tail=tuple(line[:_LONGEST] for line in lines[-_TAIL:]),
+                started_at=self._started_at,
+                wall_s=wall_s,
+                key=self.job.key,
+            ),
+        )
+        sys.stderr.write(printable(f"{self.job.label}: {status} after {wall_s:.1f} s{f': {error}' if error else ''}\n"))
+
+    def _ending(self, code: int | None, lines: Sequence[str], missing: Sequence[str]) -> tuple[RunStatus, str | None]:
+        """How it ended, and its error in one line."""
+        if self._problem:
+            return "failed", self._problem
+        if code == 0:
+            return ("failed", f"it ended well but left no {', '.join(missing)}") if missing else ("ok", None)
+        error = self._error(code, lines)
+        out_of_memory = next((line for line in (error, *reversed(lines)) if OUT_OF_MEMORY.search(line)), None)
+        if out_of_memory is not None:
+            return "oom", error if OUT_OF_MEMORY.search(error) else out_of_memory.strip()
+        killed = code is not None and code < 0 and -code not in _CRASHES
+        return "killed" if killed else "failed", error
+
+    def _error(self, code: int | None, lines: Sequence[str]) -> str:
+        """Of torchelastic's file, which is that of the rank that failed first, else of the log."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+            message = json.loads(self._errors.read_text(encoding="utf-8"))["message"]
+            text = str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
+            ranks = [match[1] for line in lines if (match := _FAILED_RANK.match(line))]
+            return f"rank {ranks[-1]}: {text}" if ranks else text
+        if code is not None and code < 0:
+            return f"ended by {signal.Signals(-code).name}"
+        last = next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else None)
+        return (last or f"exit code {code}").removeprefix("error: ")
 
 
-def _stop(number: int, _frame: FrameType | None) -> None:
+def _tail(path: Path) -> list[str]:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+        return [line.rstrip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return []
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Devices that are ours until `locks` is closed; `environment` makes a child use them."""
+
+    locks: ExitStack
+    environment: Mapping[str, str]
+    problem: str = ""
+
+
+def lock_folder() -> Path:
+    """Where the locks of this machine's devices lie, one folder a user; `STEPTRACE_LOCKS` names another."""
+    folder = Path(os.environ.get("STEPTRACE_LOCKS") or f"{tempfile.gettempdir()}/steptrace-{os.getuid()}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def take_devices(job: Job) -> Lease | None:
+    """The devices that a job needs, if they are free now: all of them, or none."""
+    listed = visible_gpus(nvidia_gpus())
+    names = ["cpu"] if job.cpu else [str(i) for i in range(count_gpus())] if listed is None else listed
+    needed, taken, locks = 1 if job.cpu else job.gpus, list[str](), ExitStack()
+    if needed > len(names):
+        return Lease(locks, {}, f"the training needs {needed} GPUs, and there are {len(names)}: use scale=cpu")
+    for name in names if needed else ():
+        if len(taken) < needed:
+            with contextlib.suppress(Timeout):
+                locks.enter_context(FileLock(lock_folder() / f"{name}.lock", blocking=False))
+                taken.append(name)
+    if len(taken) == needed:
+        return Lease(locks, {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if job.gpus else {})
+    locks.close()
+    return None
+
+
+def _stop(number: int, _frame: object) -> None:
     raise StopError(128 + number)
 
 
-def _parse(arguments: Sequence[str]) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(prog="python -m steptrace.train.supervise", description="Supervise one training.")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(description="Run one training and record how it ended.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--attempt", type=int, required=True, help="number of this attempt, from 1")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="take one such device for as long as the child runs")
-    parser.add_argument("--devices", type=int, default=1, help="take that many GPUs")
-    parser.add_argument("--expect", action="append", default=[], help="a file a good run leaves in its folder")
-    parser.add_argument(
-        "--timeout", type=float, dest="timeout_s", help="seconds after which the child is stopped; 0: never"
-    )
-    parser.add_argument("--failures", type=Path, help="file that gets a line for every failure")
-    parser.add_argument(
-        "--key",
-        default="",
-        help="digest of the run: failures are noted under it, and a good result of it is taken instead of a new run",
-    )
-    parser.add_argument("--label", default="", help="what to call the run in progress lines")
-    parser.add_argument("--log", default="train.log", help="file in the folder that gets the child's output")
-    parser.add_argument("--show-log", action="store_true", help="if it fails, all of its output to stderr")
-    parser.add_argument(
-        "--parent", type=int, default=os.getppid(), help="process to live no longer than; without it the one found now"
-    )
-    parser.add_argument("--server", default="", help="be forked from the server of that name, where that can be")
-    parser.add_argument("command", nargs="+", help="the training, after --")
+    parser.add_argument("--gpus", type=int, default=0, help="take that many for as long as the child runs")
+    parser.add_argument("--cpu", action="store_true", help="take the processor")
+    parser.add_argument("--timeout", type=float, default=0, help="seconds; 0: never")
+    parser.add_argument("--expect", action="append", default=[], help="a file that a good run leaves")
+    parser.add_argument("--label", default="", help="what to call the run")
+    parser.add_argument("--log", default=LOG_FILE, help="file in the folder that gets the child's output")
+    parser.add_argument("--key", default="", help="digest of everything that the run depends on")
+    parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))
-    return {**options, "label": options["label"] or options["out"].name}
+    timeout_s = options.pop("timeout") or None
+    try:
+        supervise([Job(**{**options, "label": options["label"] or options["out"].name})], timeout_s=timeout_s)
+    except StopError as stopped:
+        return int(stopped.args[0])
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""What a workflow found, for a pull request (results/summary.md) and for a CI system (results/junit.xml)."""
+"""results/summary.md: the result of a workflow, for a pull request."""
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
-from xml.etree import ElementTree as ET
 
 from steptrace import format as fmt
 from steptrace.compare.verdict import explain
-from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
+from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import Finding
 from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
@@ -20,8 +18,6 @@ from steptrace.report.study.model import has_traced_syncs
 MOST_ROWS: Final = 25
 _MOST_LINES: Final = 20
 _MOST_LETTERS: Final = 400
-#: Characters that XML 1.0 cannot hold, as a training's last words may.
-_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
@@ -80,58 +76,3 @@ def _finding(finding: Finding) -> str:
 def _where(environment: Environment, scale: str) -> str:
     versions = f"PyTorch {environment.torch}, Python {environment.python}"
     return clean(f"Scale {scale}, {environment.gpu or environment.cpu}, {versions}.")
-
-
-def junit(comparisons: Iterable[Comparison], verdict: Verdict) -> str:
-    """JUnit's XML: a test suite a study, with a test case for every run, check of the answer and gate."""
-    root = ET.Element("testsuites", name="steptrace")
-    for study in comparisons:
-        suite = ET.SubElement(root, "testsuite", name=study.study)
-        for variant in study.variants:
-            _runs(suite, study.study, variant)
-        _gates(suite, [gate for gate in verdict.gates if gate.study == study.study])
-    named = {suite.get("name") for suite in root}
-    for name in dict.fromkeys(gate.study for gate in verdict.gates if gate.study not in named):
-        _gates(ET.SubElement(root, "testsuite", name=name), [gate for gate in verdict.gates if gate.study == name])
-    for element in (*root, root):
-        for key, tag in (("tests", "testcase"), ("errors", "error"), ("failures", "failure"), ("skipped", "skipped")):
-            element.set(key, str(sum(1 for _ in element.iter(tag))))
-    ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _runs(suite: ET.Element, study: str, variant: VariantResult) -> None:
-    for run in variant.runs:
-        case = _case(suite, f"{study}.{variant.name}", f"run{run.repeat}")
-        if run.status != "ok":
-            text = "" if run.error is None else "\n".join(run.error.log_tail)
-            _outcome(case, "error", (run.error.error if run.error else None) or run.status, text)
-    answer = variant.equivalence
-    case = _case(suite, f"{study}.{variant.name}", "same answer")
-    if answer.status == "failed":
-        failure = answer.failure
-        text = "" if failure is None else "\n".join(failure.log_tail)
-        _outcome(case, "error", (failure.error if failure else None) or "the check failed", text)
-    elif answer.status == "not measured":
-        _outcome(case, "skipped", "not measured")
-    elif answer.status == "not comparable":
-        _outcome(case, "skipped", f"not comparable: {answer.reason}")
-    elif answer.status == "differs":  # marked on the page, but no failure unless a gate demands `same`
-        ET.SubElement(case, "system-out").text = f"differs: relative error {fmt.relative_error(answer.max_rel_err)}"
-
-
-def _gates(suite: ET.Element, gates: Iterable[GateOutcome]) -> None:
-    for gate in gates:
-        case = _case(suite, f"{gate.study}.{gate.variant}", f"gate {gate.key}")
-        if gate.outcome != "held":
-            _outcome(case, "failure" if gate.outcome == "broken" else "skipped", gate.text)
-
-
-def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", classname=classname, name=name)
-
-
-def _outcome(case: ET.Element, tag: str, message: str, text: str = "") -> None:
-    element = ET.SubElement(case, tag, message=_NOT_XML.sub("�", message))
-    if text:
-        element.text = _NOT_XML.sub("�", text)

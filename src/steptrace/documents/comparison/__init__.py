@@ -160,13 +160,6 @@ class GateOutcome(Document, frozen=True):
     text: Annotated[str, field("A sentence if it is not held.")]
 
 
-class Partial(Document, frozen=True):
-    """How far a study that was cut off has come."""
-
-    runs: Annotated[int, field("Runs that this comparison is of.")]
-    planned: Annotated[int, field("Runs of the whole study.")]
-
-
 class Comparison(File, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
@@ -176,7 +169,6 @@ class Comparison(File, frozen=True, kw_only=True):
     text: Annotated[str, field("What it is about.")]
     baseline: Annotated[str, field("The study's baseline.")]
     scale: Annotated[str, field("Scale that it ran at.")]
-    partial: Annotated[Partial | None, field("Of a study that is not done: how much of it this is.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
     environments_differ: Annotated[tuple[str, ...], field("Keys that are not the same in all runs.")]
     method: Method

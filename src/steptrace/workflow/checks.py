@@ -1,0 +1,83 @@
+"""A check of every variant of a study in one job, each variant in a child of its own: a crash is one variant's.
+
+    python -m steptrace.workflow.checks equivalence|prediction results/STUDY --keys VARIANT=KEY... --out FILE
+
+What has ended well under the same key is not done again, so an edit of one variant costs one child. FILE gets the keys.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from steptrace.config.study import GPU_CONFIG
+from steptrace.errors import RecordError
+from steptrace.files import write_json
+from steptrace.launch.main import CALL_VARIABLE
+from steptrace.record import read_status
+from steptrace.train.supervise import Job, StopError, supervise
+
+_REFERENCE: Final = "reference.yaml"
+
+
+def _equivalence(variant: Path, reference: str, *, of_command: bool, gpus: int) -> Job:
+    """Loss and gradient against the study's reference."""
+    module = ["steptrace.launch.main", "answer"] if of_command else ["steptrace.train.equivalence"]
+    out = variant / "equivalence"
+    files = ["--config", str(variant / "config.yaml"), "--reference", str(variant.parent / reference)]
+    command = [sys.executable, "-m", *module, *files, "--out", str(out)]
+    return Job(out, command, expect=["equivalence.json"], gpus=gpus)
+
+
+def _prediction(variant: Path, _reference: str, *, of_command: bool, gpus: int) -> Job:  # noqa: ARG001
+    """The syncs on a GPU, as the variant would train there."""
+    module = ["steptrace.launch.main", "predict"] if of_command else ["steptrace.predict.main"]
+    command = [sys.executable, "-m", *module, "--config", str(variant / GPU_CONFIG), "--out", str(variant)]
+    return Job(variant / "prediction", command, log="predict.log", expect=["../prediction.json"])
+
+
+_CHECKS: Final = {"equivalence": _equivalence, "prediction": _prediction}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(description="Check every variant of a study.")
+    parser.add_argument("what", choices=_CHECKS)
+    parser.add_argument("study", type=Path, help="results/STUDY")
+    parser.add_argument("--keys", nargs="+", required=True, metavar="VARIANT=KEY")
+    parser.add_argument("--gpus", type=int, default=0, help="that a child takes")
+    parser.add_argument("--at-once", type=int, default=1, help="children at once")
+    parser.add_argument("--timeout", type=float, default=0, help="seconds for each child; 0: none")
+    parser.add_argument("--out", type=Path, required=True, help="file that marks the end")
+    options = parser.parse_args(arguments)
+    document = json.loads((options.study / "study.json").read_text(encoding="utf-8"))
+    references = {variant["name"]: variant.get("reference") or _REFERENCE for variant in document["variants"]}
+    keys = dict(pair.rpartition("=")[::2] for pair in options.keys)
+    jobs = []
+    for variant, key in keys.items():
+        folder = options.study / variant
+        with contextlib.suppress(RecordError):
+            if read_status(folder / options.what).key == key:
+                continue
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)
+        jobs.append(Job(**{**vars(job), "key": key, "label": f"{options.study.name}/{variant} {options.what}"}))
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.at_once))
+    os.environ[CALL_VARIABLE] = f"{os.getpid()} {time.time()}"  # a baseline's answers are computed once for all
+    try:
+        supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None)
+    except StopError as stopped:
+        return int(stopped.args[0])
+    write_json(options.out, keys)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
