@@ -28,8 +28,7 @@ for study in STUDIES:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
                 exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out $run {params.takes} --expect run.json \
-                    --timeout $STEPTRACE_TIMEOUT_S --label '{wildcards.study}/{wildcards.variant} run{wildcards.repeat}' \
-                    -- "$STEPTRACE_PYTHON" {params.trains} --out $run --repeat {wildcards.repeat} \
+                    --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} --out $run --repeat {wildcards.repeat} \
                     --config results/{wildcards.study}/{wildcards.variant}/config.yaml
                 """
 

@@ -60,7 +60,7 @@ class Job:
     Attributes:
         out: folder of the run; emptied first.
         command: the child's command line.
-        label: what to call it in messages.
+        label: what to call it when its end is printed; empty: nothing is printed.
         log: file in `out` that gets the child's output.
         expect: files that a good run leaves, relative to `out`.
         gpus: how many to take for as long as the child lives.
@@ -173,7 +173,9 @@ class _Child:
                 key=self.job.key,
             ),
         )
-        sys.stderr.write(printable(f"{self.job.label}: {status} after {wall_s:.1f} s{f': {error}' if error else ''}\n"))
+        if self.job.label:
+            text = f"{self.job.label}: {status} after {wall_s:.1f} s{f': {error}' if error else ''}\n"
+            sys.stderr.write(printable(text))
 
     def _ending(self, code: int | None, lines: Sequence[str], missing: Sequence[str]) -> tuple[RunStatus, str | None]:
         """How it ended, and its error in one line."""
@@ -196,7 +198,8 @@ class _Child:
             ranks = [match[1] for line in lines if (match := _FAILED_RANK.match(line))]
             return f"rank {ranks[-1]}: {text}" if ranks else text
         if code is not None and code < 0:
-            return f"ended by {signal.Signals(-code).name}"
+            name = signal.Signals(-code).name
+            return f"ended by {name}{' (out of host memory?)' if name == 'SIGKILL' else ''}"
         last = next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else None)
         return (last or f"exit code {code}").removeprefix("error: ")
 
@@ -254,14 +257,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="take the processor")
     parser.add_argument("--timeout", type=float, default=0, help="seconds; 0: never")
     parser.add_argument("--expect", action="append", default=[], help="a file that a good run leaves")
-    parser.add_argument("--label", default="", help="what to call the run")
+    parser.add_argument("--label", default="", help="print how it ended, under this name")
     parser.add_argument("--log", default=LOG_FILE, help="file in the folder that gets the child's output")
     parser.add_argument("--key", default="", help="digest of everything that the run depends on")
     parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))
     timeout_s = options.pop("timeout") or None
     try:
-        supervise([Job(**{**options, "label": options["label"] or options["out"].name})], timeout_s=timeout_s)
+        supervise([Job(**options)], timeout_s=timeout_s)
     except StopError as stopped:
         return int(stopped.args[0])
     return 0
