@@ -21,8 +21,9 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from steptrace.config.plan import make_plan
 from steptrace.train.fork_client import VARIABLE
+
+from steptrace.config.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[1]
 LOSSES = ("boolean_mask", "where", "sort", "ignore_index")

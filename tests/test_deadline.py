@@ -5,13 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
 from steptrace import deadline
 from steptrace.errors import SteptraceError
-from steptrace.train import attempt, main
+from steptrace.train import main
 
 WAITING = """
 import time
@@ -58,17 +57,6 @@ def test_the_stacks_tell_the_line_of_the_program_itself(stacks):
 def test_output_without_stacks_tells_no_line():
     assert deadline.stopped_at([]) is None
     assert deadline.stopped_at(["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']) is None
-
-
-def test_a_stopped_run_is_told_with_its_line(stacks, monkeypatch):
-    """The supervisor stops a program that still runs when its time is over."""
-    file, lines = stacks
-    read, _write = os.pipe()
-    child = SimpleNamespace(output=read, poll=lambda: False)
-    log = SimpleNamespace(lines=lines)
-    monkeypatch.setattr(attempt, "_POLL_S", 0)
-    problem = attempt._follow(child, log, os.getppid(), 0.0)
-    assert problem == f"stopped: it took longer than timeout_minutes allows, at {file}:6 in next_batch"
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ def make_status(**changes: object) -> Status:
         "log_tail": ("step 3", "höher"),
         "started_at": "2026-01-01T00:00:00+00:00",
         "wall_s": 1.5,
-        "attempt": 2,
     }
     return Status(**(fields | changes))  # type: ignore[arg-type]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from steptrace.train.devices import try_lock
 
 from steptrace.cli import main
 from steptrace.commands import doctor
-from steptrace.train.devices import try_lock
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,6 @@ def make_status(status: str = "ok", **changes: Any) -> Status:
         "log_tail": (),
         "started_at": "2026-01-01T00:00:00+00:00",
         "wall_s": 1.0,
-        "attempt": 1,
     }
     return Status(**(fields | changes))
 

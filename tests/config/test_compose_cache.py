@@ -1,12 +1,10 @@
 """The cache of composed configurations: never wrong, and quick where nothing changed."""
 
-import json
 import os
 
 import pytest
 
 from steptrace.config.cache import ComposeCache, write_if_changed
-from steptrace.config.plan import key_of_run
 
 
 def cache_of(copy):
@@ -79,15 +77,3 @@ def test_planning_twice_writes_nothing_the_second_time(plan_of, copy):
         os.utime(path, (1, 1))
     plan_of(study)
     assert all(path.stat().st_mtime == 1 for path in files)
-
-
-def test_a_failure_counts_only_under_its_own_digests(plan_of):
-    plan = plan_of("title: T\nbaseline: a\nvariants: {a: [], b: [seed=1]}\n")
-    digests = plan.train_digests("tiny", "b")
-    assert plan.attempt("tiny", "b", "run0", digests) == 1
-    path = plan.failures_file("tiny", "b", "run0")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"key": key_of_run(digests)}) + "\n" + json.dumps({"key": "another-key"}) + "\n")
-    assert plan.attempt("tiny", "b", "run0", digests) == 2
-    assert plan.attempt("tiny", "b", "run1", digests) == 1
-    assert plan.attempt("tiny", "b", "run0", {**digests, "code": "0" * 16}) == 1

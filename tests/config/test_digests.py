@@ -151,7 +151,7 @@ def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
     assert "workloads/masked_losses.py" in seen
     names = {path.name for path in closure("steptrace.train.main")}
     assert {"main.py", "loop.py", "record.py"} <= names
-    others = {"supervise.py", "attempt.py", "devices.py", "endings.py", "equivalence.py", "plan.py", "summary.py"}
+    others = {"supervise.py", "checks.py", "equivalence.py", "plan.py", "summary.py"}
     assert not others & names
 
 

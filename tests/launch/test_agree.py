@@ -10,7 +10,7 @@ import pytest
 
 from steptrace.launch import main as launch_main
 from steptrace.launch.agree import verdict
-from steptrace.train.process_tree import CALL_VARIABLE
+from steptrace.launch.main import CALL_VARIABLE
 
 
 def answers(dtype: str = "float32") -> list[dict[str, Any]]:

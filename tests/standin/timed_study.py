@@ -107,7 +107,7 @@ def train(config: Path, out: Path, repeat: int) -> bool:
     now = datetime.now(UTC).isoformat()
     write_status(
         out,
-        Status(status="ok", exit_code=0, signal=None, error=None, log_tail=(), started_at=now, wall_s=1.0, attempt=1),
+        Status(status="ok", exit_code=0, signal=None, error=None, log_tail=(), started_at=now, wall_s=1.0),
     )
     steps = read_steps(out)
     spreads = [

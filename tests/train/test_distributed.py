@@ -21,7 +21,7 @@ from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
 from steptrace.train.loop import StepTiming, train_step
 from steptrace.train.main import slowest, steps_table
 from steptrace.train.setup import build_loader, load_config, training
-from steptrace.train.torchrun import launcher
+from steptrace.workflow.rules import launcher
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
@@ -52,7 +52,7 @@ def locks(tmp_path, monkeypatch):
 
 def run_ranks(out, config):
     command = [sys.executable, *launcher(2).split(), "-m", "steptrace.train.main", "--config", str(config)]
-    supervised = ["--out", str(out), "--attempt", "1", "--device", "cpu", "--expect", "run.json", "--timeout", "120"]
+    supervised = ["--out", str(out), "--cpu", "--expect", "run.json", "--timeout", "120"]
     supervise = [sys.executable, "-m", "steptrace.train.supervise", *supervised]
     subprocess.run([*supervise, "--", *command, "--out", str(out), "--repeat", "0"], check=True)
     return read_status(out)

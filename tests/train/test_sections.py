@@ -134,7 +134,7 @@ def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
         main(["--config", str(config), "--out", str(out), "--repeat", str(repeat)])
         (out / "status.json").write_text(
             '{"status": "ok", "exit_code": 0, "signal": null, "error": null, "log_tail": [], "started_at": "", '
-            '"wall_s": 1.0, "attempt": 1}'
+            '"wall_s": 1.0}'
         )
         times = {"forward": [1_000_000, 3_000_000, 9_000_000 + 2_000_000 * repeat], "calc loss": [500_000] * 3}
         rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]

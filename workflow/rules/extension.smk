@@ -9,6 +9,8 @@ rule extension:
     """Supervised like a training: where nothing can be compiled, the variants that need it fail and all else goes on."""
     output:
         "results/extension/status.json",
+    log:
+        "results/extension/build.log",
     priority: ENDING
     threads: ALL_CORES
     params:

@@ -66,9 +66,10 @@ rule index:
         "results/index.log",
     params:
         code=REPORT_CODE,
+        others=RULES.other_studies(),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} \
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.others} \
             --traces {input.traces} --out {output} 2>&1 | tee {log}
         """
 

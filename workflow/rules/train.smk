@@ -13,6 +13,8 @@ for study in STUDIES:
                 RULES.extension,
             output:
                 "results/{study}/{variant}/run{repeat}/status.json",
+            log:
+                "results/{study}/{variant}/run{repeat}/train.log",
             wildcard_constraints:
                 study=study,
                 repeat=str(repeat),
@@ -42,6 +44,8 @@ for study in STUDIES:
                 RULES.extension,
             output:
                 f"results/{{study}}/{what}.json",
+            log:
+                f"results/{{study}}/{what}.log",
             wildcard_constraints:
                 study=study,
             priority: RULES.priority(study, CHECKS)
@@ -55,5 +59,6 @@ for study in STUDIES:
             shell:
                 """
                 exec "$STEPTRACE_PYTHON" -m steptrace.workflow.checks {params.what} results/{wildcards.study} --out {output} \
-                    --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S --keys {params.variants:q}
+                    --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S --keys {params.variants:q} \
+                    >{log} 2>&1
                 """
