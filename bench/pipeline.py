@@ -1,29 +1,17 @@
-"""What the workflow adds to the trainings: starting a run, forked and by itself, and a dry run of many variants.
+"""What planning a workflow costs: a dry run of many variants beside Snakemake's own of as many jobs and files.
 
-    python bench/pipeline.py [--runs 5] [--variants 1000] [--json FILE]
-    python bench/pipeline.py --study gpu
+    python bench/pipeline.py [--variants 100] [--json FILE]
 
-Runs are those of `masked_loss` at scale cpu, forked and not in turns, in seconds of wall time from their supervisor's
-start to its end; the first forked one, which starts the server, counts apart. A dry run is held against Snakemake's own
-of a workflow with as many jobs and files and no Python of ours, in processor seconds; `again` is the second call, for
-which what was composed and read is remembered. `--study SCALE` runs `masked_loss` (12 short runs) at that scale instead
-and says which share of the time each kind of job took, from the first job to the last.
+Processor seconds; `again` is the second call, for which what was composed and read is remembered.
 """
 
 import argparse
 import json
-import os
 import resource
-import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from steptrace.train.fork_client import VARIABLE
-
-from steptrace.config.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[1]
 LOSSES = ("boolean_mask", "where", "sort", "ignore_index")
@@ -55,28 +43,6 @@ rule compare:
 """
 
 
-def starts(folder: Path, runs: int) -> dict[str, float]:
-    """Seconds of a run by itself and forked, medians in turns, and of the first forked one."""
-    make_plan(ROOT, folder, {"studies": ["masked_loss"], "scale": "cpu"})
-    took: dict[str, list[float]] = {"0": [], "1": []}
-    for k in range(runs + 1):
-        for fork in took:
-            out = f"results/run{k}{fork}"
-            command = [sys.executable, "-m", "steptrace.train.supervise", "--out", out, "--attempt", "1", "--device"]
-            command += ["cpu", "--expect", "run.json", "--server", "run0", "--", sys.executable, "-m"]
-            command += ["steptrace.train.main", "--config", "results/masked_loss/boolean_mask/config.yaml"]
-            command += ["--out", out, "--repeat", "0"]
-            start = time.perf_counter()
-            variables = {**os.environ, VARIABLE: fork, "STEPTRACE_LOCKS": str(folder / "locks")}
-            subprocess.run(command, cwd=folder, env=variables, stderr=subprocess.DEVNULL, check=True)
-            took[fork].append(time.perf_counter() - start)
-            status = json.loads((folder / out / "status.json").read_text())
-            if status["status"] != "ok":
-                raise SystemExit(f"a run failed: {status['error']}")
-    own, forked = statistics.median(took["0"][1:]), statistics.median(took["1"][1:])
-    return {"own_s": own, "forked_s": forked, "first_forked_s": took["1"][0], "ratio": own / forked}
-
-
 def dry_runs(folder: Path, variants: int) -> dict[str, float]:
     """Processor seconds of dry runs: Snakemake's own, ours without anything remembered, ours again."""
     bare, ours = folder / "bare", folder / "ours"
@@ -96,15 +62,6 @@ def dry_runs(folder: Path, variants: int) -> dict[str, float]:
     return {"variants": variants, "snakemake_s": own, "cold_s": cold, "again_s": again, "ratio": again / own}
 
 
-def study(folder: Path, scale: str) -> dict[str, object]:
-    """Where the time of a study of 12 short runs goes: its results/timing.json."""
-    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--snakefile", str(ROOT / "Snakefile")]
-    command += ["--workflow-profile", str(ROOT / "profiles" / "default"), "--directory", str(folder)]
-    subprocess.run([*command, "--config", "studies=[masked_loss]", f"scale={scale}"], check=True)
-    timing: dict[str, object] = json.loads((folder / "results" / "timing.json").read_text())
-    return timing
-
-
 def cpu(command: list[str], folder: Path) -> float:
     """Processor seconds of a command with its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -114,21 +71,16 @@ def cpu(command: list[str], folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--variants", type=int, default=1000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--variants", type=int, default=100)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--study", metavar="SCALE", help="run a study at this scale (cpu, gpu), and nothing else")
     options = parser.parse_args()
-    with TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        if options.study:
-            found: dict[str, object] = {"study": study(Path(name), options.study)}
-        else:
-            found = {"start": starts(Path(name), options.runs), "dry_run": dry_runs(Path(name), options.variants)}
-    print(json.dumps(found, indent=2))
+    with TemporaryDirectory() as folder:
+        figures = dry_runs(Path(folder), options.variants)
+    for name, value in figures.items():
+        print(f"{name:>24} {value:8.2f}")
     if options.json:
-        options.json.write_text(json.dumps(found))
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from steptrace.train.devices import try_lock
 
 from steptrace.cli import main
 from steptrace.commands import doctor
@@ -124,15 +123,6 @@ def test_no_compiler_and_little_room(capsys: pytest.CaptureFixture[str], monkeyp
     checks = _doctor(capsys)
     assert checks["C++ compiler"]["result"] == "no no-such-compiler"
     assert {checks[name]["state"] for name in ("Disk", "Shared memory")} == {"note"}
-
-
-def test_a_device_that_is_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _doctor(capsys)  # makes the lock's file
-    (lock,) = (tmp_path / "locks").iterdir()
-    assert try_lock(lock) is not None
-    checks = _doctor(capsys)["Locks"]
-    assert checks["state"] == "note"
-    assert "by process" in checks["result"]
 
 
 def test_locks_that_cannot_be_made_stop_everything(
