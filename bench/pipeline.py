@@ -71,6 +71,7 @@ def cpu(command: list[str], folder: Path) -> float:
 
 
 def main() -> None:
+    """Run the benchmark of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variants", type=int, default=100)
     parser.add_argument("--json", type=Path)

@@ -3,14 +3,11 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
 import pytest
 
 from steptrace.cli import main
@@ -200,36 +197,6 @@ def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(ow
     parents = [int(file.read_text()) for file in own.glob("*.pid")]
     assert len(parents) == 3
     assert len(set(parents)) == 1
-
-
-def test_forks_end_with_the_process_that_made_them(own: Path) -> None:
-    code = """
-import os, time
-from pathlib import Path
-from steptrace.predict import main
-
-def predicted(config):
-    Path(f"{config}.made").write_text(str(os.getpid()))
-    os.rename(f"{config}.made", f"{config}.pid")
-    time.sleep(600)
-
-main._in_forks([Path("one"), Path("two")], predicted, Path("out"))
-"""
-
-    def first() -> Path | None:
-        return next(own.glob("*.pid"), None)
-
-    with subprocess.Popen([sys.executable, "-c", code], cwd=own) as process:
-        while first() is None:
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.kill()
-    fork = first()
-    assert fork is not None
-    with suppress(psutil.NoSuchProcess):
-        one = psutil.Process(int(fork.read_text()))
-        while one.status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.02)  # to this test's time limit
 
 
 def test_without_a_process_to_fork_each_variant_says_why(own: Path) -> None:

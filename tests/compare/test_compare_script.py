@@ -27,9 +27,7 @@ def test_script_writes_the_comparison_with_its_findings(folder: Any, tmp_path: P
         "failed_run",
     }
     first = (tmp_path / "comparison.json").read_bytes()
-    (folder.path / "comparison.partial.json").write_text("{}")
     call(folder.path, tmp_path / "comparison.json")
-    assert not (folder.path / "comparison.partial.json").exists()
     assert (tmp_path / "comparison.json").read_bytes() == first
 
 

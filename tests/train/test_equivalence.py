@@ -1,14 +1,10 @@
 import json
 import math
-import os
-from contextlib import contextmanager
-from typing import ClassVar
 
 import pytest
 import torch
 
 from steptrace.errors import TrainError
-from steptrace.train import answers, equivalence
 from steptrace.train.answers import drawn_alike, variant_answer
 from steptrace.train.arrangement import Precision
 from steptrace.train.cases import Case, verdict_on
@@ -311,22 +307,6 @@ def test_the_case_that_is_told_is_the_one_nearest_to_its_tolerance():
     assert (verdict["loss_rel_err"], verdict["tolerance"]["loss"]) == (1e-6, 1e-6)
 
 
-def test_a_gpu_is_held_while_the_variant_computes_and_not_while_the_reference_does(make_config, monkeypatch):
-    turns = []
-
-    @contextmanager
-    def turn():
-        turns.append("taken")
-        yield
-        turns.append("left")
-
-    monkeypatch.setattr(equivalence, "reference_answer", lambda *_: turns.append("reference") or reference(*_))
-    reference = answers.reference_answer
-    config = make_config()
-    compare_on(config, make_config(REFERENCE), *next(cases_of(config)), turn=turn)
-    assert turns == ["taken", "left", "reference"]
-
-
 def test_the_command_writes_the_verdict(write_config, tmp_path, capsys):
     config, reference = write_config(), write_config(REFERENCE, name="reference.yaml")
     code = main(["--config", str(config), "--reference", str(reference), "--out", str(tmp_path / "equivalence")])
@@ -340,22 +320,3 @@ def test_the_command_explains_a_missing_config(tmp_path, capsys):
     missing = str(tmp_path / "missing.yaml")
     assert main(["--config", missing, "--reference", missing, "--out", str(tmp_path)]) == 2
     assert "missing.yaml" in capsys.readouterr().err
-
-
-def test_a_gpu_is_leased_for_the_turn_and_named_to_cuda(monkeypatch):
-    leases = []
-
-    class Lease:
-        environment: ClassVar = {"CUDA_VISIBLE_DEVICES": "1"}
-
-        def close(self):
-            leases.append("closed")
-
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr(equivalence, "acquire", lambda kind, **_: leases.append(kind) or Lease())
-    with equivalence._turn("cpu"):
-        assert leases == []
-    with equivalence._turn("cuda"):
-        assert leases == ["cuda"]
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
-    assert leases == ["cuda", "closed"]

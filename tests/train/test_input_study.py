@@ -11,7 +11,7 @@ from steptrace.config.plan import make_plan
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, InputOfVariant
 from steptrace.documents.run import Status
-from steptrace.findings import with_findings
+from steptrace.findings import with_findings, with_trace_findings
 from steptrace.record import write_status
 from steptrace.train.main import main
 
@@ -58,7 +58,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         run = study / variant / "run0"
         assert main(["--config", str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
         write_status(run, fill(Status, {"status": "ok", "exit_code": 0}))
-        write(run / "summary.json", summarize([run / "trace.json.gz"])[0])
+        write(run / "summary.json", with_trace_findings(summarize([run / "trace.json.gz"])[0]))
     return with_findings(compare(study))
 
 
