@@ -3,7 +3,6 @@
 Needs the standard library only, since a training imports it.
 """
 
-import fcntl
 import os
 import stat
 from pathlib import Path
@@ -51,21 +50,6 @@ def private_folder(folder: Path) -> Path:
             next_step="chmod 700 it, or name another one",
         )
     return folder
-
-
-def flocked(descriptor: int) -> int:
-    """Lock an open file or folder for this process and those that inherit it, and return it; closed if that fails.
-
-    Raises:
-        BlockingIOError: another process holds the lock.
-        OSError: the file system has no locks.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 
 
 WHOLE = ["GPU-ab1", "GPU-cd2", "GPU-ef3"]
-DIVIDED = ["GPU-ab1", "GPU-cd2", "MIG-ef3"]
 
 
 @pytest.mark.parametrize(
@@ -27,9 +26,7 @@ DIVIDED = ["GPU-ab1", "GPU-cd2", "MIG-ef3"]
         ("GPU-no,0", WHOLE, 0),
         ("1,-1,0", WHOLE, 1),
         ("none", WHOLE, 0),
-        ("MIG-ef3, 0", DIVIDED, 2),
-        ("GPU-ef", DIVIDED, 1),  # the whole GPU, of which CUDA takes the first part
-        ("MIG-GPU-ef/1/0", DIVIDED, 1),
+        ("MIG-ef3, 0", WHOLE, 2),  # an instance of a divided GPU, which NVML does not list
     ],
 )
 def test_visible_devices_are_counted(monkeypatch, visible, uuids, count):
@@ -59,37 +56,6 @@ def test_auto_is_gpu_where_one_of_the_list_is_there(monkeypatch, tmp_path, amd, 
     monkeypatch.setattr(gpus, "torch_has_gpu_support", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus.resolve_scale("auto") == scale
-
-
-def test_a_divided_gpu_is_its_parts(monkeypatch):
-    """NVML as it answers for a whole GPU, one that cannot be divided, and one with two instances in seven places."""
-    import pynvml
-
-    def mode(handle):
-        if handle == "old":
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return (int(handle == "divided"), 0)
-
-    def instance(_, place):
-        if place not in (1, 4):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return f"MIG-{place}"
-
-    answers = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetCount": lambda: 3,
-        "nvmlDeviceGetHandleByIndex": ["whole", "divided", "old"].__getitem__,
-        "nvmlDeviceGetUUID": lambda handle: handle if handle.startswith("MIG") else f"GPU-{handle}",
-        "nvmlDeviceGetMigMode": mode,
-        "nvmlDeviceGetMaxMigDeviceCount": lambda _: 7,
-        "nvmlDeviceGetMigDeviceHandleByIndex": instance,
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(pynvml, name, answer)
-    assert gpus.nvidia_gpus() == ["GPU-whole", "MIG-1", "MIG-4", "GPU-old"]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert gpus.count_gpus() == 4
 
 
 def test_amd_gpus_are_the_nodes_with_a_gpu_id(tmp_path):

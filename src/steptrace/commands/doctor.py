@@ -224,7 +224,7 @@ def _locks() -> list[Check]:
         folder = lock_folder()
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    except OSError as error:
+    except (SteptraceError, OSError) as error:
         next_step = "set STEPTRACE_LOCKS to a local folder that is yours alone (mode 0700) and can be written to"
         return [Check("Locks", "broken", str(error), allows, next_step)]
     return [Check("Locks", "ok", str(folder), allows)]

@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 #: What a driver for NVIDIA's GPUs makes in /dev: on servers, on Tegra, and in Windows' Linux.
 _NVIDIA_NODES = ("nvidia[0-9]*", "nvhost-gpu", "dxg")
@@ -42,9 +41,8 @@ def _names_gpu(name: str, count: int, uuids: list[str]) -> bool:
     name = name.upper()
     if any(uuid.upper().startswith(name) for uuid in uuids):
         return True
-    # NVML lists no whole GPU that is divided, no instance by its older name (MIG-GPU-.../1/0), and none of AMD's.
-    all_listed = bool(uuids) and not any(uuid.startswith("MIG-") for uuid in uuids)
-    return name.startswith(("GPU-", "MIG-")) and not all_listed
+    # NVML lists whole GPUs, not the instances of a divided one, and none of AMD's.
+    return name.startswith("MIG-") or (name.startswith("GPU-") and not uuids)
 
 
 def has_gpu(devices: Path = Path("/dev")) -> bool:
@@ -54,10 +52,7 @@ def has_gpu(devices: Path = Path("/dev")) -> bool:
 
 
 def nvidia_gpus() -> list[str]:
-    """Return the UUID of every NVIDIA GPU by index, empty without a driver.
-
-    A GPU that is divided (MIG) cannot be used as a whole: its parts stand in its place, `MIG-...`.
-    """
+    """Return the UUID of every NVIDIA GPU by index, empty without a driver."""
     import pynvml
 
     try:
@@ -66,27 +61,11 @@ def nvidia_gpus() -> list[str]:
         return []
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return [str(pynvml.nvmlDeviceGetUUID(part)) for handle in handles for part in _parts(handle)]
+        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     except pynvml.NVMLError:
         return []
     finally:
         pynvml.nvmlShutdown()
-
-
-def _parts(gpu: Any) -> list[Any]:
-    """Return NVML's handles of the instances of a divided GPU, of the GPU itself where it is whole."""
-    import pynvml
-
-    try:
-        if pynvml.nvmlDeviceGetMigMode(gpu)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-            return [gpu]
-    except pynvml.NVMLError:  # of a kind that cannot be divided
-        return [gpu]
-    parts = []
-    for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        with contextlib.suppress(pynvml.NVMLError):  # no instance in this place
-            parts.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place))
-    return parts
 
 
 def _amd_gpus(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> int:

@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -33,6 +32,7 @@ from filelock import FileLock, Timeout
 from steptrace import deadline
 from steptrace.config.gpus import count_gpus, nvidia_gpus, visible_gpus
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
+from steptrace.exchange import private_folder, user_folder
 from steptrace.processes import adopt_orphans, children, die_with, end_tree
 from steptrace.record import OUT_OF_MEMORY, write_status
 from steptrace.terminal import printable
@@ -221,10 +221,13 @@ class Lease:
 
 
 def lock_folder() -> Path:
-    """Where the locks of this machine's devices lie, one folder a user; `STEPTRACE_LOCKS` names another."""
-    folder = Path(os.environ.get("STEPTRACE_LOCKS") or f"{tempfile.gettempdir()}/steptrace-{os.getuid()}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    """Where the locks of this machine's devices lie, one folder a user; `STEPTRACE_LOCKS` names another.
+
+    Raises:
+        SteptraceError: it cannot be made, or others may enter it.
+    """
+    named = os.environ.get("STEPTRACE_LOCKS")
+    return private_folder(Path(named)) if named else user_folder()
 
 
 def take_devices(job: Job) -> Lease | None:
