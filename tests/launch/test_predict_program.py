@@ -32,7 +32,7 @@ def test_each_sync_of_an_unchanged_program_has_its_line(capfd) -> None:
     copies = "inputs, targets = inputs.to(device), targets.to(device)"
     assert places(found) == {copies: 2, "loss.item()": 1}
     assert {Path(site["file"]).name for site in found["sites"]} == {"forms.py"}
-    assert {site["phase"] for site in found["sites"]} == {"forward"}
+    assert {site["code"]: site["phase"] for site in found["sites"]} == {copies: "data", "loss.item()": "other"}
 
 
 def test_steps_of_several_optimizers_and_of_accumulated_batches(capfd) -> None:

@@ -1,12 +1,13 @@
 """Where predicted syncs are said to be, and what is said not to be known."""
 
 import contextlib
+import copy
 import inspect
 import threading
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.profiler import record_function
 
 from steptrace.predict import Rule, Site, predict_syncs
@@ -60,6 +61,33 @@ def test_a_sync_in_backward_is_mapped_to_the_forward_line() -> None:
     assert (forward.phase, backward.phase) == ("forward", "backward")
     assert (backward.file, backward.line, backward.function) == (HERE, line_of(lose, "x[mask]"), "lose")
     assert backward.op.startswith("aten::index_put") or backward.op == "aten::_index_put_impl_"
+
+
+def test_each_part_of_a_step_has_its_phase() -> None:
+    model, frozen, batch = nn.Linear(3, 1), nn.Linear(3, 3).requires_grad_(requires_grad=False), torch.ones(2, 3)
+    loader = torch.utils.data.DataLoader(torch.ones(4, 3), batch_size=2)
+    with predict_syncs() as syncs:
+        model, frozen = model.cuda(), frozen.cuda()
+        average = copy.deepcopy(model.weight).detach()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for values in loader:
+            syncs.reset()
+            inputs = values.cuda()
+            optimizer.zero_grad(set_to_none=False)
+            targets = batch.cuda()
+            if inputs.sum().item() > 0:
+                targets = targets + batch.cuda()
+            loss = (model(frozen(inputs)) - targets).square().sum()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
+            optimizer.step()
+            average.lerp_(model.weight.detach(), 0.1)
+            loss.item()
+            with torch.no_grad():
+                frozen(inputs).sum().item()
+    phases = ["data", "data", "forward", "forward", "other", "other", "forward"]
+    assert [(site.phase, site.count) for site in syncs.sites] == [(phase, 1) for phase in phases]
+    assert {call.phase for call in syncs.operators} == {"data", "forward", "backward", "optimizer", "other"}
 
 
 class Clipped(torch.autograd.Function):

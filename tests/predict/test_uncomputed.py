@@ -60,7 +60,7 @@ def test_a_step_that_checks_its_gradients_goes_on() -> None:
             optimizer.step()
             optimizer.zero_grad()
     assert syncs.total == 2
-    assert {call.phase for call in syncs.operators} == {"forward", "backward", "optimizer"}
+    assert {call.phase for call in syncs.operators} == {"forward", "backward", "optimizer", "other"}
 
 
 def test_a_large_weight_is_not_initialised_on_the_host_and_a_small_one_is() -> None:

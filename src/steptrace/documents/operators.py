@@ -26,7 +26,7 @@ class OperatorCalls:
         is_view: whether it only makes views and launches nothing.
         flop: floating-point operations of one call by `torch.utils.flop_counter`; 0 without a formula.
         calls: how many there were.
-        phase: `forward`, `backward`, `optimizer` or `other`.
+        phase: `data`, `forward`, `backward`, `optimizer` or `other`.
         file: the program's file, None where no line of the program is on the stack.
         line: its line.
     """

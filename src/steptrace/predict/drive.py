@@ -130,6 +130,7 @@ def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
             step = load()
             step()
             syncs.reset()
+            syncs.batch_arrives()
             step()
         except SteptraceError:
             raise

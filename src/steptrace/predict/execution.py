@@ -183,6 +183,7 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
     recorder = Syncs.active
     if recorder is None:
         return
+    recorder.begins(func, tensors, from_host=_comes_from_host(func, args))
     _judge_node(torch._C._current_autograd_node(), recorder)
     name = func._schema.name
     if not func.is_view:
@@ -206,6 +207,12 @@ def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: S
     layouts = {t.layout for t in tensors} - {torch.strided}
     if layouts and not (layouts == {torch.sparse_coo} and packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "of the operators on sparse tensors few are covered, and this one is not")
+
+
+def _comes_from_host(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator copies a tensor from the host; a single value is no batch."""
+    source = {torch.ops.aten._to_copy.default: 0, torch.ops.aten.copy_.default: 1}.get(func)
+    return source is not None and not is_virtual(args[source]) and args[source].dim() > 0
 
 
 def _judge_node(node: Any, recorder: Syncs) -> None:

@@ -9,12 +9,13 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import OperatorCalls
@@ -36,6 +37,9 @@ class Place:
     `file` and `line` are the innermost frame that is neither PyTorch's nor the pipeline's own, of the forward pass
     also for what happens in the backward pass (`phase`). None means that only such frames were on the stack. `label` is
     the innermost `record_function` label then running.
+
+    `phase` is one of `data` (copies of a batch to the device before the forward pass), `forward`, `backward`,
+    `optimizer` and `other` (after the backward pass or the optimizer, until the next step's forward pass begins).
     """
 
     op: str
@@ -89,6 +93,8 @@ class Syncs:
         self._while_handling: list[tuple[BaseException, Site, int]] = []
         #: The autograd node of the last operator, None in the forward pass.
         self.node: object = None
+        #: What runs outside of the backward pass and the optimizer: `data`, `forward` or `other`.
+        self._part = "data"
 
     @property
     def total(self) -> int:
@@ -168,10 +174,33 @@ class Syncs:
 
     def ran(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Record an operator that has run on the first virtual GPU."""
-        site, phase = _locate(self._owner)
-        if any(label.startswith("Optimizer.step#") for label in self._labels):
-            phase = "optimizer"
-        self._operator_log.add(func, args, kwargs, result, phase, site)
+        self._operator_log.add(func, args, kwargs, result, self._phase(), _locate(self._owner))
+
+    def batch_arrives(self) -> None:
+        """A batch has come, or a step begins: what is copied to the device now is data."""
+        self._part = "data"
+
+    def begins(self, func: Any, tensors: Sequence[Tensor], *, from_host: bool) -> None:
+        """An operator is about to run on the device; `from_host`: it copies a tensor of the host there."""
+        if torch._C._current_autograd_node() is not None or self._in_optimizer():
+            self._part = "other"
+        elif self._part == "data":
+            if not (from_host or func.is_view or self._in_optimizer("Optimizer.zero_grad#")):
+                self._part = "forward"
+        elif self._part == "other":
+            if from_host:
+                self._part = "data"
+            elif not (func.is_view or func._schema.is_mutable) and any(map(_is_trained, tensors)):
+                self._part = "forward"
+
+    def _in_optimizer(self, label: str = "Optimizer.step#") -> bool:
+        return any(running.startswith(label) for running in self._labels)
+
+    def _phase(self) -> str:
+        """The part of the step that is running."""
+        if torch._C._current_autograd_node() is not None:
+            return "backward"
+        return "optimizer" if self._in_optimizer() else self._part
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
@@ -210,14 +239,19 @@ class Syncs:
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
         """The fields of a `Place` at the program's running line, not counted yet."""
-        site, phase = _locate(self._owner)
+        site = _locate(self._owner)
         place = dict.fromkeys((*ProgramSite._fields, "code")) if site is None else {**site._asdict(), "code": site.code}
         label = self._labels[-1] if self._labels else None
-        return {**place, "op": op, "label": label, "phase": phase, "count": 0, "reason": reason}
+        return {**place, "op": op, "label": label, "phase": self._phase(), "count": 0, "reason": reason}
 
 
-def _locate(owner: int) -> tuple[ProgramSite | None, str]:
-    """The program's line that is running now, and its phase (`forward` or `backward`).
+def _is_trained(tensor: Tensor) -> bool:
+    """Whether a tensor is a weight, or a leaf that gets a gradient: what takes one is part of a forward pass."""
+    return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
+
+
+def _locate(owner: int) -> ProgramSite | None:
+    """The program's line that is running now.
 
     `owner` is the thread in which the prediction was started; it is in `.backward()` meanwhile, and its line is what is
     left for a node that was created before.
@@ -225,11 +259,11 @@ def _locate(owner: int) -> tuple[ProgramSite | None, str]:
     node = torch._C._current_autograd_node()
     here = sys._getframe(1)
     if node is None:
-        return calling_site(frames_from(here), _INTERPRETER), "forward"
+        return calling_site(frames_from(here), _INTERPRETER)
     # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
     own = calling_site(frames_from(here, until="_engine_run_backward"), _INTERPRETER)
     found = own or calling_site(_stored(node), _INTERPRETER)
-    return found or calling_site(frames_from(sys._current_frames().get(owner)), _INTERPRETER), "backward"
+    return found or calling_site(frames_from(sys._current_frames().get(owner)), _INTERPRETER)
 
 
 def _stored(node: object) -> Iterator[ProgramSite]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _foreach_utils
+from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
 from steptrace.predict import backend, collectives, cuda_api, execution, substitutes, tensor
@@ -162,6 +163,20 @@ def _labelled(recorder: Syncs) -> Replacements:
     return {(owner, "__enter__"): entering, (owner, "__exit__"): leaving}
 
 
+def _batches(recorder: Syncs) -> Replacements:
+    """Let loaders tell the recorder of each batch."""
+    owner = dataloader._BaseDataLoaderIter
+    load = owner.__next__
+
+    @wraps(load)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        batch = load(self)
+        recorder.batch_arrives()
+        return batch
+
+    return {(owner, "__next__"): __next__}
+
+
 def _autocast() -> Replacements:
     """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
     owner = torch.amp.autocast_mode.autocast
@@ -274,6 +289,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **collectives.replacements(),
             **tensor.replacements(),
             **_labelled(recorder),
+            **_batches(recorder),
             **_autocast(),
         }
         for (owner, name), value in replacements.items():
