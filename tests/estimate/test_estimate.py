@@ -109,6 +109,29 @@ def test_a_small_uncovered_share_is_listed_beside_the_figure() -> None:
     assert [missing.name for missing in result.not_estimated] == ["aten.sort.default"]
 
 
+def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing() -> None:
+    copy = call("aten._to_copy.default", [], [tensor(10**7)])
+    result = estimate([copy, add(10**7)], "H100")
+    alone = estimate([add(10**7)], "H100")
+    assert (result.covered_pct, result.not_estimated) == (100, ())
+    assert [one.name for one in result.assumed] == ["aten._to_copy.default"]
+    assert result.assumed[0].share_pct > 90
+    assert result.gpu_ms is not None
+    assert alone.gpu_ms is not None
+    assert result.gpu_ms[0] > alone.gpu_ms[0] + 1e3 * 4e7 / 64e9
+    assert estimate([copy], "H100").reason == "nothing but copies ran on the virtual device"
+
+
+def test_the_band_of_many_shapes_is_narrower_than_that_of_one() -> None:
+    one, many = (
+        estimate([product(4096 + 64 * index, calls=64 // count) for index in range(count)], "H100") for count in (1, 64)
+    )
+    assert one.gpu_ms is not None
+    assert many.gpu_ms is not None
+    assert one.gpu_ms[1] / one.gpu_ms[0] == pytest.approx(0.89 / 0.31, rel=0.01)
+    assert 0.82 / 0.54 < many.gpu_ms[1] / many.gpu_ms[0] < 1.8
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("c10d.allreduce_.default", "a collective"), ("mylib.kernel.default", "a custom operator")],

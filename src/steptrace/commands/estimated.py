@@ -71,6 +71,9 @@ def table(found: Sequence[Estimate]) -> list[str]:
         ]
         if len(one.not_estimated) > _LISTED:
             lines.append(f"    and {len(one.not_estimated) - _LISTED} more in --json")
+        if one.assumed:
+            share = sum(copy.share_pct for copy in one.assumed)
+            lines.append(f"    assumed: copies, {share:.2g} % of the GPU work: {one.assumed[0].reason}")
     return lines
 
 

@@ -11,12 +11,12 @@ Band = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class NotEstimated:
-    """An operator that no rule with a measured error covers.
+    """An operator that no rule with a measured error covers, or a copy whose time is assumed.
 
     Attributes:
         name: operator with its overload.
-        reason: why there is no rule.
-        share_pct: its share of the estimated GPU work, by its bytes alone.
+        reason: why there is no rule, or what was assumed.
+        share_pct: its share of the estimated GPU work, copies included.
         calls: per step.
         file: the program's file, None where no line of the program called it.
         line: its line.
@@ -32,7 +32,7 @@ class NotEstimated:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A step on one GPU; what depends on GPU work is None where under 90 % of that work is covered by rules.
+    """A step on one GPU; what depends on GPU work is None where under 90 % of its kernels' work is covered by rules.
 
     Attributes:
         gpu: its name.
@@ -47,9 +47,10 @@ class Estimate:
         peak_memory_bytes: peak of live storages as the caching allocator rounds them, without libraries' workspaces.
         fits: whether that fits.
         largest_batch: that fits; None unless two batches were followed.
-        covered_pct: share of the estimated GPU work that rules with a measured error cover.
+        covered_pct: share of the estimated work of GPU kernels, without copies, that rules with a measured error cover.
         reason: why there is no step time.
         not_estimated: what no rule covers.
+        assumed: copies between host and GPU, which are in the GPU's work at an assumed share of PCIe's data sheet.
     """
 
     gpu: str
@@ -67,3 +68,4 @@ class Estimate:
     covered_pct: float
     reason: str | None
     not_estimated: tuple[NotEstimated, ...]
+    assumed: tuple[NotEstimated, ...] = ()

@@ -1,7 +1,8 @@
 """A step's time on a GPU that is not there, from its operators: GPU work, launches, and what limits it."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,23 +30,34 @@ LEAST_COVERED: Final = 0.9
 _SYNCS_MATTER: Final = 0.2
 #: From this share of the GPU's work on, arithmetic or memory is what limits it.
 _MOST: Final = 0.6
+_ASSUMED: Final = "0.2 to 0.85 of PCIe's data sheet, which no measurement stands behind"
 _OUTPUT_ONLY: Final = frozenset(("zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "bernoulli_"))
 
 
 @dataclass(frozen=True)
 class Work:
-    """The GPU's work in one call of an operator: seconds, lowest and highest, and what they are spent on."""
+    """The GPU's work in one call of an operator, and what it is spent on.
+
+    Attributes:
+        call: the operator.
+        rule: of its class.
+        launches: of one call.
+        time: seconds of one call alone, lowest and highest.
+        typical: seconds of one call as a part of many of its class.
+        limited_by: `arithmetic` or `memory`, None if the kernel is too short for either.
+    """
 
     call: OperatorCalls
     rule: Rule
     launches: int
     time: Band
+    typical: Band
     limited_by: str | None
 
     @property
     def middle(self) -> float:
-        """Seconds of all calls in the middle of the band."""
-        return self.call.calls * sum(self.time) / 2
+        """Seconds of all calls in the middle of the typical band."""
+        return self.call.calls * sum(self.typical) / 2
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,9 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
     count = sum(work.launches * work.call.calls for work in works) / steps
     host_s = (count * HOST_PER_LAUNCH[0], count * HOST_PER_LAUNCH[1])
     total = sum(work.middle for work in works)
-    covered = sum(work.middle for work in works if work.rule.not_covered is None) / total if total else 0.0
+    kernels = [work for work in works if work.rule is not HOST_COPY]
+    of_kernels = sum(work.middle for work in kernels)
+    covered = sum(work.middle for work in kernels if work.rule.not_covered is None) / of_kernels if kernels else 0.0
     known = covered >= LEAST_COVERED
     step_s, busy = step_time(gpu_s, host_s, syncs=syncs)
     return Estimate(
@@ -96,7 +110,8 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
         largest_batch=largest_batch(peaks or {}, gpu),
         covered_pct=_round(100 * covered),
         reason=None if known else _reason(works, covered),
-        not_estimated=tuple(_not_estimated(works, total, steps)),
+        not_estimated=tuple(_listed(works, lambda work: work.rule.not_covered, total, steps)),
+        assumed=tuple(_listed(works, lambda work: _ASSUMED if work.rule is HOST_COPY else None, total, steps)),
     )
 
 
@@ -112,14 +127,24 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
         rule, arithmetic = NO_ARITHMETIC, gpu.flops("float32")
     slowest = gpu.flops("float32") if misaligned(call) else arithmetic
     flop_low, flop_high = (call.flop / rate if rate else 0.0 for rate in (arithmetic, slowest))
-    share = rule.arithmetic[0] * (POWER_LIMITED if gpu.power_limited else 1)
     bytes_s = moved / (gpu.pcie_gbs * 1e9 if rule is HOST_COPY else gpu.bandwidth)
-    low = count * rule.floor[0] + max(flop_low / rule.arithmetic[1], bytes_s / rule.memory[1])
-    high = count * rule.floor[1] + max(flop_high / share, bytes_s / rule.memory[0])
-    by_flop, by_bytes = flop_low / rule.arithmetic[1], bytes_s / rule.memory[1]
-    if max(by_flop, by_bytes) < count * rule.floor[0]:
-        return Work(call, rule, count, (low, high), None)
-    return Work(call, rule, count, (low, high), "arithmetic" if by_flop > by_bytes else "memory")
+    bands = []
+    for of_flop, of_bytes in (
+        (rule.arithmetic.kernel, rule.memory.kernel),
+        (rule.arithmetic.typical, rule.memory.typical),
+    ):
+        slow = _slowest_share(of_flop, gpu)
+        low = count * rule.floor[0] + max(flop_low / of_flop[1], bytes_s / of_bytes[1])
+        high = count * rule.floor[1] + max(flop_high / slow, bytes_s / of_bytes[0])
+        bands.append((low, high))
+    by_flop, by_bytes = flop_low / rule.arithmetic.typical[1], bytes_s / rule.memory.typical[1]
+    what = "arithmetic" if by_flop > by_bytes else "memory"
+    return Work(call, rule, count, bands[0], bands[1], None if max(by_flop, by_bytes) < count * rule.floor[0] else what)
+
+
+def _slowest_share(shares: Band, gpu: Gpu) -> float:
+    """The lowest share of arithmetic; of a card limited by its power that of the middle of the band."""
+    return min(shares[0], POWER_LIMITED * math.sqrt(shares[0] * shares[1])) if gpu.power_limited else shares[0]
 
 
 def ideal_s(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> float | None:
@@ -178,16 +203,32 @@ def limit(works: Sequence[Work], gpu_s: Band, host_s: Band, *, syncs: float) -> 
 
 
 def _sum(works: Sequence[Work], steps: int) -> Band:
-    low, high = (math.fsum(work.call.calls * work.time[end] for work in works) / steps for end in (0, 1))
-    return low, high
+    """Seconds of all kernels of a step, lowest and highest.
+
+    Every class is at the end of its typical band at once: a GPU can be fast or slow at all of them. How far a kernel of
+    one shape lies from that is independent of other shapes, so those distances add up as the root of their squares.
+    """
+    low, high = (math.fsum(work.call.calls * work.typical[end] for work in works) for end in (0, 1))
+    apart: dict[object, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for work in works:
+        of_shape = apart[base_name(work.call.name), work.call.inputs]
+        for end in (0, 1):
+            of_shape[end] += work.call.calls * (work.time[end] - work.typical[end])
+    below, above = (math.hypot(*(distances[end] for distances in apart.values())) for end in (0, 1))
+    shortest = math.fsum(work.call.calls * work.time[0] for work in works)
+    return max(shortest, low - below) / steps, (high + above) / steps
 
 
-def _not_estimated(works: Sequence[Work], total: float, steps: int) -> Iterable[NotEstimated]:
+def _listed(
+    works: Sequence[Work], reason: Callable[[Work], str | None], total: float, steps: int
+) -> Iterable[NotEstimated]:
+    """The operators for which there is a reason to list them, those with most of the GPU's work first."""
     for work in sorted(works, key=lambda work: -work.middle):
-        if work.rule.not_covered is not None:
+        why = reason(work)
+        if why is not None:
             yield NotEstimated(
                 name=work.call.name,
-                reason=work.rule.not_covered,
+                reason=why,
                 share_pct=_round(100 * work.middle / total),
                 calls=work.call.calls / steps,
                 file=work.call.file,
@@ -198,6 +239,8 @@ def _not_estimated(works: Sequence[Work], total: float, steps: int) -> Iterable[
 def _reason(works: Sequence[Work], covered: float) -> str:
     if not works:
         return "nothing ran on the virtual device"
+    if all(work.rule is HOST_COPY for work in works):
+        return "nothing but copies ran on the virtual device"
     names: dict[str, str] = {}
     for work in sorted(works, key=lambda work: -work.middle):
         if work.rule.not_covered is not None:
