@@ -76,6 +76,14 @@ PREDICTION = {
 }
 
 
+def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> None:
+    site = SITE | {"program_file": "train.py", "program_line": 31}
+    assert any("train.py:31 (in own.py:3)" in line for line in predict._text("given", PREDICTION | {"sites": [site]}))
+    found = [Followed("command", PREDICTION | {"sites": [site]})]
+    for allow, lines in (("train.py:31", 0), ("own.py:3", 0), ("train.py:3", 1)):
+        assert len(predict._over(found, 0, [allow], None)) == lines
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a resolved config and a loss that makes no sync."""

@@ -129,6 +129,12 @@ def test_more_gpus_are_offered_where_a_prediction_lacks_them(
     assert ("--devices N" in str(raised.value)) is more_gpus
 
 
+def test_a_fault_of_the_prediction_s_own_is_not_the_program_s(launched: Launch) -> None:
+    code = "import torch; from steptrace.predict import uncomputed; uncomputed.run = None; torch.ones(2).cuda().cos()"
+    with pytest.raises(LaunchError, match="fault of steptrace.*please report: steptrace .*TypeError.*execution.py:"):
+        check_found(launched(command=[sys.executable, "-c", code], mode="predict"))
+
+
 @pytest.mark.parametrize("option", ["-I", "-S"])
 def test_an_interpreter_that_never_loads_the_probe_is_told_apart(launched: Launch, option: str) -> None:
     with pytest.raises(LaunchError, match="the probe was never loaded"):

@@ -2,15 +2,17 @@
 
 import contextlib
 import copy
+import importlib
 import inspect
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from steptrace.predict import Rule, Site, predict_syncs
+from steptrace.predict import Prediction, Rule, Site, predict_syncs
 from steptrace.predict.execution import extend_rules
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import times
@@ -127,6 +129,28 @@ def test_frames_of_pytorch_are_not_blamed() -> None:
         torch.distributions.Bernoulli(probs=torch.full((2,), 0.5, device="cuda"), validate_args=True)
         str(torch.ones(2, device="cuda"))
     assert {site.file for site in syncs.sites} == {HERE}
+
+
+def test_a_sync_in_a_library_names_the_program_s_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "site-packages" / "steptrace_test_library.py"
+    installed.parent.mkdir()
+    installed.write_text("def count(mask):\n    return mask.nonzero()\n\ndef pick(x, mask):\n    return x[mask]\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    library = importlib.import_module("steptrace_test_library")
+    with predict_syncs() as syncs:
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        library.count(x > 0)
+        picked = library.pick(x, x > 0)
+        picked.sum().backward()
+    here = test_a_sync_in_a_library_names_the_program_s_line_too
+    places = [(site.file, site.line, site.program_file, site.program_line, site.phase) for site in syncs.sites]
+    pick = line_of(here, "library.pick(x")
+    assert places == [
+        (str(installed), 2, HERE, line_of(here, "library.count(x"), "forward"),
+        (str(installed), 5, HERE, pick, "forward"),
+        (str(installed), 5, HERE, pick, "backward"),
+    ]
+    assert Prediction.of(syncs).sites[0].file == installed.name
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from steptrace.documents.syncs import Place
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Limits, check_found, ended, launch
+from steptrace.launch.start import ITS_OUTPUT, Limits, check_found, ended, launch, why
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -242,7 +242,9 @@ def _follow_command(arguments: argparse.Namespace, command: Sequence[str]) -> Fo
 
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
-            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {arguments.steps} steps")
+            reason = why(launched)
+            fault = f"\n  next: {reason}" if reason != ITS_OUTPUT else ""
+            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {arguments.steps} steps{fault}")
         # Of a program that was followed to the end of what was asked for it is the launcher's doing.
         prediction["exit_code"] = None if launched.complete else launched.exit_code
         return Followed("command", prediction, failed=launched.failed)
@@ -263,7 +265,7 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
     """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
     lines = []
     for entry in found:
-        sites = over_budget([] if entry.prediction is None else map(_site, entry.prediction["sites"]), allow)
+        sites = over_budget([] if entry.prediction is None else _sites(entry.prediction["sites"], allow), allow)
         total = sum(site.count_per_step or 0 for site in sites)
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
@@ -272,6 +274,12 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
                 f"{given or entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}"
             )
     return lines
+
+
+def _sites(sites: Sequence[dict[str, Any]], allow: Sequence[str]) -> list[PredictedSite]:
+    """The sites, less those in a library that are allowed by the program's line."""
+    of_program = ({**site, "file": site.get("program_file"), "line": site.get("program_line")} for site in sites)
+    return [_site(site) for site, outer in zip(sites, of_program, strict=True) if over_budget([_site(outer)], allow)]
 
 
 def _site(site: dict[str, Any]) -> PredictedSite:
@@ -331,4 +339,8 @@ def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _place(place: dict[str, Any]) -> str:
-    return "no line of the program" if place["file"] is None else f"{place['file']}:{place['line']}"
+    if place["file"] is None:
+        return "no line of the program"
+    line = f"{place['file']}:{place['line']}"
+    program = place.get("program_file")
+    return line if program is None else f"{program}:{place['program_line']} (in {line})"

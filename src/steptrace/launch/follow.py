@@ -6,12 +6,17 @@ program logs every so often.
 """
 
 import atexit
+import os
 import re
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from steptrace.launch.probe import Phases, Probe
+from steptrace.launch.settings import FAULT
 from steptrace.predict import Prediction, collectives, predict_syncs
+from steptrace.predict.fault import fault_report
 
 #: What an error says of a GPU that is not there.
 _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
@@ -46,6 +51,12 @@ def follow(probe: Probe) -> Phases:
 
 
 def _look_at_error(probe: Probe) -> None:
-    """Mark that the program has ended by an error that more virtual GPUs may mend."""
-    if _NAMES_GPUS.search(str(getattr(sys, "last_value", ""))):
+    """Mark that the program has ended by an error that more virtual GPUs may mend, or that is steptrace's fault."""
+    error: BaseException | None = getattr(sys, "last_value", None)
+    if error is None:
+        return
+    if _NAMES_GPUS.search(str(error)):
         probe.mark("lacks_gpus")
+    if (report := fault_report(error)) is not None:
+        with suppress(OSError):
+            Path(probe.settings.out, f"{FAULT}.{os.getpid()}").write_text(report, encoding="utf-8")

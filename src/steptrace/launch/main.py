@@ -28,7 +28,7 @@ from steptrace.files import write_versioned
 from steptrace.launch.agree import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
-from steptrace.launch.start import Launched, Limits, check_found, ended, launch
+from steptrace.launch.start import Launched, Limits, check_found, ended, launch, why
 
 #: A program of a study may take its time: the workflow has a limit of its own.
 _LIMITS: Final = Limits(first_step_s=None)
@@ -90,7 +90,7 @@ def _predict(config: dict[str, Any], out: Path) -> None:
         raise LaunchError(
             f"the program failed before its steps were followed: {ended(launched)}",
             where=command,
-            next_step="its own output says why",
+            next_step=why(launched),
         )
     write_versioned(out / "prediction.json", prediction)
 

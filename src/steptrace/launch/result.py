@@ -12,7 +12,7 @@ from steptrace import machine, record
 from steptrace.documents.run import Environment, RunMemory, RunRecord
 from steptrace.errors import LaunchError
 from steptrace.files import read_json, write_versioned
-from steptrace.launch.start import ADVICE, ITS_OUTPUT, Launched, ended
+from steptrace.launch.start import ADVICE, ITS_OUTPUT, Launched, ended, why
 
 if TYPE_CHECKING:  # a prediction and a check of the answer need none
     import pandas as pd
@@ -91,11 +91,12 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
     steps = len(found["by_step"])
     if not steps:
         too_few = "fewer --warmup and --steps, or a program that trains for more steps"
-        its_output = "its own output says why; a program that runs on CUDA or the CPU but not here is a gap of the "
+        gap = "; a program that runs on CUDA or the CPU but not here is a gap of the prediction"
+        its_output = why(launched)
         raise LaunchError(
             f"no step was followed to its end on the virtual device: {ended(launched)}",
             where=command,
-            next_step=f"{its_output}prediction" if launched.failed else too_few,
+            next_step=its_output + (gap if its_output == ITS_OUTPUT else "") if launched.failed else too_few,
         )
     found["total"] = _each(sum(found["by_step"]), steps)
     ranks = [rank["prediction"]["by_step"] for rank in launched.ranks]

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, Final, TextIO
 
 from steptrace.errors import LaunchError
-from steptrace.launch.settings import OVER, UNWRITTEN, VARIABLE, LaunchSettings
+from steptrace.launch.settings import FAULT, OVER, UNWRITTEN, VARIABLE, LaunchSettings
 from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling
 
 _INJECT: Final = Path(__file__).with_name("inject")
@@ -174,8 +174,14 @@ def check_found(launched: Launched) -> None:
     if launched.stopped is not None and launched.stopped.startswith(NO_STEP):
         raise LaunchError(launched.stopped, where="the program was stopped", next_step=f"{_MORE_TIME}; {ADVICE}")
     by_itself = launched.failed and launched.stopped is None
-    its_output = ITS_OUTPUT + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
+    its_output = why(launched) + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
     raise LaunchError(NO_STEP, where=ended(launched), next_step=its_output if by_itself else ADVICE)
+
+
+def why(launched: Launched) -> str:
+    """Where to look for why a program failed: a fault of steptrace's own says so and what to report."""
+    faults = sorted(launched.out.glob(f"{FAULT}.*"))
+    return faults[0].read_text(encoding="utf-8") if faults else ITS_OUTPUT
 
 
 def ended(launched: Launched) -> str:

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.execution import extend_rules
+from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs, replaced
 from steptrace.predict.rule import declared_rules
@@ -138,7 +139,8 @@ def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
             raise PredictError(
                 f"the step failed on the virtual device ({type(error).__name__}: {error}){_raised_at(error)}",
                 where=where,
-                next_step="try it on CUDA or the CPU; a step that runs there but not here is a gap of the prediction",
+                next_step=fault_report(error)
+                or "try it on CUDA or the CPU; a step that runs there but not here is a gap of the prediction",
             ) from error
         return Prediction.of(syncs)
 

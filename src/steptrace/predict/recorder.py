@@ -7,11 +7,13 @@ created the running autograd node: anomaly mode stores that stack with every nod
 
 import re
 import sys
+import sysconfig
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -28,15 +30,19 @@ from steptrace.train.call_site import calling_site, frames_from, trace_file_name
 _TRACE_LINE = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 #: As the interpreter calls its own files; a program may be a file without a name.
 _INTERPRETER = "<frozen "
+#: Folders of Python's own modules, and of the scripts of installed packages.
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "scripts"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """One place in a program, of an operation in it, and how often that was called over everything that was predicted.
 
     `file` and `line` are the innermost frame that is neither PyTorch's nor the pipeline's own, of the forward pass
     also for what happens in the backward pass (`phase`). None means that only such frames were on the stack. `label` is
     the innermost `record_function` label then running.
+
+    Where that line is a library's, `program_file` and `program_line` are the innermost one outside of the libraries.
 
     `phase` is one of `data` (copies of a batch to the device before the forward pass), `forward`, `backward`,
     `optimizer` and `other` (after the backward pass or the optimizer, until the next step's forward pass begins).
@@ -51,6 +57,8 @@ class Place:
     phase: str
     count: int
     reason: str
+    program_file: str | None = None
+    program_line: int | None = None
 
 
 class Unknown(Place):
@@ -61,7 +69,7 @@ class Assumed(Place):
     """A value that the program read, or a size that it needed, and that was not computed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Site(Place):
     """One that makes the host wait, `count` times, for a copy, a stream, an event or the device (`kind`)."""
 
@@ -174,7 +182,7 @@ class Syncs:
 
     def ran(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Record an operator that has run on the first virtual GPU."""
-        self._operator_log.add(func, args, kwargs, result, self._phase(), _locate(self._owner))
+        self._operator_log.add(func, args, kwargs, result, self._phase(), _locate(self._owner)[0])
 
     def batch_arrives(self) -> None:
         """A batch has come, or a step begins: what is copied to the device now is data."""
@@ -239,8 +247,10 @@ class Syncs:
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
         """The fields of a `Place` at the program's running line, not counted yet."""
-        site = _locate(self._owner)
+        site, outer = _locate(self._owner)
         place = dict.fromkeys((*ProgramSite._fields, "code")) if site is None else {**site._asdict(), "code": site.code}
+        if site is not None and _is_library(site.file) and (program := _outside_libraries(outer)) is not None:
+            place |= {"program_file": program.file, "program_line": program.line}
         label = self._labels[-1] if self._labels else None
         return {**place, "op": op, "label": label, "phase": self._phase(), "count": 0, "reason": reason}
 
@@ -250,8 +260,8 @@ def _is_trained(tensor: Tensor) -> bool:
     return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
 
 
-def _locate(owner: int) -> ProgramSite | None:
-    """The program's line that is running now.
+def _locate(owner: int) -> tuple[ProgramSite | None, Iterator[ProgramSite]]:
+    """The program's line that is running now, and the frames further out.
 
     `owner` is the thread in which the prediction was started; it is in `.backward()` meanwhile, and its line is what is
     left for a node that was created before.
@@ -259,11 +269,33 @@ def _locate(owner: int) -> ProgramSite | None:
     node = torch._C._current_autograd_node()
     here = sys._getframe(1)
     if node is None:
-        return calling_site(frames_from(here), _INTERPRETER)
+        frames = frames_from(here)
+        return calling_site(frames, _INTERPRETER), frames
     # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
-    own = calling_site(frames_from(here, until="_engine_run_backward"), _INTERPRETER)
-    found = own or calling_site(_stored(node), _INTERPRETER)
-    return found or calling_site(frames_from(sys._current_frames().get(owner)), _INTERPRETER)
+    stacks = iter(
+        (
+            frames_from(here, until="_engine_run_backward"),
+            _stored(node),
+            frames_from(sys._current_frames().get(owner)),
+        )
+    )
+    for frames in stacks:
+        if (found := calling_site(frames, _INTERPRETER)) is not None:
+            return found, chain(frames, *stacks)
+    return None, iter(())
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
+    return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
+
+
+def _outside_libraries(frames: Iterator[ProgramSite]) -> ProgramSite | None:
+    """The innermost of the frames that is neither a library's nor our own."""
+    while (site := calling_site(frames, _INTERPRETER)) is not None:
+        if not _is_library(site.file):
+            return site
+    return None
 
 
 def _stored(node: object) -> Iterator[ProgramSite]:
@@ -278,7 +310,12 @@ _Place = TypeVar("_Place", Site, Unknown, Assumed)
 
 
 def _named(place: _Place) -> _Place:
-    return place if place.file is None else replace(place, file=trace_file_name(place.file))
+    program = place.program_file
+    return replace(
+        place,
+        file=place.file and trace_file_name(place.file),
+        program_file=program and trace_file_name(program),
+    )
 
 
 @dataclass(frozen=True)

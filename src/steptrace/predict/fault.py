@@ -1,0 +1,90 @@
+"""Whether a program that failed during a prediction has failed by a fault of steptrace, and what to report then."""
+
+import inspect
+import linecache
+import sysconfig
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from steptrace import __version__
+from steptrace.predict.tensor import VirtualTensor
+
+_OURS: Final = f"{Path(__file__).parent}/"
+_TORCH: Final = f"{Path(torch.__file__).parent}/"
+_PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
+#: Functions that call one of PyTorch's for the program, with `func`, `args` and `kwargs` among their variables.
+_CALLS: Final = ("run", "__torch_function__")
+#: Frames of a report.
+_FRAMES: Final = 4
+
+
+def fault_report(error: BaseException) -> str | None:
+    """What to report where steptrace itself has failed; None where the program did, or PyTorch for it.
+
+    It is steptrace's fault if its frame is the innermost one outside of PyTorch, unless it raises there what CUDA would
+    raise, or calls for the program what fails on plain CPU tensors as well.
+    """
+    stack = list(traceback.walk_tb(error.__traceback__))
+    frames = [(frame, line) for frame, line in stack if not _looked_past(_file(frame))]
+    if not frames or not _file(frames[-1][0]).startswith(_OURS) or _file(stack[-1][0]) == inspect.__file__:
+        return None  # `inspect` refuses arguments that the real function refuses
+    innermost, line = frames[-1]
+    if linecache.getline(_file(innermost), line).lstrip().startswith("raise "):
+        return None
+    call = _called(frame for frame, _ in reversed(frames))
+    if call is not None and _fails_on_cpu(call["func"], call["args"], call["kwargs"], type(error)):
+        return None
+    operator = "" if call is None else f", operator {getattr(call['func'], '__name__', call['func'])}"
+    last = ", ".join(f"{Path(_file(frame)).name}:{number}" for frame, number in frames[-_FRAMES:])
+    return (
+        f"this is a fault of steptrace, not of the program; please report: steptrace {__version__}, torch "
+        f"{torch.__version__}{operator}, {type(error).__name__}: {error}, at {last}"
+    )
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename
+
+
+def _looked_past(file: str) -> bool:
+    """Whether a frame is PyTorch's or Python's own: who has called it decides."""
+    return file.startswith((_TORCH, "<frozen ")) or (file.startswith(_PYTHON) and "/site-packages/" not in file)
+
+
+def _called(frames: Iterable[FrameType]) -> Mapping[str, Any] | None:
+    """The variables of the first of the frames that calls a function of PyTorch for the program."""
+    ours = (frame for frame in frames if _file(frame).startswith(_OURS) and frame.f_code.co_name in _CALLS)
+    return next((frame.f_locals for frame in ours), None)
+
+
+def _fails_on_cpu(func: Any, args: Any, kwargs: Any, kind: type[BaseException]) -> bool:
+    """Whether a call fails in the same way with copies of its tensors on the CPU.
+
+    So it is taken for a backward pass, which copies without their history cannot repeat.
+    """
+    if getattr(func, "__name__", None) in ("backward", "grad"):
+        return True
+
+    def on_cpu(value: Any) -> Any:
+        if isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda")):
+            return torch.device("cpu")
+        if isinstance(value, VirtualTensor):
+            return value._inner.detach().clone().requires_grad_(value.requires_grad)
+        return value.detach().clone() if isinstance(value, Tensor) else value
+
+    try:
+        with torch.inference_mode(mode=False), torch._C.DisableTorchFunction():
+            args, kwargs = pytree.tree_map(on_cpu, (tuple(args), dict(kwargs or {})))
+            func(*args, **kwargs)
+    except kind:
+        return True
+    except Exception:
+        return False
+    return False

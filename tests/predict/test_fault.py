@@ -1,0 +1,61 @@
+"""Whose fault it is that a program failed during a prediction."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from steptrace import __version__
+from steptrace.predict import predict_syncs, uncomputed
+from steptrace.predict.fault import fault_report
+
+
+def _failing(step: Callable[[], object]) -> str | None:
+    with predict_syncs():
+        try:
+            step()
+        except Exception as error:
+            return fault_report(error)
+    raise AssertionError("the step has not failed")
+
+
+def _twice_backward() -> None:
+    loss = torch.ones(2, device="cuda", requires_grad=True).exp().sum()
+    loss.backward()
+    loss.backward()
+
+
+@pytest.mark.filterwarnings("ignore:Error detected in:UserWarning")
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda"),
+        lambda: nn.Linear(2, 2).cuda()(None),
+        lambda: nn.Linear(3, 2).cuda()(torch.ones(1, 2, device="cuda")),
+        lambda: nn.Embedding(2, 2).cuda()(torch.ones(1, dtype=torch.long) * 7),
+        lambda: torch.ones(2, device="cuda") + torch.ones(2),
+        lambda: torch.ones(2, device="cuda").numpy(),
+        lambda: torch.ones(2, device="cuda:7"),
+        lambda: torch.cuda.synchronize(wrongly=1),
+        lambda: torch.ones(2, device="cuda").view(3),
+        lambda: torch.ones(2, device="cuda", requires_grad=True).add_(1),
+        lambda: torch.ones(2, device="cuda").backward(),
+        lambda: torch.zeros(2, device="cuda").no_such_method(),
+        lambda: 1 // 0,
+        _twice_backward,
+    ],
+)
+def test_what_fails_on_any_device_is_the_program_s_fault(step: Callable[[], object]) -> None:
+    assert _failing(step) is None
+
+
+def test_what_fails_in_steptrace_alone_is_reported_with_versions_operator_and_frames(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uncomputed, "run", None)
+    report = _failing(lambda: torch.ones(2, device="cuda").cos())
+    assert report is not None
+    assert f"steptrace {__version__}, torch {torch.__version__}, operator " in report
+    assert re.search(r"TypeError: .*, at .*arguments\.py:\d+, .*execution\.py:\d+$", report)
