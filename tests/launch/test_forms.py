@@ -131,7 +131,7 @@ def test_more_gpus_are_offered_where_a_prediction_lacks_them(
 
 def test_a_fault_of_the_prediction_s_own_is_not_the_program_s(launched: Launch) -> None:
     code = "import torch; from steptrace.predict import uncomputed; uncomputed.run = None; torch.ones(2).cuda().cos()"
-    with pytest.raises(LaunchError, match="fault of steptrace.*please report: steptrace .*TypeError.*execution.py:"):
+    with pytest.raises(LaunchError, match=r"fault of steptrace.*please report: steptrace .*TypeError.*execution\.py:"):
         check_found(launched(command=[sys.executable, "-c", code], mode="predict"))
 
 
