@@ -24,8 +24,9 @@ import numpy.typing as npt
 from scipy import stats as reference
 from scipy.signal import lfilter
 
+from steptrace.limits import NOISE_FLOOR
 from steptrace.run_times import leading_warmup
-from steptrace.stats import DEFAULT_NOISE_FLOOR, Ratio, holm, ratios, verdict
+from steptrace.stats import Ratio, holm, ratios, verdict
 
 RUNS = (3, 5, 10)
 NAMES = ("baseline", "a", "b", "c")
@@ -118,7 +119,7 @@ def _within(regime: Regime, shape: tuple[int, ...], rng: np.random.Generator) ->
 def verdicts(found: dict[str, Ratio]) -> dict[str, str | None]:
     """The verdicts of a study as compare.py reaches them."""
     adjusted = holm({name: ratio.p_value for name, ratio in found.items() if ratio.p_value is not None})
-    return {name: verdict(ratio, adjusted.get(name), DEFAULT_NOISE_FLOOR) for name, ratio in found.items()}
+    return {name: verdict(ratio, adjusted.get(name), NOISE_FLOOR) for name, ratio in found.items()}
 
 
 def simulate(regime: Regime, runs: int, trials: int, seed: int) -> Outcome:

@@ -148,7 +148,7 @@ def _steptrace(path: Path) -> None:
     kernels.kernel_table(trace, device)
     kernels.kernel_types(trace, device)
     launches.launch_calls(launches.launch_times(trace, device))
-    queues.queues(trace, queues.queue_lengths(trace))
+    queues.queues(trace)
 
 
 def _hta(path: Path) -> None:

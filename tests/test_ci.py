@@ -1,7 +1,6 @@
-"""results/summary.md and results/junit.xml: what a reader of a pull request and a CI system are told."""
+"""results/summary.md: what a reader of a pull request is told."""
 
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from msgspec.structs import replace
@@ -106,51 +105,6 @@ def test_no_text_of_others_makes_a_table_row_or_html() -> None:
     assert "claim" not in text
     assert "- **warning** `quick`: a | b | &lt;img> and `x<y`. advice 1." in text.splitlines()
     assert "### A | &lt;b>study&lt;/b>" in text
-
-
-def junit(whole: Comparison, gates: dict[str, Any]) -> ET.Element:
-    return ET.fromstring(ci.junit([whole], judge([whole], gates)))
-
-
-def test_every_run_check_and_gate_is_a_test_case() -> None:
-    gates = {"s": {"quick": {"syncs.per_step": {"at_most": 0}}, "plain": {"syncs.per_step": {"at_most": 1}}}}
-    root = junit(study(variant("quick"), failed()), {**gates, "other": {"*": {"syncs.per_step": {"at_most": 0}}}})
-    ended = {
-        f"{case.get('classname')} {case.get('name')}": [child.tag for child in case] for case in root.iter("testcase")
-    }
-    assert ended == {
-        "s.plain run0": [],
-        "s.plain same answer": [],
-        "s.quick run0": [],
-        "s.quick same answer": [],
-        "s.bad run0": ["error"],
-        "s.bad same answer": [],
-        "s.quick gate syncs.per_step": [],
-        "s.plain gate syncs.per_step": ["failure"],
-        "other.* gate syncs.per_step": ["skipped"],
-    }
-    (error,) = root.iter("error")
-    assert error.get("message") == "ValueError: no"
-    assert error.text == "Traceback\nValueError: no"
-    for element in (root, *root):
-        for key, tag in (("tests", "testcase"), ("errors", "error"), ("failures", "failure"), ("skipped", "skipped")):
-            assert element.get(key) == str(len(list(element.iter(tag))))
-
-
-@pytest.mark.parametrize("status", ["differs", "not measured", "failed"])
-def test_an_answer_that_is_not_the_same(status: str) -> None:
-    answer = {"status": status, "max_rel_err": 0.5}
-    root = junit(study(variant("quick", equivalence=answer)), {})
-    case = next(case for case in root.iter("testcase") if case.get("classname") == "s.quick" and len(case))
-    expected = {"differs": "system-out", "not measured": "skipped", "failed": "error"}[status]
-    assert [child.tag for child in case] == [expected]
-
-
-def test_what_xml_cannot_hold_is_replaced() -> None:
-    root = junit(study(failed(error="\x1b[31mred\x00", log=("a\x08b",))), {})
-    (error,) = root.iter("error")
-    assert error.get("message") == "\ufffd[31mred\ufffd"
-    assert error.text == "a\ufffdb"
 
 
 @pytest.mark.parametrize(("gpu", "said"), [("NVIDIA H100 (stand-in)", False), ("NVIDIA H100", True)])

@@ -1,6 +1,5 @@
 """The source line of a synchronisation: frames, backward to forward, and the lines recorded beside a trace."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from builders import AUTOGRAD, TraceBuilder
 from steptrace.errors import TraceError
+from steptrace.record import write_sources
 from steptrace.trace.executing import same_file
 from steptrace.trace.frames import PIPELINE, SKIP, STDLIB, USER, Frame, frame_role, parse_frame
 from steptrace.trace.model import Trace
@@ -394,7 +394,7 @@ def test_files_beside_a_trace(tmp_path: Path) -> None:
     lines = _lines([_OTHER]).op_lines
     assert lines is not None
     lines.drop(columns="step").to_parquet(tmp_path / "op_lines.parquet")  # as it was when one step was watched
-    (tmp_path / "sources.json").write_text(json.dumps({"a.py": "x"}))
+    write_sources(tmp_path, {"a.py": "x"})
     loaded = load_source_lines(trace)
     assert loaded.sources == {"a.py": "x"}
     assert loaded.op_lines is not None

@@ -45,6 +45,9 @@ _LONGEST: Final = 500
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: ")
 #: The rank that torchrun names as the one that failed first, in the summary at its end.
 _FAILED_RANK: Final = re.compile(r"\s+rank\s+: (\d+) \(local_rank")
+#: A line of a rank, and what it says when another one is gone: that rank is not the one to name.
+_OF_RANK: Final = re.compile(r"\[rank(\d+)\]: ?(.*)")
+_LOST: Final = re.compile(r"Connection (closed|reset) by|Broken pipe|ncclRemoteError|remote process exited|DistNetwork")
 #: Signals of a program's own crash; others come from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
@@ -192,9 +195,15 @@ class _Child:
 
     def _error(self, code: int | None, lines: Sequence[str]) -> str:
         """Of torchelastic's file, which is that of the rank that failed first, else of the log."""
+        text = ""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
             message = json.loads(self._errors.read_text(encoding="utf-8"))["message"]
             text = str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
+        raised = [match.groups() for line in lines if (match := _OF_RANK.match(line)) and _EXCEPTION.match(match[2])]
+        causes = [f"rank {rank}: {error}" for rank, error in raised if not _LOST.search(error)]
+        if causes and (not text or _LOST.search(text)):  # the file is that of a rank whose connection was gone
+            return causes[0]
+        if text:
             ranks = [match[1] for line in lines if (match := _FAILED_RANK.match(line))]
             return f"rank {ranks[-1]}: {text}" if ranks else text
         if code is not None and code < 0:
