@@ -5,6 +5,7 @@ import copy
 import importlib
 import inspect
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -279,3 +280,14 @@ def test_anomaly_mode_of_the_program_checks_for_nan() -> None:
 
     with pytest.raises(RuntimeError, match="nan"), pytest.warns(UserWarning, match="Anomaly Detection|Error detected"):
         divide()
+
+
+def test_a_warning_of_pytorch_names_the_program_s_line() -> None:
+    with predict_syncs(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        nn.functional.mse_loss(torch.ones(2, 1, device="cuda"), torch.ones(2, device="cuda"))
+        _ = torch.ones(2, 3, 4, device="cuda").T
+        warnings.warn("CUDA initialization: Found no NVIDIA driver on your system.", stacklevel=1)
+    here = test_a_warning_of_pytorch_names_the_program_s_line
+    lines = [line_of(here, "mse_loss"), line_of(here, ".T")]
+    assert [(warning.filename, warning.lineno) for warning in caught] == [(HERE, line) for line in lines]

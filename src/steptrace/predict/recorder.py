@@ -285,6 +285,11 @@ def _locate(owner: int) -> tuple[ProgramSite | None, Iterator[ProgramSite]]:
     return None, iter(())
 
 
+def running_line() -> ProgramSite | None:
+    """The program's line that is running in this thread."""
+    return calling_site(frames_from(sys._getframe(1)), _INTERPRETER)
+
+
 def _is_library(file: str) -> bool:
     """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
     return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)

@@ -5,11 +5,13 @@ It makes "cuda" name the virtual device while a prediction is active, and puts e
 
 import importlib
 import inspect
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -21,12 +23,15 @@ from torch.utils.data import dataloader
 from steptrace.errors import PredictError
 from steptrace.predict import backend, collectives, cuda_api, execution, substitutes, tensor
 from steptrace.predict.arguments import Reroute, virtual_device
-from steptrace.predict.recorder import Syncs
+from steptrace.predict.recorder import Syncs, running_line
 from steptrace.predict.rule import Rule
 from steptrace.predict.tensor import VirtualTensor
 
 _one_at_a_time = threading.Lock()
 _MISSING = object()
+_OURS = f"{Path(__file__).parent}/"
+#: What a CUDA build says of a machine without a GPU.
+_NO_GPU = re.compile(r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML")
 #: What of PyTorch is another one meanwhile, by owner and name.
 Replacements = dict[tuple[Any, str], Any]
 
@@ -177,6 +182,21 @@ def _batches(recorder: Syncs) -> Replacements:
     return {(owner, "__next__"): __next__}
 
 
+def _warnings() -> Replacements:
+    """Warnings of PyTorch's C++ name the program's line, not ours; none says that this machine has no GPU."""
+    show: Callable[..., None] = warnings._showwarnmsg  # type: ignore[attr-defined]
+
+    def show_at_program_s_line(message: Any) -> None:
+        if _NO_GPU.search(str(message.message)):
+            return
+        site = running_line() if message.filename.startswith(_OURS) else None
+        if site is not None:
+            message.filename, message.lineno = site.file, site.line
+        show(message)
+
+    return {(warnings, "_showwarnmsg"): show_at_program_s_line}
+
+
 def _autocast() -> Replacements:
     """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
     owner = torch.amp.autocast_mode.autocast
@@ -290,6 +310,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **tensor.replacements(),
             **_labelled(recorder),
             **_batches(recorder),
+            **_warnings(),
             **_autocast(),
         }
         for (owner, name), value in replacements.items():
