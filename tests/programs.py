@@ -98,6 +98,31 @@ def transformer() -> Step:
     )
 
 
+class _Attending(nn.Module):
+    """Causal attention and a network per token, as language models have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(256), nn.LayerNorm(256)
+        self.projected, self.out = nn.Linear(256, 768), nn.Linear(256, 256)
+        self.tokenwise = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        batch, length, width = tokens.shape
+        query, key, value = self.projected(self.before(tokens)).view(batch, length, 3, 4, 64).permute(2, 0, 3, 1, 4)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        tokens = tokens + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        return tokens + self.tokenwise(self.between(tokens))
+
+
+@program(0)
+def causal_attention() -> Step:
+    """Of a size at which a prediction computes no values."""
+    model = nn.Sequential(_Attending(), _Attending()).cuda()
+    tokens = on_device(16, 128, 256)
+    return trained(model, lambda: model(tokens).square().mean())
+
+
 @program(9)
 def ctc() -> Step:
     model = nn.Linear(8, 5).cuda()

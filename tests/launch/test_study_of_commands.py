@@ -11,6 +11,7 @@ import pytest
 
 import forked_python
 from snakemake_forks import SNAKEMAKE
+from steptrace.cli import main as steptrace_main
 from steptrace.config import programs
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
@@ -254,3 +255,20 @@ def test_a_branch_and_a_patch_against_main(planned: Callable[..., Plan], folder:
     workflow.write_text(workflow.read_text().replace("    faster:", "    main:"))
     assert "syncs.predicted_per_step" in run(code=1)
     assert {name for name, file in runs.items() if file.stat().st_mtime_ns != before[name]} == {"patched"}
+
+
+def test_predict_follows_the_commands_of_a_study(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "config" / "study").mkdir(parents=True)
+    (folder / "config" / "study" / "own.yaml").write_text(STUDY.format(python=sys.executable))
+    monkeypatch.chdir(folder)
+    assert steptrace_main(["predict", "--json", "--gpu", "H100", "own"]) == 0
+    main, faster = json.loads(capsys.readouterr().out)["variants"]
+    assert (main["name"], main["prediction"]["total"]) == ("main", 1)
+    assert (faster["name"], faster["prediction"]["total"]) == ("faster", 0)
+    (estimate,) = main["prediction"]["estimate"]
+    assert estimate["covered_pct"] == 100
+    assert [copy["file"] for copy in estimate["assumed"]] == ["train.py"]
+    assert steptrace_main(["predict", "--batch", "8", "own"]) == 2
+    assert "--batch says nothing to a study of commands" in capsys.readouterr().err

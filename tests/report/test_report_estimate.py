@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from steptrace.findings.estimated import estimated_winner
+from steptrace.findings.verdict import verdict_of
 from steptrace.report.study import first_screen, load_study
-from steptrace.report.study.estimate import estimated_winner
 
 
 def an_estimate(low: float | None, high: float | None = None, gpu: str = "H100") -> dict[str, Any]:
@@ -39,7 +40,7 @@ def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None
     assert "5.0 ms to 9.0 ms" in screen
     assert "80 to 100 %" in screen
     assert "1.00 GiB, fits" in screen
-    assert "<code>fast</code> is estimated to be the fastest" in screen
+    assert "<code>fast</code> is estimated to be the fastest on H100: 5.0 ms to 9.0 ms per step" in screen
     assert screen.count('class="on-scale estimated"') == 2
 
 
@@ -64,3 +65,32 @@ def test_with_a_gpu_its_measured_times_lead_and_the_ratio_to_the_band_is_shown(e
     assert "Measured / estimated" in screen
     other = first_screen(estimated({"base": (20, 30), "other": (5, 9)}, gpu="NVIDIA L4"))
     assert "Measured / estimated" not in other
+
+
+def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) -> None:
+    found = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}))
+    words = "`fast` is estimated to be the fastest on H100: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms."
+    assert (found.sentence, found.use, found.tone) == (words, "fast", "good")
+    assert found.advice.startswith("Use `fast`.")
+    assert "This is estimated for H100; measure it there: `snakemake" in found.advice
+
+
+def test_a_baseline_that_is_estimated_to_be_the_fastest_is_kept(estimated: Any) -> None:
+    kept = verdict_of(estimated({"base": (3, 4), "fast": (5, 9)}))
+    assert kept.advice.startswith("Keep `base`.")
+
+
+def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:
+    found = verdict_of(estimated({"base": (20, 30), "fast": (15, 20)}))
+    assert found.sentence.startswith("No difference can be estimated for H100")
+    assert "Use" not in found.advice
+
+
+def test_a_variant_without_a_band_leaves_the_fastest_open(estimated: Any) -> None:
+    found = verdict_of(estimated({"base": (20, 30), "fast": (None, None)}))
+    assert found.sentence == "No fastest variant can be named for H100: `fast` cannot be estimated."
+
+
+def test_with_a_gpu_the_verdict_is_of_what_was_measured(estimated: Any) -> None:
+    found = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
+    assert "estimated" not in found.sentence + found.advice

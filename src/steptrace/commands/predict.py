@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from steptrace import format as fmt
 from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
 from steptrace.commands.named_study import named_study
@@ -127,8 +129,12 @@ def _follow_target(target: str, arguments: argparse.Namespace) -> dict[int | Non
     for batch in arguments.batch or (None,):
         with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
             programs = {"config": target} if _is_file(target) else _variants(target, Path(scratch))
+            kind = "command" if all(map(_is_of_command, programs.values())) else "config"
+            if kind == "command" and batch is not None:
+                step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
+                raise ConfigError("--batch says nothing to a study of commands", where=target, next_step=step)
             of_batch = [] if batch is None else ["--batch-size", str(batch)]
-            by_batch[batch] = follow("config", programs, Path(scratch), of_batch)
+            by_batch[batch] = follow(kind, programs, Path(scratch), of_batch)
     return by_batch
 
 
@@ -213,6 +219,15 @@ def _names(text: str) -> tuple[str, ...]:
 def _batches(text: str) -> tuple[int, ...]:
     """Batches of `--batch`, ascending: the last is the largest."""
     return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
+
+
+def _is_of_command(path: str) -> bool:
+    """Whether a resolved config is that of a study of commands."""
+    try:
+        config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False  # whoever follows it says what is wrong
+    return isinstance(config, dict) and "program" in config
 
 
 def _is_file(target: str) -> bool:

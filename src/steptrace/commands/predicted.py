@@ -1,5 +1,7 @@
 """Predictions of resolved configs and functions, each in a process of its own (`steptrace.predict.main`).
 
+The configs of a study of commands are those of `steptrace.launch.main`, which starts the program.
+
 Its virtual device asks for that, and this process does not import torch.
 """
 
@@ -18,6 +20,12 @@ from steptrace.errors import PredictError, SteptraceError
 from steptrace.files import read_versioned
 from steptrace.processes import die_with
 
+#: What Python runs, by what is followed.
+_PARTS: Final = {
+    "config": ("steptrace.predict.main", "--config"),
+    "callable": ("steptrace.predict.main", "--callable"),
+    "command": ("steptrace.launch.main", "predict", "--config"),
+}
 _FILE: Final = "prediction.json"
 _LOG: Final = "predict.log"
 #: Each takes some hundred MB.
@@ -38,7 +46,8 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
     """Follow one program or several, each in a process of its own.
 
     Args:
-        kind: what the programs are: `config` for files of resolved configs, `callable` for a `module:function`.
+        kind: what the programs are: `config` for files of resolved configs, `command` for those of a study of commands,
+            `callable` for a `module:function`.
         programs: by name.
         scratch: a folder for what is left meanwhile.
         options: more of the arguments of `steptrace.predict.main`.
@@ -46,7 +55,7 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
     at_once = min(len(programs), os.cpu_count() or 1, _AT_ONCE)
     with progress() as status, ThreadPoolExecutor(at_once) as pool:
         futures = {
-            pool.submit(_follow_one, name, [f"--{kind}", program, *options], scratch / str(number), at_once): name
+            pool.submit(_follow_one, name, [*_PARTS[kind], program, *options], scratch / str(number), at_once): name
             for number, (name, program) in enumerate(programs.items())
         }
         for count, future in enumerate(as_completed(futures), start=1):
@@ -57,7 +66,7 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
 def _follow_one(name: str, what: Sequence[str], folder: Path, at_once: int) -> Followed:
     folder.mkdir()
     environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once)), **os.environ}
-    command = [sys.executable, "-m", "steptrace.predict.main", *what, "--out", str(folder)]
+    command = [sys.executable, "-m", *what, "--out", str(folder)]
     with (folder / _LOG).open("w") as log:
         done = subprocess.run(
             command,
@@ -68,12 +77,15 @@ def _follow_one(name: str, what: Sequence[str], folder: Path, at_once: int) -> F
             preexec_fn=partial(die_with, os.getpid()),
             check=False,
         )
-    return _read(name, folder, done.returncode)
+    return _read(name, folder, done.returncode, of_program=what[0] == _PARTS["command"][0])
 
 
-def _read(name: str, folder: Path, code: int) -> Followed:
+def _read(name: str, folder: Path, code: int, *, of_program: bool) -> Followed:
     """A prediction, or why there is none: what the process that ended with this code has said."""
     if code == 0:
         return Followed(name, read_versioned(folder / _FILE))
-    said = (folder / _LOG).read_text(encoding="utf-8", errors="replace")
-    return Followed(name, None, PredictError(said.rpartition("error: ")[2].strip() or f"the process ended with {code}"))
+    before, _, reason = (folder / _LOG).read_text(encoding="utf-8", errors="replace").rpartition("error: ")
+    last = next((line for line in reversed(before.splitlines()) if line.strip()), None)
+    # Of a program of the user's, whose output nobody else shows.
+    output = "" if last is None or not of_program else f"\n  its last line: {last.strip()}"
+    return Followed(name, None, PredictError((reason.strip() or f"the process ended with {code}") + output))

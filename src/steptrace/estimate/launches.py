@@ -25,6 +25,10 @@ _FUSED: Final = "_fused_"
 _MOST_TENSORS: Final = (110, 64, 48, 36, 30)
 _MOST_CHUNKS: Final = 320
 _CHUNK: Final = 65536
+#: Sums are split from so many elements on, or rows, and up to so many results.
+_SPLIT_ALL: Final = 8192
+_SPLIT_ROWS: Final = 256
+_MOST_SPLIT: Final = 65536
 
 
 def launches(call: OperatorCalls) -> int:
@@ -40,8 +44,25 @@ def launches(call: OperatorCalls) -> int:
         return 2 if len(call.inputs) > _WITHOUT_BIAS else 1
     if name == "convolution_backward":
         return len(call.outputs)
+    if name in ("sum", "mean") and _is_split(call):
+        return 2
     masks = sum(tensor.dtype in ("bool", "uint8") for tensor in call.inputs[1:]) if name in _INDEXED else 0
     return _LAUNCHES.get(name, 1) + masks * _LAUNCHES["nonzero"]
+
+
+def _is_split(call: OperatorCalls) -> bool:
+    """Whether a sum takes several blocks per element, whose counters are cleared first.
+
+    For sums over all elements and over the first dimensions, as of a bias's gradient; see ATen/native/cuda/Reduce.cuh.
+    """
+    if not call.inputs or not call.outputs:
+        return False
+    given, made = call.inputs[0], call.outputs[0]
+    results = elements(made)
+    if results == 1:
+        return elements(given) >= _SPLIT_ALL
+    over_first = math.prod(made.shape[-1:]) == given.shape[-1]
+    return over_first and results <= _MOST_SPLIT and elements(given) >= _SPLIT_ROWS * results
 
 
 def is_of_lists(name: str) -> bool:

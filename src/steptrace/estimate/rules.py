@@ -95,7 +95,7 @@ _NORMALISATIONS: Final = tuple(OPERATORS["normalisation"]["parts"])
 _REDUCTIONS: Final = frozenset(OPERATORS["normalisation"]["names"])
 _IRREGULAR: Final = frozenset(OPERATORS["irregular"]["names"])
 _IRREGULAR_STARTS: Final = tuple(OPERATORS["irregular"]["starts"])
-_COPIES: Final = frozenset(("_to_copy", "copy_", "_copy_from", "_pin_memory"))
+_COPIES: Final = frozenset(("_to_copy", "copy_", "_copy_from", "_pin_memory", "_local_scalar_dense"))
 #: Tensors on the GPU that an operator of copies between GPU tensors has, where it is not one.
 _INPUTS_ON_GPU: Final = {"copy_": 2}
 _MULTIPLE: Final = 8

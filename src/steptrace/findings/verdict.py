@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult, is_measuring, key_of
+from steptrace.findings.estimated import estimated_gpus, estimated_sentence, estimated_winner, leads
 from steptrace.stats import IQR_REFUSED
 
 #: So many variants are named; of more the number is said.
@@ -43,13 +44,44 @@ class StudyVerdict:
 
 
 def verdict_of(study: Comparison) -> StudyVerdict:
-    """The verdict on a study."""
+    """The verdict on a study; on a machine without a GPU that of the estimates, where there are some."""
+    if leads(study):
+        return _estimated(study)
     best = study.fastest()
     chosen = best if best is None or not study.alike else _named(study, study.alike[0])
     sentence = " ".join([*_speeds(study, chosen), *_failed(study.variants)])
     details = (_why(chosen), _operators(study, chosen), _syncs(study), _answers(study), _gates(study))
     advice, use = _advice(study, chosen)
     return StudyVerdict(sentence, tuple(filter(None, details)), advice, use, _tone(study, chosen))
+
+
+def _estimated(study: Comparison) -> StudyVerdict:
+    """The verdict of the estimates."""
+    gpus = estimated_gpus(study)
+    winners = [estimated_winner(study, gpu) for gpu in gpus]
+    best = winners[0] if all(winner is winners[0] for winner in winners) else None
+    sentences = [*(estimated_sentence(study, gpu) for gpu in gpus), *_failed(study.variants)]
+    advice, use = _estimated_advice(study, best, gpus)
+    usable = best is not None and best.can_be_used
+    tone: Tone = "care" if broken_gates(study) or (best is not None and not usable) else "good" if usable else "neutral"
+    details = tuple(filter(None, (_syncs(study), _answers(study), _gates(study))))
+    return StudyVerdict(" ".join(sentences), details, advice, use, tone)
+
+
+def _estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[str]) -> tuple[str, str | None]:
+    """What to do by the estimates; `best` is the fastest variant on all of these GPUs."""
+    if len(study.variants) < 2:
+        return "", None
+    measure = f"measure it there: {_on_gpu(study)}."
+    if best is not None and best.can_be_used:
+        what = f"Keep `{best.name}`." if best.is_baseline else f"Use `{best.name}`.{_changes(study, best)}"
+        lines = "" if best.is_baseline else _lines_without_sync(best)
+        return f"{what}{lines} This is estimated for {fmt.enumeration(gpus)}; {measure}", best.name
+    fewest = _fewest_syncs(study)
+    if fewest is not None:
+        least, counts = fewest
+        return f"{_try(study, least, counts)} No estimate tells what that saves, so {measure}", least.name
+    return f"No estimate tells the variants apart, so {measure}", None
 
 
 def _named(study: Comparison, name: str) -> VariantResult | None:
@@ -250,7 +282,7 @@ def _tone(study: Comparison, chosen: VariantResult | None) -> Tone:
 
 def _advice(study: Comparison, chosen: VariantResult | None) -> tuple[str, str | None]:
     """What to do, and the variant that it is about. Advice on a baseline never contradicts that to replace it."""
-    on_gpu = f"`snakemake --cores all --config 'studies=[{study.study}]' scale=gpu`"
+    on_gpu = _on_gpu(study)
     if len(study.variants) < 2 or not study.measured:
         return "", None
     if study.on_simulated_gpu:
@@ -263,18 +295,26 @@ def _advice(study: Comparison, chosen: VariantResult | None) -> tuple[str, str |
         return advice + (note if without_gpu else ""), chosen.name
     if without_gpu and fewest is not None:
         least, counts = fewest
-        advice = (
-            f"On a GPU try `{least.name}`: {fmt.plural(counts[least.name], 'sync')} per step instead of "
-            f"{fmt.count(counts[least.baseline])}.{_changes(study, least)} These are CPU timings, where a sync costs "
-            f"nothing, so measure it there: {on_gpu}."
-        )
-        return advice, least.name
+        note = f"These are CPU timings, where a sync costs nothing, so measure it there: {on_gpu}."
+        return f"{_try(study, least, counts)} {note}", least.name
     if any(v.verdict == "undecided" or (v.verdict is None and not v.is_baseline) for v in study.measured):
         return (
             "Take more runs (`--config repeats=12`) on a machine without other work: 4x the runs halves the interval.",
             None,
         )
     return f"Keep `{study.baseline}`: no other variant of this study is faster.", study.baseline
+
+
+def _on_gpu(study: Comparison) -> str:
+    return f"`snakemake --cores all --config 'studies=[{study.study}]' scale=gpu`"
+
+
+def _try(study: Comparison, least: VariantResult, counts: Mapping[str, float]) -> str:
+    """Which variant has the fewest syncs, and how to get it."""
+    return (
+        f"On a GPU try `{least.name}`: {fmt.plural(counts[least.name], 'sync')} per step instead of "
+        f"{fmt.count(counts[least.baseline])}.{_changes(study, least)}"
+    )
 
 
 def _fewest_syncs(study: Comparison) -> tuple[VariantResult, Mapping[str, float]] | None:

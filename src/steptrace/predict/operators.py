@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.train.call_site import trace_file_name
 
 _Spec = tuple[tuple[int, ...], tuple[int, ...], str]
 
@@ -46,7 +47,8 @@ class OperatorLog:
         self._calls.clear()
 
     def calls(self) -> tuple[OperatorCalls, ...]:
-        """All calls so far, in the order of their first occurrence."""
+        """All calls so far, in the order of their first occurrence; files as traces name them."""
+        files = {key.file: None if key.file is None else trace_file_name(key.file) for key in self._calls}
         return tuple(
             OperatorCalls(
                 name=str(key.func),
@@ -56,7 +58,7 @@ class OperatorLog:
                 flop=key.flop,
                 calls=count,
                 phase=key.phase,
-                file=key.file,
+                file=files[key.file],
                 line=key.line,
             )
             for key, count in self._calls.items()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.estimate import Band, Estimate
+from steptrace.findings.estimated import estimate_of, estimated_gpus, estimated_sentence, leads
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
@@ -27,44 +28,17 @@ class EstimateRow:
     measured: str | None
 
 
-def leads(study: Comparison) -> bool:
-    """Whether estimates are what the page has to say of a GPU: there are some, and no step was measured on one."""
-    return not _on_gpu(study) and any(variant.estimates for variant in study.variants)
-
-
 def estimate(study: Comparison) -> Html:
     """Estimated step time, GPU busy, limit, syncs and memory of every variant on each GPU; nothing without any."""
-    gpus = list(dict.fromkeys(one.gpu for variant in study.variants for one in variant.estimates))
     return render(
         "study/estimate",
-        tables=[(gpu, _sentence(study, gpu), *_rows(study, gpu)) for gpu in gpus],
+        tables=[(gpu, estimated_sentence(study, gpu), *_rows(study, gpu)) for gpu in estimated_gpus(study)],
         leads=leads(study),
     )
 
 
-def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
-    """The variant whose band lies below that of every other one; None where bands overlap or one is missing."""
-    bands = {variant.name: _of(variant, gpu) for variant in study.variants}
-    times = {name: one.step_ms for name, one in bands.items() if one is not None and one.step_ms is not None}
-    if len(times) < max(2, len(study.variants)):
-        return None
-    best = min(times, key=lambda name: times[name][1])
-    if any(band[0] <= times[best][1] for name, band in times.items() if name != best):
-        return None
-    return next(variant for variant in study.variants if variant.name == best)
-
-
-def _sentence(study: Comparison, gpu: str) -> str:
-    best = estimated_winner(study, gpu)
-    if best is None:
-        return f"On an {gpu} no variant is estimated to be the fastest: bands overlap, or a variant has none."
-    if best.equivalence.status == "differs":
-        return f"On an {gpu} `{best.name}` is estimated to be the fastest, and it does not compute the same."
-    return f"On an {gpu} `{best.name}` is estimated to be the fastest: its band lies below all others."
-
-
 def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | None]:
-    found = [(variant, one) for variant in study.variants if (one := _of(variant, gpu)) is not None]
+    found = [(variant, one) for variant in study.variants if (one := estimate_of(variant, gpu)) is not None]
     ends = [end for _, one in found for end in one.step_ms or () if end > 0]
     scale = Scale.of(ends) if ends else None
     rows = [
@@ -111,14 +85,6 @@ def _same_gpu(measured: str | None, estimated: str) -> bool:
     """Whether a device's own name is that of a data sheet: "NVIDIA H100 80GB HBM3" is an H100."""
     model = estimated.replace("RTX-", "RTX ").partition("-")[0]
     return measured is not None and f" {model} " in f" {measured.replace('-', ' ')} "
-
-
-def _on_gpu(study: Comparison) -> bool:
-    return study.environment is not None and study.environment.gpu is not None and not study.on_simulated_gpu
-
-
-def _of(variant: VariantResult, gpu: str) -> Estimate | None:
-    return next((one for one in variant.estimates if one.gpu == gpu), None)
 
 
 def _times(band: Band | None) -> str | None:

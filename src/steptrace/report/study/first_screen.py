@@ -6,6 +6,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER
 from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.findings.estimated import leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import SLOW_PROFILE
 from steptrace.report.draw.bars import Part, legend_of
@@ -14,7 +15,7 @@ from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import overview
 from steptrace.report.page.findings import findings, recommended
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study.estimate import estimate, leads
+from steptrace.report.study.estimate import estimate
 from steptrace.report.study.model import (
     has_traced_syncs,
     machine,
