@@ -14,6 +14,7 @@ from steptrace.findings.replacements import WORDS, counter_check, replacement
 
 MS = 1_000_000
 REPLACEMENTS, BY_KIND = WORDS["operators"], WORDS["kinds"]
+DISTRIBUTIONS = WORDS["special"]["distributions"]
 
 
 def healthy_variant() -> dict[str, Any]:
@@ -261,9 +262,26 @@ def test_with_findings_changes_findings_only() -> None:
         ({"op": "aten::index", "kind": "d2h_copy", "code": "x[mask]"}, REPLACEMENTS["aten::index"]),
         (
             {"op": "aten::_local_scalar_dense", "code": "return Categorical(logits=self.pi(h))"},
-            WORDS["special"]["distributions"],
+            DISTRIBUTIONS,
         ),
         ({"op": "aten::_local_scalar_dense", "code": "scaler.step(optimizer)"}, WORDS["special"]["scaler"]),
+        ({"op": "aten::_local_scalar_dense", "code": "self.grad_scaler.step(o)"}, WORDS["special"]["scaler"]),
+        ({"op": "aten::_local_scalar_dense", "code": "self.pi = Independent(Normal(m, s), 1)"}, DISTRIBUTIONS),
+        ({"op": "aten::item", "code": "bar.set_postfix_str(f'loss {loss:.3f}')"}, WORDS["special"]["formatted"]),
+        ({"op": "aten::item", "code": "print('%.3f' % loss)"}, WORDS["special"]["formatted"]),
+        ({"op": "aten::_to_copy", "kind": "h2d_copy", "code": "b = obs[indices]"}, WORDS["special"]["from_host"]),
+        (
+            {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "b = batch[0].to(device)"},
+            REPLACEMENTS["aten::_to_copy"],
+        ),
+        (
+            {"op": "aten::index_put", "kind": "d2h_copy", "phase": "backward", "code": "h = out[train_mask]"},
+            WORDS["special"]["mask_backward"],
+        ),
+        (
+            {"op": "aten::nonzero", "kind": "d2h_copy", "phase": "backward", "code": "h = out[train_mask]"},
+            WORDS["special"]["mask_backward"],
+        ),
         ({"op": "aten::_local_scalar_dense", "code": "loss.item()"}, REPLACEMENTS["aten::_local_scalar_dense"]),
     ],
 )

@@ -19,13 +19,20 @@ _UNIQUE: Final = re.compile(r"\bunique(_consecutive)?\(")
 
 #: Their texts are on copies from the host.
 _COPIES: Final = ("aten::_to_copy", "aten::to")
-_INDEXING: Final = ("aten::index", "aten::index_put_", "aten::index_put")
+_INDEXING: Final = ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_")
+#: An index in square brackets, and what copies to the device beside one.
+_SUBSCRIPT: Final = re.compile(r"[\w)\]]\[[^\]]")
+_EXPLICIT_COPY: Final = re.compile(r"\.(to|cuda|copy_)\(|\b(as_)?tensor\(|from_numpy\(|\bdevice\s*=")
+_DISTRIBUTIONS: Final = (
+    "Bernoulli|Beta|Binomial|Categorical|Cauchy|Dirichlet|Exponential|Gamma|Geometric|Gumbel|Independent|Laplace|"
+    "LogNormal|MixtureSameFamily|Multinomial|MultivariateNormal|NegativeBinomial|Normal|OneHotCategorical|Poisson|"
+    "StudentT|TransformedDistribution|Uniform|VonMises"
+)
 #: Calls that read a value inside PyTorch, by name in `special`.
 _INSIDE: Final = {
-    "distributions": re.compile(
-        r"\.log_prob\(|\b(Categorical|Bernoulli|Normal|MultivariateNormal|Beta|Dirichlet|Gamma|Uniform)\("
-    ),
-    "scaler": re.compile(r"\bscaler\w*\.step\("),
+    "distributions": re.compile(rf"\.(log_prob|cdf|icdf)\(|\bdistributions\.\w+\(|\b({_DISTRIBUTIONS})\("),
+    "scaler": re.compile(r"scaler\w*\.(step|update)\(", re.IGNORECASE),
+    "formatted": re.compile(r"""\b(rf|fr|f)["']|["']\s*%|\.format\(|\bprint\(|\b(str|repr)\(""", re.IGNORECASE),
 }
 
 
@@ -56,11 +63,19 @@ def _special(site: PredictedSite | SyncSite) -> str | None:
         return "batch_copy"
     if _is_ddp_timing(site):
         return "ddp_timing"
-    if site.kind == "h2d_copy" and site.op in _INDEXING:
+    code = site.code or ""
+    if site.kind == "h2d_copy" and (site.op in _INDEXING or (site.op in _COPIES and _indexes_from_host(code))):
         return "from_host"
+    if site.phase == "backward" and site.kind == "d2h_copy" and (site.op in _INDEXING or operation(site) in _INDEXING):
+        return "mask_backward"
     if site.op in _VALUES:
-        return next((name for name, called in _INSIDE.items() if called.search(site.code or "")), None)
+        return next((name for name, called in _INSIDE.items() if called.search(code)), None)
     return None
+
+
+def _indexes_from_host(code: str) -> bool:
+    """Whether a line copies nothing to the device but the index between its square brackets."""
+    return _SUBSCRIPT.search(code) is not None and _EXPLICIT_COPY.search(code) is None
 
 
 def _is_ddp_timing(site: PredictedSite | SyncSite) -> bool:

@@ -100,6 +100,8 @@ def launch(
     environment = {**os.environ, **(env or {})}
     path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
+    if settings.mode == "predict":  # PyTorch's profiler says that there is no GPU
+        environment.setdefault("KINETO_LOG_LEVEL", "6")
     launcher, others = os.getpid(), children()
     adopt_orphans()
     told: list[int] = []
