@@ -23,7 +23,11 @@ from steptrace.terminal import printable
 #: Of Snakemake's messages below a warning, by how they begin.
 _SHOWN: Final = ("Nothing to be done", "Unlocking", "Will exit", "Trying to restart")
 #: Of its errors: they repeat that a job has failed, which has been said with its reason.
-_REPEATED: Final = ("Exiting because a job execution failed", "WorkflowError:\nAt least one job did not complete")
+_REPEATED: Final = (
+    "Exiting because a job execution failed",
+    "WorkflowError:\nAt least one job did not complete",
+    "RuleException:\nCalledProcessError",
+)
 _CHECKS: Final = ("equivalence", "prediction")
 
 
@@ -60,7 +64,7 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         """Begin with no job."""
         self._jobs: dict[int, _Job] = {}
-        self._failed: list[str] = []
+        self._not_written: list[str] = []
         self._started, self._total, self._done, self._page = 0.0, 0, 0, ""
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         if self.common_settings.dryrun and self._quiet("RULES"):
@@ -93,8 +97,8 @@ class LogHandler(LogHandlerBase):
         super().close()
         if not self._total:
             return
-        lines = [f"failed: {line}" for line in self._failed]
-        lines += ["the same command again tries what failed or is missing"] if self._failed else []
+        lines = [f"failed: {line}" for line in self._not_written]
+        lines += ["the same command again makes what is missing"] if self._not_written else []
         index = Path("reports/index.html")
         lines += [f"report: {index.resolve()}"] if index.exists() else []
         self._total = 0
@@ -134,7 +138,6 @@ class LogHandler(LogHandlerBase):
             if status["status"] != "ok":
                 name = job.run or "/".join(file.parts[1:-1])
                 failures.append(f"{name}: {status['error']}")
-        self._failed += failures
         if job.run is None:
             return [*pages, *failures]
         left = (time.monotonic() - self._started) * (self._total - self._done) / self._done
@@ -148,7 +151,7 @@ class LogHandler(LogHandlerBase):
         job = self._jobs.pop(content.get("jobid", -1), None)
         if job is None or any(file.startswith("results/.cache/") for file in job.output):
             return []  # the verdict, which has said why
-        self._failed.append(f"{', '.join(job.output)} was not made; log: {', '.join(job.log) or 'none'}")
+        self._not_written.append(f"{', '.join(job.output)} was not made; log: {', '.join(job.log) or 'none'}")
         return []
 
 

@@ -47,6 +47,12 @@ def test_a_block_gives_every_step_s_loss_wait_and_time(make_config):
     assert len({step.loss for step in steps}) == 5
 
 
+@pytest.mark.parametrize(("at_most_s", "at_least", "taken"), [(0.0, 3, 3), (0.0, 1, 1), (600.0, 1, 5), (None, 1, 5)])
+def test_a_block_ends_when_its_time_is_over(make_config, at_most_s, at_least, taken):
+    with training(make_config(), 7) as parts:
+        assert len(run_steps(parts, 5, at_most_s=at_most_s, at_least=at_least)) == taken
+
+
 def test_a_block_reads_nothing_from_the_device_before_its_end(make_config, monkeypatch):
     """On a GPU any such read would be a host synchronisation within the measurement."""
     reads_so_far = []

@@ -6,8 +6,10 @@ two are checked for PyTorch's own warnings of syncs.
 """
 
 import json
+import math
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +26,8 @@ from steptrace.recording import WITH_TRACE, Recording, Request, Settings
 from steptrace.train.clock import Clock
 from steptrace.train.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary
 
+#: Timed steps that there are at least, however long they take.
+_LEAST_TIMED = 5
 #: Steps watched for PyTorch's own warnings.
 _WARNED_STEPS = 2
 
@@ -79,9 +83,12 @@ def _timed(probe: Probe, rows: list[_Row]) -> Generator[None, Step, bool]:
     """
     clock, start = _clock(), None
     left = probe.settings.warmup
+    ends_at = _ends_at(probe)
     while left:
         step = yield
         left = probe.settings.warmup - 1 if step.new_leader else left - 1
+        if time.monotonic() > ends_at:
+            left = 0
         if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             clock, start = _clock(), None
         end = clock.now()
@@ -89,8 +96,12 @@ def _timed(probe: Probe, rows: list[_Row]) -> Generator[None, Step, bool]:
             rows.append(("warmup", clock, start, end, step))
         start = end
     clock.synchronize()
-    start = clock.now()
-    for _ in range(probe.settings.steps):
+    start, ends_at = clock.now(), _ends_at(probe)
+    for number in range(probe.settings.steps):
+        if number >= _LEAST_TIMED and time.monotonic() > ends_at:
+            limit = f"scale.at_most_s is {probe.settings.at_most_s:g} s"
+            _warn(probe, f"{number} of {probe.settings.steps} planned steps were timed: {limit}")
+            break
         step = yield
         if step.new_leader:
             return False
@@ -99,6 +110,16 @@ def _timed(probe: Probe, rows: list[_Row]) -> Generator[None, Step, bool]:
         start = end
     clock.synchronize()
     return True
+
+
+def _warn(probe: Probe, text: str) -> None:
+    probe.record.setdefault("warnings", []).append(text)
+
+
+def _ends_at(probe: Probe) -> float:
+    """When a phase that begins now has to end, by the monotonic clock; several ranks take the same steps, so never."""
+    at_most_s = probe.settings.at_most_s
+    return math.inf if at_most_s is None or (place().world_size or 1) > 1 else time.monotonic() + at_most_s
 
 
 def _clock() -> Clock:
@@ -128,7 +149,7 @@ def _watched(probe: Probe) -> Phases:
     """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves what they found."""
     out, alone = Path(probe.settings.out), not place().rank
     if _has_compiled():  # a mode would make the program's own compiled code fail
-        probe.record["warnings"] = [COMPILED]
+        _warn(probe, COMPILED)
         return
     probe.hooks.labels = True
     recorder = OpLineRecorder()

@@ -20,8 +20,9 @@ Mode = Literal["measure", "predict", "answer", "capture"]
 class LaunchSettings:
     """What is done in the program: `steps` after `warmup` others, and in mode `measure` `profile` more profiled.
 
-    `out` is the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for, `gpus` in
-    mode `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one.
+    Warm-up and timed steps each end after `at_most_s` seconds, if it is given and there is one rank, with at least five
+    timed steps. `out` is the folder that the probe writes into, `captures` in mode `capture` that of the traces asked
+    for, `gpus` in mode `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one.
     """
 
     out: str
@@ -29,6 +30,7 @@ class LaunchSettings:
     warmup: int = 10
     steps: int = 30
     profile: int = 3
+    at_most_s: float | None = None
     captures: str = "captures"
     gpus: int | None = None
 

@@ -158,11 +158,26 @@ def _held_by(value: Any) -> list[Any]:
     return [*getattr(value, "__dict__", {}).values(), *in_slots]
 
 
-def run_steps(training: Training, count: int, after_step: Callable[[int], None] | None = None) -> list[StepTiming]:
+def run_steps(
+    training: Training,
+    count: int,
+    after_step: Callable[[int], None] | None = None,
+    *,
+    at_most_s: float | None = None,
+    at_least: int = 1,
+) -> list[StepTiming]:
     """Run and time `count` steps in one block.
 
-    `after_step(done)` is called on the host after each step, within the time of the next one: it must be quick.
+    Args:
+        training: what takes the steps.
+        count: how many.
+        after_step: called with the steps done on the host after each step, within the time of the next one: it must be
+            quick.
+        at_most_s: seconds of the host's clock after which the block ends, once `at_least` steps are done. Not with
+            several ranks, which have to take the same steps.
+        at_least: see `at_most_s`.
     """
+    ends_at = None if at_most_s is None or training.ranks.world_size > 1 else time.monotonic() + at_most_s
     losses: list[Tensor] = []
     waits_ns: list[int] = []
     clock = step_clock(training.device)
@@ -176,6 +191,8 @@ def run_steps(training: Training, count: int, after_step: Callable[[int], None] 
         waits_ns.append(wait_ns)
         if after_step is not None:
             after_step(done)
+        if ends_at is not None and done >= at_least and time.monotonic() > ends_at:
+            break
     synchronize(training.device)
     return timings(clock.intervals_ns(marks), waits_ns, losses)
 

@@ -44,6 +44,8 @@ from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.nvml import NvmlSampler
 from steptrace.train.setup import build_loader, device_of, load_config, training
 
+#: Steps that there are at least, however long they take: a compiler works in the first ones.
+_LEAST_WARMUP, _LEAST_TIMED = 3, 5
 _PROGRESS_PERIOD_S = 5.0
 
 
@@ -129,14 +131,26 @@ def measure(
         The table `STEPS_OF_RUN`, and fields of the run's record; memory.json and the other tables are in folder `own`.
     """
     on_gpu, scale = parts.device.type == "cuda", config.scale
-    warmup = run_steps(parts, scale.warmup_steps, _progress("warmup", scale.warmup_steps, parts.ranks))
+    warmup = run_steps(
+        parts,
+        scale.warmup_steps,
+        _progress("warmup", scale.warmup_steps, parts.ranks),
+        at_most_s=scale.get("at_most_s"),
+        at_least=_LEAST_WARMUP,
+    )
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(parts.device)
     graphs = compilations()
     with NvmlSampler(parts.device, scale.nvml_period_s) as sampler:
-        timed = run_steps(parts, scale.timed_steps, _progress("timed", scale.timed_steps, parts.ranks))
+        timed = run_steps(
+            parts,
+            scale.timed_steps,
+            _progress("timed", scale.timed_steps, parts.ranks),
+            at_most_s=scale.get("at_most_s"),
+            at_least=_LEAST_TIMED,
+        )
     figures: dict[str, Any] = {
-        "warnings": (*sampler.warnings, *recompiled(graphs)),
+        "warnings": (*sampler.warnings, *recompiled(graphs), *_ended_early(len(timed), scale)),
         "nvml": sampler.summary(),
         "peak_allocated_bytes": torch.cuda.max_memory_allocated(parts.device) if on_gpu else None,
         "peak_reserved_bytes": torch.cuda.max_memory_reserved(parts.device) if on_gpu else None,
@@ -165,6 +179,13 @@ def measure(
     figures["batch_bytes"] = passes.batch_bytes(parts) if SECTIONS_OF_RUN in tables else None
     write_memory(own, memory.with_workspaces(held))
     return steps_table(warmup, timed, profiled, unrecorded=unrecorded), figures
+
+
+def _ended_early(timed: int, scale: DictConfig) -> list[str]:
+    """A warning where time ran out before all steps were timed."""
+    if timed == scale.timed_steps:
+        return []
+    return [f"{timed} of {scale.timed_steps} planned steps were timed: scale.at_most_s is {scale.at_most_s:g} s"]
 
 
 def steps_table(
