@@ -1,6 +1,7 @@
 """Tests of what stands in for `torch.cuda`: called as the real functions are."""
 
 import inspect
+import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -29,7 +30,22 @@ _METHODS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Stream", "wait_stream"): ("stream",),
     ("Stream", "record_event"): ("event",),
     ("StreamContext", "__init__"): ("stream",),
+    ("ExternalStream", "__init__"): ("stream_ptr", "device"),
 }
+#: Without a stand-in: called as a program calls it, it must work. Types and errors do nothing.
+_AS_THEY_ARE: dict[str, Callable[[], object]] = {
+    "device": lambda: torch.cuda.device(0).__enter__(),
+    "device_of": lambda: torch.cuda.device_of(torch.ones(1, device="cuda")).__enter__(),
+    "caching_allocator_disabled": lambda: torch.cuda.caching_allocator_disabled,
+    "autocast": lambda: torch.amp.autocast("cuda").__enter__().__exit__(None, None, None),
+    "GradScaler": lambda: torch.amp.GradScaler("cuda").scale(torch.ones(1, device="cuda")),
+    "custom_fwd": lambda: torch.amp.custom_fwd(lambda _, x: x, device_type="cuda"),
+    "custom_bwd": lambda: torch.amp.custom_bwd(lambda _, x: x, device_type="cuda"),
+    "is_autocast_available": lambda: torch.amp.is_autocast_available("cuda"),
+}
+_TYPES = ("Storage", "Tensor", "Error")
+_HARMLESS = [name for name in cuda_api.CUDA if isinstance(getattr(torch.cuda, name, None), FunctionType)]
+_HARMLESS = [name for name in _HARMLESS if name not in (*cuda_api._REFUSED, "make_graphed_callables")]
 
 
 @pytest.mark.parametrize(("module", "name"), _FUNCTIONS)
@@ -96,3 +112,57 @@ def test_a_model_is_validated_in_inference_mode_and_trained_on(convert: Callable
 def test_autocast_takes_any_type_without_a_warning() -> None:
     with predict_syncs(), torch.autocast("cuda", dtype=torch.float32):  # warnings are errors
         assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype is torch.float32
+
+
+def test_every_public_function_of_torch_cuda_and_torch_amp_has_a_stand_in_or_works_as_it_is() -> None:
+    public = {
+        name
+        for module, stand_ins in (
+            (torch.cuda, cuda_api.CUDA),
+            (torch.amp, {}),
+            (torch.accelerator, cuda_api.ACCELERATOR),
+        )
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_") and str(value.__module__).startswith("torch")
+        if name not in stand_ins and not name.endswith(_TYPES)
+    }
+    assert public - {"classproperty", "cudaStatus"} == set(_AS_THEY_ARE)
+
+
+@pytest.mark.parametrize("name", _AS_THEY_ARE)
+def test_what_has_no_stand_in_works_as_it_is(name: str) -> None:
+    with predict_syncs():
+        _AS_THEY_ARE[name]()
+
+
+@pytest.mark.parametrize("name", _HARMLESS)
+def test_a_stand_in_answers(name: str) -> None:
+    needed = [p for p in inspect.signature(getattr(torch.cuda, name)).parameters.values() if p.default is p.empty]
+    with predict_syncs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        getattr(torch.cuda, name)(*(0 for p in needed if p.kind is p.POSITIONAL_OR_KEYWORD))
+
+
+@pytest.mark.parametrize("name", cuda_api._REFUSED)
+def test_what_needs_a_real_device_is_refused_by_name(name: str) -> None:
+    with predict_syncs(), pytest.raises(RuntimeError, match=f"torch.cuda.{name} is not there on steptrace's virtual"):
+        getattr(torch.cuda, name)(*(0 for _ in inspect.signature(getattr(torch.cuda, name)).parameters))
+
+
+def test_events_and_streams_of_torch_take_their_device_first_and_those_of_cuda_are_among_them() -> None:
+    with predict_syncs():
+        event, stream = torch.Event("cuda", enable_timing=True), torch.Stream("cuda", priority=-1)
+        assert (event.enable_timing, event.device, stream.priority) == (True, torch.device("cuda", 0), -1)
+        assert isinstance(torch.cuda.Event(True), torch.Event)
+        assert isinstance(torch.cuda.ExternalStream(7, "cuda"), torch.Stream)
+
+
+def test_marks_for_profilers_and_functions_of_submodules_are_harmless() -> None:
+    with predict_syncs() as syncs, torch.cuda.nvtx.range("step"):
+        torch.cuda.profiler.start()
+        torch.cuda.memory._record_memory_history()
+        torch.cuda.memory.reset_peak_memory_stats()
+        assert torch.cuda.random.get_rng_state().dtype is torch.uint8
+        torch.cuda.streams.Stream().synchronize()
+        torch.cuda.cudart().cudaProfilerStop()
+    assert [site.kind for site in syncs.sites] == ["stream"]

@@ -23,10 +23,18 @@ def _unknown(op: str, reason: str) -> None:
         Syncs.active.cannot_judge(op, reason)
 
 
-class _Event:
-    """A CUDA event. Waiting for it on the host is a sync; asking it, or waiting for it on a stream, is none."""
+class _AnyEvent:
+    """`torch.Event`. Waiting for it on the host is a sync; asking it, or waiting for it on a stream, is none."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - torch's own
+    def __init__(
+        self,
+        device: object = None,
+        *,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,  # noqa: ARG002 - torch's own name
+    ) -> None:
+        self.device = cuda_device(device)
         self.enable_timing = enable_timing
         self.blocking = blocking
         self._at = 0.0
@@ -40,11 +48,18 @@ class _Event:
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, end_event: "_Event") -> float:
+    def elapsed_time(self, end_event: "_AnyEvent") -> float:
         return (end_event._at - self._at) * 1e3
 
     def synchronize(self) -> None:
         _wait("event", "torch.cuda.Event.synchronize")
+
+
+class _Event(_AnyEvent):
+    """`torch.cuda.Event`, which takes no device."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - torch's own
+        super().__init__(enable_timing=enable_timing, blocking=blocking)
 
 
 class _Stream:
@@ -85,6 +100,14 @@ class _Stream:
         pass
 
 
+class _ExternalStream(_Stream):
+    """A stream that another library has made."""
+
+    def __init__(self, stream_ptr: int, device: object = None, **_: Any) -> None:
+        super().__init__(device)
+        self.cuda_stream = stream_ptr
+
+
 class _StreamContext(nullcontext[object]):
     """`torch.cuda.StreamContext`: a class of its own, since PyTorch asks whether something is an instance."""
 
@@ -100,10 +123,21 @@ def _no_capture(*_: Any, **__: Any) -> Any:
     raise RuntimeError("CUDA graphs cannot be captured on steptrace's virtual device")
 
 
+def _refused(name: str) -> Callable[..., Any]:
+    """A class, as PyTorch's own or a program may ask whether something is an instance of it."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"torch.cuda.{name} is not there on steptrace's virtual device")
+
+    return type(name, (), {"__new__": refuse, "create": refuse})
+
+
 def _empty_cache() -> None:
     _unknown("torch.cuda.empty_cache", "cudaFree waits for the device, once per block that the allocator gives back")
 
 
+#: Calls of the runtime by which programs tell a profiler where to begin and to end.
+_CUDART = SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0)
 #: Like an H100: code that asks takes the path it would take there.
 _PROPERTIES = SimpleNamespace(
     name="steptrace virtual CUDA device", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132,
@@ -116,12 +150,21 @@ _PROPERTIES = SimpleNamespace(
 _OF_NO_EFFECT = (
     "init", "ipc_collect", "manual_seed", "manual_seed_all", "reset_accumulated_memory_stats",
     "reset_peak_memory_stats", "seed", "seed_all", "set_rng_state",
-    "set_rng_state_all", "set_stream", "set_sync_debug_mode",
+    "set_rng_state_all", "set_stream", "set_sync_debug_mode", "caching_allocator_enable", "check_error",
+    "reset_accumulated_host_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+    "reset_peak_host_memory_stats", "set_per_process_memory_fraction",
 )  # fmt: skip
 #: What is always 0.
 _ZERO = (
     "get_sync_debug_mode", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
-    "utilization",
+    "utilization", "clock_rate", "device_memory_used", "max_memory_cached", "memory_cached", "memory_usage",
+    "power_draw", "temperature",
+)  # fmt: skip
+#: What gives access to memory, handles or graphs of a real device, and so is refused.
+_REFUSED = (
+    "CUDAGraph", "CUDAPluggableAllocator", "GreenContext", "MemPool", "caching_allocator_alloc",
+    "caching_allocator_delete", "change_current_allocator", "current_blas_handle", "current_solver_handle",
+    "use_mem_pool",
 )  # fmt: skip
 #: Replacements of functions and classes of `torch.cuda`.
 CUDA: dict[str, Callable[..., Any]] = {
@@ -140,7 +183,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "synchronize": lambda _device=None: _wait("device", "torch.cuda.synchronize"),
     "Event": _Event,
     "Stream": _Stream,
-    "ExternalStream": _Stream,
+    "ExternalStream": _ExternalStream,
     "stream": _StreamContext,
     "StreamContext": _StreamContext,
     "current_stream": lambda _device=None: _default_stream,
@@ -153,16 +196,35 @@ CUDA: dict[str, Callable[..., Any]] = {
     "memory_summary": lambda *_, **__: "",
     "mem_get_info": lambda _device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
     "is_current_stream_capturing": lambda: False,
+    "can_device_access_peer": lambda *_: True,
+    "cudart": lambda: _CUDART,
+    "get_allocator_backend": lambda: "native",
+    "get_gencode_flags": lambda: "-gencode compute=compute_90,code=sm_90",
+    "get_per_process_memory_fraction": lambda _device=None: 1.0,
+    "get_stream_from_external": _ExternalStream,
+    "graph_pool_handle": lambda: (0, 0),
+    "is_tf32_supported": lambda: True,
+    "list_gpu_processes": lambda _device=None: "no processes are running",
+    "host_memory_stats": lambda: {},
+    "host_memory_stats_as_nested_dict": lambda: {},
+    "memory_stats_as_nested_dict": lambda _device=None: {},
+    "memory_snapshot": lambda *_, **__: [],
     "graph": _no_capture,
     "make_graphed_callables": _no_capture,
     **dict.fromkeys(_OF_NO_EFFECT, lambda *_, **__: None),
     **dict.fromkeys(_ZERO, lambda *_, **__: 0),
+    **{name: _refused(name) for name in _REFUSED},
 }
 
+_DTYPES = (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int64,
+    torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+)  # fmt: skip
 #: In `torch.accelerator`, what is called as in `torch.cuda`.
 _SAME = (
     "current_stream", "device_count", "empty_cache", "is_available", "max_memory_allocated", "memory_allocated",
-    "memory_reserved", "reset_peak_memory_stats", "set_stream",
+    "memory_reserved", "reset_peak_memory_stats", "set_stream", "max_memory_reserved", "memory_stats",
+    "reset_accumulated_memory_stats",
 )  # fmt: skip
 #: Replacements in `torch.accelerator`, which newer code asks instead; DataLoader does to decide about pinning.
 ACCELERATOR: dict[str, Callable[..., Any]] = {
@@ -173,5 +235,23 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "set_device_index": choose_device,
     "set_device_idx": choose_device,
     "device_index": torch.cuda.device,
+    "empty_host_cache": lambda: None,
+    "get_memory_info": CUDA["mem_get_info"],
+    "get_device_capability": lambda _device=None: {"supported_dtypes": set(_DTYPES)},
+    "Graph": _refused("CUDAGraph"),
     "synchronize": lambda _device=None: _wait("device", "torch.accelerator.synchronize"),
 }
+
+#: In `torch`: they take their device first.
+TORCH: dict[str, Callable[..., Any]] = {"Event": _AnyEvent, "Stream": _Stream}
+#: In `torch.cuda.memory`, what records allocations for a picture of them.
+MEMORY: dict[str, Callable[..., Any]] = {
+    "_record_memory_history": lambda *_, **__: None,
+    "_dump_snapshot": lambda *_, **__: None,
+    "_snapshot": lambda *_, **__: {},
+}
+#: Marks for NVIDIA's profilers.
+NVTX = SimpleNamespace(
+    rangePushA=lambda _: 0, rangePop=lambda: 0, rangeStartA=lambda _: 0, rangeEnd=lambda _: None,
+    markA=lambda _: None, deviceRangeStart=lambda *_: None, deviceRangeEnd=lambda *_: None,
+)  # fmt: skip

@@ -232,6 +232,19 @@ def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Re
     return {(owner, name): called_as(getattr(owner, name), s) for name, s in stand_ins.items() if hasattr(owner, name)}
 
 
+def _of_submodules() -> Replacements:
+    """The same stand-ins in the modules that `torch.cuda` has its functions from."""
+    modules: tuple[Any, ...] = (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.profiler)
+    shared = {
+        (module, name): called_as(getattr(module, name), stand_in)
+        for module in modules
+        for name, stand_in in cuda_api.CUDA.items()
+        if getattr(module, name, _MISSING) is getattr(torch.cuda, name, None)
+    }
+    nvtx: Any = importlib.import_module("torch.cuda.nvtx")
+    return {**shared, (nvtx, "_nvtx"): cuda_api.NVTX}
+
+
 def called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
     """A stand-in that takes what the real function takes, by position or name; a class stands in for a class as is."""
     if not isinstance(real, FunctionType):
@@ -297,8 +310,9 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_called_alike(accelerator, cuda_api.ACCELERATOR),
             (torch.nn.Module, "_apply"): _converting_outside_inference(torch.nn.Module._apply),
             (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
-            (torch, "Event"): cuda_api.CUDA["Event"],
-            (torch, "Stream"): cuda_api.CUDA["Stream"],
+            **_called_alike(cuda.memory, cuda_api.MEMORY),
+            **_of_submodules(),
+            **_called_alike(torch, cuda_api.TORCH),
             (torch, "Generator"): _Generator,
             (torch, "compile"): _not_compiling(recorder),
             # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.
