@@ -25,7 +25,7 @@ def estimated(study_builder: Any) -> Any:
 
     def make(bands: dict[str, tuple[float | None, float | None]], gpu: str | None = None) -> Any:
         study_builder.comparison["baseline"] = "base"
-        study_builder.comparison["environment"]["gpu"] = gpu
+        study_builder.comparison["environment"] = {**study_builder.comparison["environment"], "gpu": gpu}
         for name, band in bands.items():
             ratio = {"value": 1.0, "verdict": "baseline" if name == "base" else "same"}
             study_builder.add(name, [30.0, 30.0], ratio=ratio, baseline="base", estimates=[an_estimate(*band)])
