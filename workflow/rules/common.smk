@@ -41,7 +41,7 @@ try:
     )  # half of the time of a call with nothing to do
     LOCK.acquire(blocking=False)
     PLAN.write_snapshots()
-    forget_failures()
+    forget_failures(PLAN.studies)
 except Timeout:
     pass  # a job's process reads this file, too
 except SteptraceError as error:

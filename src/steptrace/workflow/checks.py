@@ -25,6 +25,8 @@ from steptrace.record import read_status
 from steptrace.train.supervise import Job, StopError, supervise
 
 _REFERENCE: Final = "reference.yaml"
+#: The exit code of a prediction of a step that cannot be followed, which would fail in the same way again.
+_CANNOT_FOLLOW: Final = 2
 
 
 def _equivalence(variant: Path, reference: str, *, of_command: bool, gpus: int) -> Job:
@@ -64,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for variant, key in keys.items():
         folder = options.study / variant
         with contextlib.suppress(RecordError):
-            if read_status(folder / options.what).key == key:
+            status = read_status(folder / options.what)
+            followed = status.status == "ok" or (options.what == "prediction" and status.exit_code == _CANNOT_FOLLOW)
+            if status.key == key and followed:
                 continue
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)

@@ -149,12 +149,13 @@ def launcher(world_size: int) -> str:
     return ranks if world_size > 1 else ""
 
 
-def forget_failures() -> None:
-    """Remove the status of what failed, so that it is tried again.
+def forget_failures(studies: Iterable[str]) -> None:
+    """Remove the status of what failed in these studies, so that it is tried again.
 
     A step that cannot be followed on the virtual device (exit code 2) would fail in the same way: its status stays.
     """
-    for file in RESULTS.glob("*/**/status.json"):
+    folders = [RESULTS / "extension", *(RESULTS / study for study in studies)]
+    for file in (file for folder in folders for file in folder.rglob("status.json")):
         try:
             status = read_status(file.parent)
             keep = status.status == "ok" or (file.parent.name == "prediction" and status.exit_code == 2)
