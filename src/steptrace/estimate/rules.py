@@ -3,7 +3,7 @@
 The time of a kernel is a floor + max(FLOP / (share * the data sheet's arithmetic), bytes / (share * its bandwidth)).
 `bench/estimate.py --kernels` prints the shares that published kernels of V100, P100, T4 and A100-40 reach; the bands of
 elementwise operators, normalisation, products in float32 and convolutions are those. No such data exists for the
-others, whose bands are judged from traces and articles: `JUDGED`. No measurement of another GPU, and none of a whole
+others, whose bands are judged from traces and articles (`_judged`). No measurement of another GPU, and none of a whole
 model, went into any of them.
 """
 
@@ -66,7 +66,6 @@ NARROW_CONVOLUTION: Final = Rule(
 STRIDED: Final = Rule("strided elementwise", _judged(0.5, 0.9), _judged(0.35, 0.85))
 PRODUCT_16: Final = Rule("matrix product, 16 bit or TF32", _judged(0.45, 0.95), _judged(0.45, 0.9))
 ATTENTION: Final = Rule("flash attention", _judged(0.14, 0.45), _judged(0.35, 0.9), _FLASH_FLOOR)
-JUDGED: Final = (STRIDED, PRODUCT_16, ATTENTION)
 #: Cards limited by their power sustain this share, or more, of what others typically do.
 POWER_LIMITED: Final = 0.45
 
