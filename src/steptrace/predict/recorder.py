@@ -192,17 +192,15 @@ class Syncs:
         """An operator is about to run on the device; `from_host`: it copies a tensor of the host there."""
         if torch._C._current_autograd_node() is not None or self._in_optimizer():
             self._part = "other"
-        elif self._part == "data":
-            if not (from_host or func.is_view or self._in_optimizer("Optimizer.zero_grad#")):
-                self._part = "forward"
-        elif self._part == "other":
-            if from_host:
-                self._part = "data"
-            elif not (func.is_view or func._schema.is_mutable) and any(map(_is_trained, tensors)):
-                self._part = "forward"
+        elif from_host:
+            self._part = "data" if self._part == "other" else self._part
+        elif func.is_view or func._schema.is_mutable:
+            pass  # batches are prepared and gradients set to zero in place
+        elif any(map(_is_trained, tensors)) or (tensors and self._part == "data"):
+            self._part = "forward"
 
-    def _in_optimizer(self, label: str = "Optimizer.step#") -> bool:
-        return any(running.startswith(label) for running in self._labels)
+    def _in_optimizer(self) -> bool:
+        return any(label.startswith("Optimizer.step#") for label in self._labels)
 
     def _phase(self) -> str:
         """The part of the step that is running."""
