@@ -36,7 +36,7 @@ def estimated(study_builder: Any) -> Any:
 
 def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None:
     screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}))
-    assert screen.index("estimated for an H100") < screen.index("CPU check")
+    assert screen.index("estimated for H100") < screen.index("CPU check")
     assert "5.0 ms to 9.0 ms" in screen
     assert "80 to 100 %" in screen
     assert "1.00 GiB, fits" in screen
@@ -61,7 +61,7 @@ def test_a_winner_needs_bands_that_are_apart(
 def test_with_a_gpu_its_measured_times_lead_and_the_ratio_to_the_band_is_shown(estimated: Any) -> None:
     screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
     assert "CPU check" not in screen
-    assert screen.index("Where a step goes") < screen.index("estimated for an H100")
+    assert screen.index("Where a step goes") < screen.index("estimated for H100")
     assert "Measured / estimated" in screen
     other = first_screen(estimated({"base": (20, 30), "other": (5, 9)}, gpu="NVIDIA L4"))
     assert "Measured / estimated" not in other
