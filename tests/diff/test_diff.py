@@ -56,7 +56,7 @@ def test_a_trace_does_not_differ_from_itself(compared: Compared) -> None:
     same = compared(builder, builder)
     assert (same.kernels, same.operators, same.syncs, same.lines) == ((), (), (), ())
     assert "no difference" in same.cause
-    assert "kernels: 0 changes" in in_words(same)
+    assert "kernels, per step: 0 changes" in in_words(same)
 
 
 def test_a_longer_kernel_stands_at_its_operator_too(compared: Compared) -> None:
@@ -91,7 +91,7 @@ def test_a_trace_without_gpu_has_no_kernels_to_compare(compared: Compared) -> No
     assert found.not_measured == ("kernels", "syncs", "lines")
     assert found.figures["gpu_busy_pct"] == Pair(a=None, b=found.figures["gpu_busy_pct"].b)
     assert "kernels: not measured" in in_words(found)
-    assert "Not measured: a side holds no GPU work." in page_html(found)
+    assert "Not measured: needs GPU work on both sides." in page_html(found)
 
 
 def test_traces_without_steps_are_compared_whole(compared: Compared) -> None:

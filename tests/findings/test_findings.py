@@ -186,7 +186,7 @@ def test_variant_that_differs_and_is_faster_says_so_in_the_claim(verdict: str, *
         "tolerance": {"loss": 1e-5, "gradient": 1e-4},
     }
     (finding,) = findings_of(equivalence=result, ratio={"verdict": verdict})
-    assert ("it is faster, but" in finding.claim) == marked
+    assert ("its speed does not count" in finding.claim) == marked
     assert finding.severity == "high"
     assert finding.evidence == (
         "relative error of the loss: 0.25, allowed 1e-05",
@@ -225,7 +225,7 @@ def test_noise_above_the_refusal_threshold_is_high() -> None:
 def test_evidence_of_a_failed_run(error: dict[str, Any], expected: str) -> None:
     (finding,) = findings_of(runs=[run("ok"), run("failed", **error)])
     assert finding.evidence == (expected,)
-    assert finding.claim == "1 of 2 runs did not end well"
+    assert finding.claim == "1 of 2 runs failed"
 
 
 def test_out_of_memory_and_failed_runs_are_separate_findings() -> None:

@@ -75,7 +75,7 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_
     for k in (1, 2):  # nothing else to wait for
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
     (finding,) = found(entry_of(builder, tmp_path), "host_bound")
-    assert "single long calls into its own runtime: 0.53 ms in cudaFree before the first GPU work" in finding.claim
+    assert "long calls into the GPU's runtime: 0.53 ms in cudaFree before the first GPU work" in finding.claim
     assert "a gap of 0.553 ms before the first GPU work: 0.53 ms in cudaFree" in finding.evidence
     assert "warm-up steps" in finding.advice
 
@@ -92,10 +92,10 @@ def test_a_wait_that_returned_late_is_no_first_call(tmp_path: Path) -> None:
 
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
     (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
-    assert finding.claim.endswith("other work than launching, longest for 0.56 ms until a launch of aten::add")
+    assert finding.claim.endswith("does not launch, longest for 0.56 ms before a launch by aten::add")
     assert finding.evidence[3:] == (
-        "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
-        "a gap of 0.56 ms until a launch of aten::add, outside the GPU's runtime",
+        "a gap of 0.56 ms before a launch by aten::add, outside the GPU's runtime",
+        "a gap of 0.56 ms before a launch by aten::add, outside the GPU's runtime",
         "a gap of 0.553 ms before the first GPU work, outside the GPU's runtime",
     )
 
@@ -142,7 +142,7 @@ def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_pat
     builder.call("cudaMalloc", 600 * US, 475 * US)
     (finding,) = [row for row in find_in_trace(entry_of(builder, tmp_path)) if row.rule.endswith("_bound")]
     assert finding.rule == "host_bound"
-    assert "single long calls into its own runtime: 0.475 ms in cudaMalloc" in finding.claim
+    assert "long calls into the GPU's runtime: 0.475 ms in cudaMalloc" in finding.claim
 
 
 def test_what_tells_training_from_a_forward_pass(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_not
     assert entry.host_gaps is not None
     assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
     (finding,) = found(entry, "host_bound")
-    assert "other work than launching" in finding.claim
+    assert "while the host does not launch" in finding.claim
     assert any("before the first GPU work: 0.53 ms in cudaFree" in line for line in finding.evidence)
 
 
@@ -216,7 +216,7 @@ def test_places_that_cost_together_are_named_with_one_figure() -> None:
     }
     (finding,) = find_in_trace(fill(TraceSummary, entry))
     assert (finding.rule, finding.cost_ns_per_step) == ("syncs_together", MS)
-    assert finding.claim.endswith("moves to the next: a.py:40; a.py:30; a.py:20; …")
+    assert finding.claim.endswith("moves the wait to the next: a.py:40; a.py:30; a.py:20; …")
     assert " ms" not in finding.claim
 
 

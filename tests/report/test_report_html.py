@@ -195,7 +195,7 @@ def test_a_study_where_everything_failed_still_has_every_section(make_study: Mak
         "Not measured: no run left a profiled window",
         "Not measured: no profiled step holds labelled sections",
         "Not measured: host synchronisation exists only beside a GPU",
-        "No rule found anything to report",
+        "No findings.",
         "Unknown: no run lived long enough to record it",
         "No module named",
     ):

@@ -295,7 +295,7 @@ def test_what_the_headline_says_is_not_said_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("raw", [trace(), without_gpu()])
 def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, raw: Json) -> None:
-    assert "What to do first No rule found anything to advise." in text_of(written(tmp_path, raw))
+    assert "What to do first No findings" in text_of(written(tmp_path, raw))
     found = [a_finding("info", "small", None)]
     assert "What to do first mend small It is small" in text_of(written(tmp_path, {**raw, "findings": found}))
 
@@ -318,11 +318,11 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert ids[:2] == ["overview", "findings"]
     assert "annotations" not in ids
     assert "Labels (the trace holds no label)" in words[words.index("Not shown:") :]
-    assert "All 10 checks found nothing wrong" in words
+    assert "All 10 checks passed" in words
     assert "1 B 50.0 µs not measured" in words
     assert "Bandwidth over time" not in words
     assert "Outside the steps 1" in words
-    assert "a/b.py:7 saves at most 50.0 µs (0.5 %)" in words
+    assert "a/b.py:7 saves at most 50.0 µs (0.5 % of a step)" in words
     assert "In the steps the GPU is idle for 7.00 ms." in words
 
 

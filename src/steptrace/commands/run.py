@@ -34,9 +34,9 @@ _MOST_LINES: Final = 12
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     command.description = (
-        "Start any program that trains with PyTorch, unchanged: its steps are found at its optimizers. After the "
-        "warm-up the next steps are timed, then a few profiled; then the program is ended, so what it would have "
-        "written at its end is not written. Exit code 0 if all steps were measured, 1 if the program ended before, "
+        "Start any program that trains with PyTorch, unchanged; each optimizer step ends a step. After the "
+        "warm-up the next steps are timed, then a few profiled. Then the program is stopped, so its final checkpoint "
+        "is not written. Exit code 0 if all steps were measured, 1 if the program ended before, "
         "2 if nothing could be measured. With --capture the program runs to its own end and exit code."
     )
     command.add_argument("--steps", type=positive, default=30, metavar="N", help="steps timed; default: 30")
@@ -209,14 +209,14 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
     else:
         lines.append("  waiting for data: not measured, since no DataLoader was used")
     if first.launched.complete:
-        lines.append("  ended once it was measured: what it saves at its end, such as a checkpoint, was not saved")
+        lines.append("  stopped once it was measured: its final checkpoint, if any, was not written")
     return lines
 
 
 def _of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
     """GPU busy, and the syncs with their lines."""
     if not on_gpu:
-        return [f"  syncs: none without a GPU; predicted by: steptrace predict -- {command}"]
+        return [f"  syncs: not measured (no GPU); to predict them: steptrace predict -- {command}"]
     trace = summary.traces[0]
     busy = "not measured" if trace.gpu_busy_pct is None else f"{trace.gpu_busy_pct:.0f} %"
     lines = [f"  GPU busy: {busy}"]

@@ -189,18 +189,18 @@ def _notes(a: Side, b: Side) -> Iterator[str]:
     if all(names) and names[0] != names[1]:
         yield f"A ran on {' and '.join(names[0])}, B on {' and '.join(names[1])}"
     if len(a.traces) != len(b.traces):
-        yield f"A is of {fmt.plural(len(a.traces), 'trace')}, B of {len(b.traces)}: a step is other work"
+        yield f"A is of {fmt.plural(len(a.traces), 'trace')}, B of {len(b.traces)}: their steps are not the same work"
     if a.has_gpu and b.has_gpu and (alike := min(_alike(a, b), _alike(b, a))) < LEAST_ALIKE:
-        yield f"kernels of the same name take {fmt.share(alike)} of the GPU's time: these may be different programs"
+        yield f"only {fmt.share(alike)} of GPU time is in kernels of both sides: the programs may differ"
     if min(a.steps, b.steps) < 2:
-        yield "fewer than two steps on a side: they may be untypical"
+        yield "one side has fewer than two steps, which may be untypical"
     before, after = _mean(a, "unprofiled_step_ns"), _mean(b, "unprofiled_step_ns")
     if before and after:
         yield f"unprofiled steps take {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
         profiled = _step(a, b)[0]
         ratio = (profiled.b or 1.0) / (profiled.a or 1.0) / (after / before)
         if not 1 / PROFILER_OVERHEAD < ratio < PROFILER_OVERHEAD:
-            yield "profiled steps differ by another ratio than unprofiled ones: trust proportions, not durations"
+            yield "profiled and unprofiled steps differ by different ratios: trust proportions, not durations"
 
 
 def _alike(own: Side, other: Side) -> float:

@@ -25,7 +25,7 @@ _RELEASES_UNKNOWN: Final = (
     "releases of what the host allocated before the trace are not recorded, so a full buffer may look the same"
 )
 _FEW: Final = (
-    "so few steps cannot tell growth from a buffer that fills up, or from gradients that come one by one: profile six"
+    "with so few steps a buffer that fills up, or gradients that accumulate, look the same: profile at least six"
 )
 #: Share of the events at which the allocator's counter has to agree, for releases are not to have been lost.
 AGREES_SHARE: Final = 0.99

@@ -33,7 +33,7 @@ def _differs(variant: VariantResult) -> Iterator[Match]:
     yield Match(
         severity="high",
         claim="computes a different result from the reference"
-        + (": it is faster, but at another task" if variant.verdict == "faster" else ""),
+        + (", so its speed does not count" if variant.verdict == "faster" else ""),
         evidence=tuple(
             f"relative error of the {_IN_WORDS.get(name, name)}: "
             + ("not finite" if error is None else f"{error:.2g}")
@@ -47,7 +47,7 @@ def _unchecked(variant: VariantResult) -> Iterator[Match]:
     if variant.equivalence.status == "failed":
         yield Match(
             severity="high",
-            claim="could not be held against the reference: the equivalence check failed",
+            claim="the equivalence check failed, so its result is unchecked",
             evidence=(_ending(variant.equivalence.failure),),
         )
 
@@ -68,7 +68,7 @@ def _failed_runs(variant: VariantResult) -> Iterator[Match]:
         missing = all(run.status == "not run" for run in failed)
         yield Match(
             severity="warning" if missing else "high",
-            claim=f"{len(failed)} of {len(variant.runs)} runs " + ("are missing" if missing else "did not end well"),
+            claim=f"{len(failed)} of {len(variant.runs)} runs " + ("are missing" if missing else "failed"),
             evidence=_endings(failed),
         )
 
@@ -112,7 +112,7 @@ def _environments_differ(comparison: Comparison) -> Iterator[Match]:
     if keys:
         yield Match(
             severity="warning",
-            claim=f"the study's runs did not take place in the same environment: {', '.join(keys)} differ",
+            claim=f"the runs' environments differ: {', '.join(keys)}",
             evidence=tuple(f"environment.{key} has more than one value" for key in keys),
         )
 
@@ -123,7 +123,7 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
     if variant.syncs.measured_per_step is not None or not count or not sites:
         return
     often = sorted(sites, key=lambda site: -(site.count_per_step or 0))
-    more = [f"and {len(often) - _MOST_SITES} places more"] if len(often) > _MOST_SITES else []
+    more = [f"and {plural(len(often) - _MOST_SITES, 'more site')}"] if len(often) > _MOST_SITES else []
     yield Match(
         severity="warning",
         claim=f"{plural(count, 'sync')} per step predicted, the first at {place(sites[0])}",

@@ -158,8 +158,8 @@ def _syncs_together(window: Window) -> Iterator[Match]:
     names = list(dict.fromkeys(map(place, sorted(sites, key=lambda site: -site.blocked_ns))))
     yield Match(
         severity="high" if window.share(saved_ns) >= MODERATE_SHARE else "warning",
-        claim=f"{len(sites)} places make the host wait for the GPU one after the other, and without one alone the "
-        f"wait only moves to the next: {'; '.join(names[:_NAMED])}{'; …' if len(names) > _NAMED else ''}",
+        claim=f"{len(sites)} sites sync one after another, and removing only one moves the wait to the next: "
+        f"{'; '.join(names[:_NAMED])}{'; …' if len(names) > _NAMED else ''}",
         evidence=(
             f"a replay without any sync saves {duration(saved_ns)} of {duration(window.step_ns)} {per}",
             f"replays without one site each save {duration(alone_ns)} in all",
@@ -190,15 +190,15 @@ def _host_bound(window: Window) -> Iterator[Match]:
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
     if in_calls:
-        why = f"for single long calls into its own runtime: {_longest_call(window, gaps.gaps)}"
+        why = f"for long calls into the GPU's runtime: {_longest_call(window, gaps.gaps)}"
     else:
-        why = f"while the host does other work than launching{_longest_gap(window, gaps.gaps)}"
+        why = f"while the host does not launch{_longest_gap(window, gaps.gaps)}"
     yield Match(
         severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
         claim=f"host-bound: the GPU waits {why}",
         evidence=(
             _idle_in_words(window, found),
-            f"{number(count)} launches {window.per}, half of them of {duration(found.kernel_ns)} of GPU work or more",
+            f"{number(count)} launches {window.per}, half of them with {duration(found.kernel_ns)} of GPU work or more",
             *([f"the host meanwhile spends {found.in_words}"] if found.parts else []),
             *(named or _longest_endings(window)),
         ),
@@ -219,7 +219,7 @@ def _many_launches(window: Window, found: _Wait, bound: str) -> Match:
         evidence=(
             _idle_in_words(window, found),
             f"{number(kernels)} kernels {window.per}",
-            f"half of all launches are of at most {duration(found.kernel_ns)} of GPU work",
+            f"half of all launches cause at most {duration(found.kernel_ns)} of GPU work",
             f"{launches.short_kernels} of {launches.count} launching calls took longer than their work took the GPU",
             *_longest_endings(window),
         ),
@@ -262,14 +262,14 @@ def _where(gap: HostGap) -> str:
     if gap.where != "between":
         return "before the first GPU work" if gap.where == "before" else "after the last GPU work"
     inside = f" in {gap.label}" if gap.label else ""
-    return f"until a launch of {gap.op}{inside}" if gap.op else "until a launch of no operator"
+    return f"before a launch by {gap.op}{inside}" if gap.op else "before a launch outside operators"
 
 
 def _longest_endings(window: Window) -> list[str]:
     """Which operators' launches the GPU waited for longest."""
     endings = [row for row in window.entry.idle.ended_by if row.cause == "host"]
     return [
-        f"{duration(window.each(row.idle_ns))} {window.per} until the launches of {row.op}"
+        f"{duration(window.each(row.idle_ns))} {window.per} before the launches by {row.op}"
         + (f" in {row.label}" if row.label else "")
         for row in endings[:3]
         if row.op

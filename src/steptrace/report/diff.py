@@ -6,7 +6,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.draw.bars import Part, stacked_bars
+from steptrace.report.draw.bars import IDLE_NAMES, PART_NAMES, Part, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import page, render
 from steptrace.report.page.overview import labelled
@@ -25,6 +25,8 @@ TOPICS: Final = (
     ("syncs", "Syncs", (("count", "Syncs", None), ("blocked_ns", "Host blocked", "ns"))),
     ("lines", "Lines", (("kernels", "Activities", None), ("device_ns", "GPU time", "ns"))),
 )
+#: The parts of a step in words.
+_PARTS: Final = PART_NAMES | IDLE_NAMES
 #: A table: its heading, and its rows of a name, further words, and figures.
 Topic = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
 
@@ -43,7 +45,10 @@ def topics(diff: Diff) -> list[Topic]:
 def totals(diff: Diff) -> list[tuple[str, str]]:
     """The step, its parts, and the figures of a step, in words."""
     rows = [(f"{_unit(diff).capitalize()}, profiled", _pair(diff.step_ns, "ns"))]
-    rows += [(name.replace("_", " ").capitalize(), _pair(pair, "ns")) for name, pair in diff.parts_ns.items()]
+    rows += [
+        (_PARTS.get(name, name.replace("_", " ")).capitalize(), _pair(pair, "ns"))
+        for name, pair in diff.parts_ns.items()
+    ]
     rows += [(f.name, _pair(diff.figures[f.key], f.unit)) for f in STEP_FIGURES]
     return [row for row in rows if row[1] != fmt.NOT_MEASURED]
 
@@ -68,9 +73,9 @@ def in_words(diff: Diff) -> str:
     lines += [f"  {name:24} {words}" for name, words in totals(diff)]
     for topic, heading, _, rows in topics(diff):
         if topic in diff.not_measured:
-            lines.append(f"{heading.lower()}: not measured, a side holds no GPU work")
+            lines.append(f"{heading.lower()}: not measured (needs GPU work on both sides)")
         else:
-            lines.append(f"{heading.lower()}: {fmt.plural(len(rows), 'change')}")
+            lines.append(f"{heading.lower()}, per {_unit(diff)}: {fmt.plural(len(rows), 'change')}")
             lines += [f"  {'; '.join(filter(None, _named(row)))}: {', '.join(c)}" for row, c in rows[:_MOST_LINES]]
     return "\n".join(lines)
 

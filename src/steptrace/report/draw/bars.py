@@ -42,7 +42,7 @@ _PARTS: dict[str, tuple[str, str]] = {
     "copy": ("purple", "copy to the device"),
     "path_host": ("sky", "host"),
     "path_loader": ("green", "data loader"),
-    "path_sync": ("vermillion", "wait's return"),
+    "path_sync": ("vermillion", "sync overhead"),
     "path_launch": ("grey", "launch latency"),
     "path_queue": ("rule", "queueing"),
     "path_compute": ("blue", "compute"),

@@ -17,6 +17,8 @@ from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten
 BOX, GAP = 18, 1
 #: How many letters fit into the whole width of a page; a name of which fewer than these would be seen is not written.
 _LETTERS, _FEWEST = 150, 12
+#: A graph of more bytes than this is drawn without its narrowest boxes: what is left out first is this share wide.
+MAX_BYTES, _NARROW = 45_000, 0.001
 
 #: What the colours of the boxes mean, in the order of the legend.
 KINDS = {
@@ -43,12 +45,22 @@ def flame(tree: Flame | None, what: str, smallest: float = 0.0) -> InlineSvg | N
     if tree is None or not tree.total_ns:
         return None
     total, boxes = tree.total_ns, tree.boxes
+    shown, depth, drawn = _drawn(tree, what, smallest)
+    while len(drawn.encode()) > MAX_BYTES and len(shown) > 1:
+        smallest = max(smallest * 1.5, _NARROW)
+        shown, depth, drawn = _drawn(tree, what, smallest)
+    height = (depth + 1) * (BOX + GAP)
+    alt = f"Flame graph of {what}, {fmt.duration_ns(total)} in all. Widest: " + _widest(boxes, shown, total)
+    return graph("flame", drawn, height, alt, legend(KINDS, (boxes[row].kind for row in shown)))
+
+
+def _drawn(tree: Flame, what: str, smallest: float) -> tuple[list[int], int, str]:
+    """The boxes of at least that share of the whole: their rows, the greatest depth, and the drawing."""
+    total, boxes = tree.total_ns, tree.boxes
     shown = [row for row, box in enumerate(boxes) if box.ns >= smallest * total]
     left, depth = _layout(boxes, shown)
-    height = (max(depth.values()) + 1) * (BOX + GAP)
-    alt = f"Flame graph of {what}, {fmt.duration_ns(total)} in all. Widest: " + _widest(boxes, shown, total)
-    drawn = "".join(_box(boxes[row], left[row] / total, depth[row], total, what) for row in shown)
-    return graph("flame", drawn, height, alt, legend(KINDS, (boxes[row].kind for row in shown)))
+    boxes_drawn = (_box(boxes[row], left[row] / total, depth[row], total, what) for row in shown)
+    return shown, max(depth.values()), "".join(boxes_drawn)
 
 
 def _layout(boxes: Sequence[FlameBox], shown: list[int]) -> tuple[dict[int, int], dict[int, int]]:

@@ -24,7 +24,7 @@ _NARROWEST, _POINTED = 7, 20
 #: A name is written where it, or a good part of it, fits: units that a letter takes, and that do for any name.
 _LETTER, _NAMED = 56, 580
 #: How many boxes of a picture have a tooltip; fewer where their names are so long that it would be larger than this.
-MOST_POINTED, MAX_BYTES = 450, 80_000
+MOST_POINTED, MAX_BYTES = 450, 65_000
 _MOST_LETTERS = 48
 
 #: What the colours mean, in the order of the legend.

@@ -46,7 +46,7 @@ def overview(view: TraceView, *, alone: bool) -> list[Explained]:
 
 
 def _facts(view: TraceView) -> list[tuple[str, Markup]]:
-    """Headings and figures, each figure with a note that may be empty."""
+    """Headings and figures, times and counts per step, each figure with a note that may be empty."""
     trace, facts = view.trace, []
     step_ns = None if trace.overview is None else trace.overview.step_ns
     rate = _rate_note(trace)
@@ -81,14 +81,19 @@ def _placement(trace: TraceSummary) -> list[tuple[str, str, str]]:
     if placement is None or not placement.ops_total:
         return []
     working = placement.ops_device + placement.ops_host
-    of = f"{placement.ops_device:,} of {working:,} that compute or copy; {placement.ops_view:,} others only make views"
+    steps = max(len(trace.steps), 1)
+    computing, views = (fmt.count(round(count / steps, 2)) for count in (working, placement.ops_view))
+    on_device = fmt.count(round(placement.ops_device / steps, 2))
+    of = f"{on_device} of {computing} that compute or copy; {views} others only make views"
+    per_step = " per step" if trace.steps else ""
     facts = [("Operators on the GPU", fmt.share(device_share(placement)), of)]
     if not trace.gpu.activities:
         facts = []
     if placement.device_ns is not None:
-        facts.append(("GPU work of operators", fmt.duration_ns(placement.device_ns), ""))
-    launch_nothing = f"{fmt.plural(placement.ops_host, 'operator')} without a launch" if placement.ops_host else ""
-    return [*facts, ("Host time without GPU work", fmt.duration_ns(placement.host_ns), launch_nothing)]
+        facts.append((f"GPU work of operators{per_step}", fmt.duration_ns(placement.device_ns / steps), ""))
+    launch_nothing = f"{fmt.plural(round(placement.ops_host / steps, 2), 'operator')} without a launch"
+    name = "Host time without GPU work" if trace.gpu.activities else "Host time of operators"
+    return [*facts, (f"{name}{per_step}", fmt.duration_ns(placement.host_ns / steps), launch_nothing)]
 
 
 def _precision(trace: TraceSummary) -> list[tuple[str, str, str]]:

@@ -81,11 +81,19 @@ def page_html(title: str, traces: Sequence[TraceView], ranks: Ranks | None, warn
 
 def _first(traces: Sequence[TraceView], together: Sequence[Finding]) -> Html:
     """What to do first, or that there is nothing."""
+    text = _nothing_to_advise(traces)
     if len(traces) > 1:
-        return render("trace/_first", **first_of_all(traces, together))
+        return render("trace/_first", text=text, **first_of_all(traces, together))
     found = traces[0].trace.findings
     chosen = recommended(found)
-    return render("trace/_first", items=chosen, more=len(found) - len(chosen), anchor="findings")
+    return render("trace/_first", text=text, items=chosen, more=len(found) - len(chosen), anchor="findings")
+
+
+def _nothing_to_advise(traces: Sequence[TraceView]) -> str:
+    """Why nothing is advised: nothing was measured on a GPU, or no finding came of it."""
+    if not any(view.has_gpu for view in traces):
+        return "No findings from the host's times. Syncs, idle time and kernels need a GPU and were not measured."
+    return "No findings."
 
 
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
@@ -144,7 +152,7 @@ def in_words(summary: Summary) -> str:
     lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
     cautions = caution(traces[0]) if len(traces) == 1 else []
     if not items:
-        return "\n".join([*lines, "No rule found anything to advise.", *cautions])
+        return "\n".join([*lines, _nothing_to_advise(traces), *cautions])
     first = items[0]
     if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps:
         profiled = fmt.duration_ms(traces[0].step_ms)

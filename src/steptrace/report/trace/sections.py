@@ -105,7 +105,7 @@ def idle(view: TraceView, _: Spot) -> Parts | None:
         f" In the steps the GPU is idle for {in_steps}." if parts else ""
     )
     causes_svg = stacked_bars([("idle time", causes)], "ms") if any(part.ms for part in causes) else None
-    no_gap = [note("No gap: the GPU's work follows without a pause.")] if trace.idle.gaps == 0 else []
+    no_gap = [note("The GPU has no idle gaps.")] if trace.idle.gaps == 0 else []
     streams = sorted(trace.idle.by_stream, key=lambda row: -row.host_wait_ns)
     return [
         Explained(chart(causes_svg, "By cause, whole device", caption).html, definitions(["idle_cause", "host_bound"])),
@@ -133,9 +133,12 @@ def syncs(view: TraceView, spot: Spot) -> Parts | None:
     cheap = [row for row in _cheap(trace) if row[2] < NOISE_FLOOR]
     if not cheap:
         return [head, table]
-    named = [f"`{at}` saves at most {fmt.duration_ns(ns)} ({fmt.share(part)})" for at, ns, part in cheap[:_MOST_CHEAP]]
+    named = [
+        f"`{at}` saves {f'at most {fmt.duration_ns(ns)} ({fmt.share(part)} of a step)' if ns else 'nothing'}"
+        for at, ns, part in cheap[:_MOST_CHEAP]
+    ]
     named += [f"{len(cheap) - _MOST_CHEAP} more"] if len(cheap) > _MOST_CHEAP else []
-    return [head, table, note(f"Sites worth under 1 % of a step have no finding: {'; '.join(named)}.")]
+    return [head, table, note(f"Sites worth under 1 % of a step are not listed as findings: {'; '.join(named)}.")]
 
 
 def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
@@ -165,7 +168,7 @@ def waiting_for_data(view: TraceView, _: Spot) -> Parts | None:
         for name in ("verdict", "share", "waits", "wait_ns", "gpu_idle_wait_ns")
         if getattr(waits, name) is not None
     ]
-    own = "No data loader of PyTorch: this is the loop's own label `data` without `copy data`."
+    own = "The program uses no PyTorch DataLoader: these are the times of the loop's label `data`, without `copy data`."
     return [
         facts(waits, names),
         *([note(own)] if waits.source == "section" else []),
@@ -203,9 +206,9 @@ def program(view: TraceView, spot: Spot) -> Parts | None:
     device, host = flame(of.device_flame, "GPU time", smallest), flame(of.host_flame, "host time", smallest)
     if device is None and host is None:
         return None
-    caption = "Of the threads that do training work; others mostly wait, and are left out."
+    caption = "Only threads that do training work."
     host_html = render("page/flame", svg=host, title="Host time by call", caption=caption) if host else ""
-    no_lines = "By line: not measured, since the trace holds no Python frames."
+    no_lines = "By line: not measured, because the trace holds no Python frames."
     return [
         *folded("GPU time by line", of.by_line or ()),
         *([note(no_lines)] if device and not of.by_line else []),
@@ -301,7 +304,7 @@ def quality(view: TraceView, _: Spot) -> Parts | None:
     good = [check for check in view.trace.quality.checks if not check.found]
     if not wrong and not good:
         return None
-    title = f"{'The other' if wrong else 'All'} {fmt.plural(len(good), 'check')} found nothing wrong"
+    title = f"{'The other' if wrong else 'All'} {fmt.plural(len(good), 'check')} passed"
     return [*([listing(wrong)] if wrong else []), *folded(title, good, ("check", "of"), most=50)]
 
 
