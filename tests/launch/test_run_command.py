@@ -45,8 +45,8 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     said = capfd.readouterr().out
     assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps seen in all: SGD 1" in said
     assert "waiting for data: " in said
-    assert "predicted by: steptrace predict -- " in said
-    assert "what it saves at its end, such as a checkpoint, was not saved" in said
+    assert "to predict them: steptrace predict -- " in said
+    assert "its final checkpoint, if any, was not written" in said
 
 
 def test_workers_that_are_forked_while_steps_are_profiled_leave_that_to_the_program(tmp_path: Path, capfd) -> None:

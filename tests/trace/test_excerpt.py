@@ -190,9 +190,9 @@ def test_a_bound_holds_and_what_fits_is_a_trace(tmp_path: Path, name: str) -> No
 
 def test_an_excerpt_can_be_analysed(tmp_path: Path) -> None:
     source = _made(steps=3).write(tmp_path / "trace.json")
-    assert main(["excerpt", str(source), "--out", str(tmp_path / "e.json.gz"), "--step", "1"]) == 0
+    excerpt = ["--excerpt", str(tmp_path / "e.json.gz"), "--step", "1"]
+    assert main(["analyze", str(source), "--out", str(tmp_path / "b"), "--no-report", *excerpt]) == 0
     assert main(["analyze", str(tmp_path / "e.json.gz"), "--out", str(tmp_path / "a"), "--no-report"]) == 0
-    assert main(["analyze", str(source), "--out", str(tmp_path / "b"), "--no-report"]) == 0
     part, full = (json.loads((tmp_path / x / "summary.json").read_text())["traces"][0] for x in "ab")
     (step,) = part["steps"]
     expected = full["steps"][1]
@@ -433,27 +433,6 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"nothing happened from 0\.1 to 0\.2 ms"):
         write_excerpt(stepless, out, Wanted(from_ms=0.1, to_ms=0.2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stepless.json", "trace.json.gz"]
-
-
-def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, out = _made(steps=2).write(tmp_path / "trace.json.gz"), tmp_path / "new" / "e.json.gz"
-    assert main(["excerpt", str(source), "--out", str(out), "--step", "1", "--no-stacks"]) == 0
-    line = capsys.readouterr().out
-    assert line.startswith(f"{out}: step 1, 1.101 to 2.101 ms, ")
-    assert line.endswith(f" {out.stat().st_size:,} bytes; without python_function\n")
-    assert main(["excerpt", str(source), "--out", str(out), "--step", "1", "--from", "1"]) == 2
-    assert main(["excerpt", str(tmp_path / "none.json"), "--out", str(out)]) == 2
-    assert "there is no such file" in capsys.readouterr().err
-    for option in (["--from", "nan"], ["--to", "inf"], ["--max-bytes", "0"]):
-        with pytest.raises(SystemExit, match="2"):
-            main(["excerpt", str(source), "--out", str(out), *option])
-    (tmp_path / "file").write_text("")
-    assert main(["excerpt", str(source), "--out", str(tmp_path / "file" / "e.json.gz")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
-    cut = tmp_path / "cut.json"
-    cut.write_bytes(gzip.decompress(source.read_bytes())[:-400])
-    assert main(["excerpt", str(cut), "--out", str(out)]) == 2
-    assert "ends too early" in capsys.readouterr().err
 
 
 def test_chunks_do_not_matter(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from steptrace import deadline
 from steptrace.record import read_status
-from steptrace.train.supervise import Job, supervise, take_devices
+from steptrace.train.supervise import Job, take_devices
 from steptrace.workflow.rules import launcher
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
@@ -214,7 +214,3 @@ def test_the_time_limit_is_passed_on(out):
     (variable,) = deadline.environment(1.0)
     status = supervised(out, f"import os; print(os.environ[{variable!r}])", "--timeout", "60")
     assert float(status.log_tail[0]) > time.monotonic()
-
-
-def test_nothing_to_do_ends_at_once():
-    supervise([])

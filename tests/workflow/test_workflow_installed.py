@@ -107,7 +107,7 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     }
     assert variants["mask"]["syncs"]["predicted_per_step"] > variants["product"]["syncs"]["predicted_per_step"] == 0
     page = (folder / "reports" / "masks.html").read_text()
-    assert "table.result[data-compared]" in page  # the wheel holds the page's script
+    assert "<script>" in page  # the wheel holds the page's script
     # The study of a command: train.py, started as it is.
     training = json.loads((folder / "results" / "training" / "comparison.json").read_text())
     found = {variant["name"]: variant for variant in training["variants"]}
