@@ -32,7 +32,7 @@ def test_a_column_says_what_it_is() -> None:
     assert columns["device"].local
     assert (columns["mean"].dtype, columns["mean"].nullable) == ("float64", True)
     assert (columns["empty_ns"].unit, columns["empty_ns"].total) == ("ns", True)
-    assert "ceiling_ns" not in {one.name for one in shown_columns(SyncSite)}
+    assert "code" not in {one.name for one in shown_columns(SyncSite)}
     assert all(one.meaning.endswith(".") for one in columns.values())
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
 from steptrace.analysis.critical_path import measure as cp
 from steptrace.analysis.critical_path.build import graph_of
-from steptrace.analysis.critical_path.dependencies import CLOCK_SKEW_NS
+from steptrace.analysis.critical_path.dependencies import CLOCK_SKEW_NS, dependencies
 from steptrace.analysis.critical_path.graph import CLASSES
 from steptrace.trace.model import Trace
 
@@ -27,6 +27,19 @@ def _path(builder: TraceBuilder) -> list[tuple[str, int]]:
 def _left(builder: TraceBuilder) -> dict[str, int]:
     table = cp.critical_paths(builder.trace())["critical_classes"]
     return dict(zip(table["class"], table["left_ns"], strict=True))
+
+
+def test_another_streams_work_is_waited_for() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 2_000_000)
+    builder.op("aten::mm", 10, 100)
+    builder.kernel(1_000, 10_000, 1_000_000)
+    builder.call("cudaStreamWaitEvent", 5_000, 1_000)
+    builder.kernel(7_000, 1_012_000, 300_000, name="nccl", stream=20)
+    builder.call("cudaStreamWaitEvent", 1_100_000, 1_000)
+    builder.kernel(1_102_000, 1_314_000, 100_000)
+    trace = builder.trace()
+    assert dependencies(trace).event.tolist() == [-1, 0, 1]
 
 
 def test_a_wait_without_cuda_sync_records_is_the_work_waited_for() -> None:

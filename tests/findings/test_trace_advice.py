@@ -203,14 +203,12 @@ def test_empty_last_step_is_named_in_the_claim(tmp_path: Path) -> None:
 
 def test_places_that_cost_together_are_named_with_one_figure() -> None:
     sites = [
-        {"file": "a.py", "line": n, "count": 3, "blocked_ns": 3 * n * US, "exposed_idle_ns": 0, "ceiling_ns": 0,
-         "saved_ns": 0}
+        {"file": "a.py", "line": n, "count": 3, "blocked_ns": 3 * n * US, "exposed_idle_ns": 0, "ceiling_ns": 0}
         for n in (10, 20, 30, 40)
     ]  # fmt: skip
     parts = {"compute": 30 * MS, "exposed_memory": 0, "exposed_comm": 0, "idle_sync": 0}
     entry = {
-        "syncs": {"sites": sites},
-        "whatif": {"all_saved_ns": 6 * MS, "all_ceiling_ns": 9 * MS},
+        "syncs": {"sites": sites, "ceiling_ns": 6 * MS},
         "step_parts": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
         "critical_path": {"classes": [{"class": "sync", "saved_ns": MS}]},
     }

@@ -5,9 +5,8 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 from documents import fill
-from steptrace.documents.comparison import Comparison, Difference, WaterfallPart, WhatIfOfVariant
+from steptrace.documents.comparison import Comparison, Difference, WaterfallPart
 from steptrace.report.study import load_study, sync_changes, waterfall
-from steptrace.report.study.syncs import whatif_in_words
 from steptrace.report.study.waterfall import waterfall_figure
 
 Json = dict[str, Any]
@@ -81,20 +80,17 @@ def test_a_waterfall_of_mostly_residual_is_left_out(study_builder: Any) -> None:
     assert "Not measured" in text_of(sync_changes(study_with(study_builder, waterfall=[])))
 
 
-def test_a_measured_sync_diff_has_counts_times_and_the_what_if(study_builder: Any) -> None:
+def test_a_measured_sync_diff_has_counts_and_times(study_builder: Any) -> None:
     times = {"baseline_blocked_ns_per_step": 12.3e6, "variant_blocked_ns_per_step": 0}
     times |= {"baseline_exposed_idle_ns_per_step": 11.9e6, "variant_exposed_idle_ns_per_step": 0}
-    whatif = {"removed_per_step": 1, "added_per_step": 0, "predicted_ms": 13.3, "measured_ms": 14.0, "error": -0.05}
     study = study_with(
         study_builder,
         sync_diff={"basis": "measured", "sites": [change(38, 1, 0, **times), change(40, 2, 2, variant_line=71)]},
-        whatif=whatif,
     )
     text = text_of(sync_changes(study))
     assert re.search(r"1 → 0 masked_losses.py:38 aten::_unique2 unique 12\.3 ms → 0 ns 11\.9 ms → 0 ns", text)
     assert re.search(r"2, kept masked_losses.py:40 here at line 71", text)
     assert "1 site changes against boolean_mask , measured" in text
-    assert "predicted to take 13.3 ms; measured 14.0 ms: −5.0 %" in text
 
 
 def test_a_predicted_sync_diff_is_called_so_and_has_no_times(study_builder: Any) -> None:
@@ -122,7 +118,7 @@ def test_the_lines_of_a_waterfall_keep_out_of_the_labels() -> None:
     assert all(abs(y1 - y2) < 30 for y1, y2 in lines)
 
 
-def test_the_price_of_each_site_stands_on_the_page(study_builder: Any) -> None:
+def test_what_each_site_costs_at_most_stands_on_the_page(study_builder: Any) -> None:
     priced = {
         "file": "masked_losses.py",
         "line": 38,
@@ -130,32 +126,16 @@ def test_the_price_of_each_site_stands_on_the_page(study_builder: Any) -> None:
         "count_per_step": 1,
         "blocked_ns_per_step": 9e6,
         "exposed_idle_ns_per_step": 8e6,
-        "saved_ns_per_step": 7e6,
         "ceiling_ns_per_step": 8.5e6,
     }
-    prices = {"all_saved_ns_per_step": 7.5e6, "all_ceiling_ns_per_step": 9e6, "replay_error": 0.002, "reason": None}
     study = study_with(
         study_builder,
-        base={"sync_sites": [priced], "sync_prices": prices},
+        base={"sync_sites": [priced], "syncs": {"ceiling_ns_per_step": 9e6}},
         sync_diff={"basis": "measured", "sites": [change(38, 1, 0)]},
     )
     text = text_of(sync_changes(study))
-    assert re.search(r"masked_losses.py:38 aten::nonzero 9\.00 ms 8\.00 ms 7\.00 ms 8\.50 ms", text)
-    assert "saves 7.50 ms a step, at most 9.00 ms" in text
-    assert "with an error of 0.2 %" in text
-
-
-def test_a_trace_that_does_not_replay_gives_its_reason() -> None:
-    found = {"removed_per_step": 2, "measured_ms": 14.0, "replay_error": 0.3, "reason": "the replay is off by +30.0 %"}
-    nothing = fill(WhatIfOfVariant, found)
-    assert whatif_in_words(nothing, "base").endswith(
-        "a step that this variant does away with: the replay is off by +30.0 %."
-    )
-    found = {"removed_per_step": 2, "added_per_step": 1, "predicted_ms": 10.0, "measured_ms": 8.0, "error": 0.25}
-    adding = fill(WhatIfOfVariant, found)
-    assert whatif_in_words(adding, "base").endswith(
-        "8.00 ms: +25.0 %. It also adds 1 a step, which the prediction knows nothing of."
-    )
+    assert re.search(r"masked_losses.py:38 aten::nonzero 9\.00 ms 8\.00 ms 8\.50 ms", text)
+    assert "without any of its syncs a step is shorter by 9.00 ms at most" in text
 
 
 def test_differences_below_one_percent_and_intervals_wider_than_both_steps_have_no_number(study_builder: Any) -> None:

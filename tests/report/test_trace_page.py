@@ -214,7 +214,7 @@ def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
     syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None, "blocked_ns_per_step": None}]
     words = text_of(written(tmp_path, trace(steps=[], syncs=syncs)))
     assert "4 syncs in the whole trace" in words
-    assert "Exposed idle, in all a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
+    assert "Saves at most, in all a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
 
 
 def test_a_page_without_steps_speaks_of_none(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ from steptrace.documents.labels import Label, OptimizerCall, Section
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.syncs import WhatIf
 from steptrace.schema import TABLES
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
@@ -226,7 +225,6 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         kernel_types=analysis.rows("kernel_types", KernelType),
         syncs=syncs(analysis),
         step_parts=step_parts(trace, device),
-        whatif=next(iter(analysis.rows("whatif", WhatIf)), None),
         launches=launches(analysis),
         collectives=collectives(analysis),
         all_reduce=all_reduce(trace, device),

@@ -1,43 +1,28 @@
 """Host synchronisations: how many, how long the host was blocked, and how long the GPU idled because of it.
 
-What one synchronisation is, `steptrace.trace.syncs` decides; here its cost and its place in the program are found, what
-it costs at most, and what a step would take without it:
-
-- **Ceiling**: removing the wait brings everything after it forward, by the time the host was blocked at most, and by
-  the idle time at most that can close up: that of the busiest stream from the sync's start to the end of the next sync,
-  of another site, before which all work launched so far is done. From there on nothing differs but the clock. Exposed
-  idle is no such bound, either way: a short wait can stand before a long time in Python, and a host that gets ahead
-  hides launches beyond the next GPU work.
-- **Saved**: the length of all steps in the graph of `steptrace.analysis.critical_path`, less that without the waits and
-  with the time of their calls gone; a copy they made stays, and nobody waits for it. With nothing removed the graph is
-  as long as the steps, unless a stream ran several activities at once by the trace, which one stream does not. Where
-  its work one after the other would take over 1 % more time than all steps, the trace does not fit the model and
-  nothing is said.
+What one synchronisation is, `steptrace.trace.syncs` decides. Here stand its cost, its place in the program, and an
+upper bound of what removing it saves. Removing the wait brings everything after it forward, by the time the host was
+blocked at most, and by the idle time at most that can close up: that of the busiest stream from the sync's start to the
+end of the next sync, of another site, before which all work launched so far is done. From there on nothing differs but
+the clock. Exposed idle is no such bound, either way: a short wait can stand before a long time in Python, and a host
+that gets ahead hides launches beyond the next GPU work.
 """
 
-from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from msgspec.structs import asdict, replace
 
 from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.critical_path.build import graph_of
-from steptrace.analysis.critical_path.graph import Graph
-from steptrace.documents.syncs import Syncs, SyncSite, WhatIf
+from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
-#: The largest difference of modelled to measured time, as a share, at which the model counts as fitting.
-FIT_TOLERANCE: Final = 0.01
-#: So many sites, those with the highest ceilings, are removed one by one.
-MOST_REMOVED: Final = 20
 #: What tells one site of `sync_sites` from another.
 SITE_KEY: Final = (*SITE_COLUMNS, "kind")
 
@@ -62,8 +47,9 @@ def sync_costs(trace: Trace, device: int | None, lines: SourceLines | None = Non
 def sync_sites(trace: Trace, device: int | None, costs: pd.DataFrame) -> pd.DataFrame:
     """The counted syncs of `sync_costs` per site and kind, the most blocking first.
 
-    Returns the site's columns, `kind`, `count`, `blocked_ns`, `exposed_idle_ns`, and each of the three per step (null
-    without steps). Idle time that several syncs of a site expose is counted once; different sites can share some.
+    Returns the site's columns, `kind`, `count`, `blocked_ns`, `exposed_idle_ns` and `ceiling_ns`, and each of the four
+    per step (null without steps). Idle time that several syncs of a site expose is counted once; different sites can
+    share some.
     """
     steps = len(trace.steps)
     rows = [
@@ -72,12 +58,14 @@ def sync_sites(trace: Trace, device: int | None, costs: pd.DataFrame) -> pd.Data
             "count": len(group),
             "blocked_ns": int(group["blocked_ns"].sum()),
             "exposed_idle_ns": exposed_idle(trace, device, group),
+            "ceiling_ns": None if device is None else ceiling_ns(trace, costs, set(group.index)),
         }
         for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
-    table = pd.DataFrame(rows, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns"])
-    table = table.astype({"line": "Int64", "count": "int64", "blocked_ns": "int64", "exposed_idle_ns": "Int64"})
-    for column in ("count", "blocked_ns", "exposed_idle_ns"):
+    table = pd.DataFrame(rows, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"])
+    table = table.astype({"line": "Int64", "count": "int64", "blocked_ns": "int64"})
+    table = table.astype({"exposed_idle_ns": "Int64", "ceiling_ns": "Int64"})
+    for column in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"):
         table[f"{column}_per_step"] = table[column].astype("Float64") / (steps or pd.NA)
     return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable", ignore_index=True)
 
@@ -149,82 +137,12 @@ def syncs(analysis: Analysis) -> Syncs:
         blocked_ns=int(taken["blocked_ns"].sum()),
         exposed_idle_ns=exposed_idle(trace, analysis.device, taken),
         caused_idle_ns=None if gaps is None else caused_idle(taken, gaps),
+        ceiling_ns=None if analysis.device is None else ceiling_ns(trace, costs, set(taken.index)),
         by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),
         other_threads=int((in_step & ~costs["counted"]).sum()),
         sites=analysis.rows("sync_sites", SyncSite),
     )
-
-
-def fit(graph: Graph | None) -> WhatIf:
-    """How well a trace's graph fits it with nothing removed; nothing is saved yet."""
-    steps, span, overlap, unexplained = (
-        (0, 0, 0, 0) if graph is None else (graph.steps, graph.span_ns, graph.overlap_ns, graph.unexplained_ns)
-    )
-    error = (span + overlap) / span - 1 if span else 0.0
-    reason = None if span else "the trace holds no host event"
-    if error > FIT_TOLERANCE:
-        reason = f"a stream ran several activities at once: one after the other they take {error:.1%} more time"
-    return WhatIf(
-        steps=steps,
-        measured_ns=span,
-        replayed_ns=span + overlap,
-        error=error,
-        unexplained_ns=unexplained,
-        reason=reason,
-        all_saved_ns=None,
-        all_ceiling_ns=0,
-    )
-
-
-def saved_ns(graph: Graph, gone: AbstractSet[int]) -> int:
-    """By how much all steps together are shorter, in ns, with the syncs `gone` (rows of `syncs`) out of the program."""
-    removed = np.isin(graph.sync, list(gone))
-    return graph.span_ns - graph.left_without(removed, waits=True) if removed.any() else 0
-
-
-def rows_by_site(costs: pd.DataFrame) -> dict[tuple[Hashable, ...], set[int]]:
-    """The rows of the counted syncs of `sync_costs`, by site and kind; unknown parts of a site are None."""
-    found: dict[tuple[Hashable, ...], set[int]] = {}
-    keys = site_keys(costs)
-    for row in np.flatnonzero(costs["counted"].to_numpy(dtype=bool)):
-        found.setdefault(keys[row], set()).add(int(row))
-    return found
-
-
-def site_keys(table: pd.DataFrame) -> list[tuple[Hashable, ...]]:
-    """The site and kind of each row of `sync_costs` or `sync_sites`; unknown parts are None."""
-    plain = table[list(SITE_KEY)].astype(object)
-    return list(plain.where(plain.notna(), None).itertuples(index=False, name=None))
-
-
-def sync_prices(
-    trace: Trace, device: int | None, costs: pd.DataFrame, sites: pd.DataFrame
-) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
-    """`sync_sites` with `ceiling_ns` and `saved_ns`, over all steps, were the site's syncs alone gone; and `whatif`.
-
-    `saved_ns` is null where the model does not fit the trace. Of many sites the least promising have null too, unless
-    their ceiling is 0. `whatif` is one row: how well the model fits, and what is saved were all counted syncs gone.
-    Without a GPU both columns are null, and there is no `whatif`.
-    """
-    if device is None:
-        return sites.assign(ceiling_ns=unmeasured(len(sites)), saved_ns=unmeasured(len(sites))), {}
-    rows = rows_by_site(costs)
-    keys = site_keys(sites)
-    ceiling = np.array([ceiling_ns(trace, costs, rows[key]) for key in keys], dtype=np.int64)
-    every = {row for site in rows.values() for row in site}
-    graph = graph_of(trace)
-    fitted = fit(graph)
-    saved: list[int | None] = [None] * len(keys)
-    together = None
-    if graph is not None and fitted.reason is None:
-        saved = [None if most else 0 for most in ceiling]
-        for place in np.argsort(-ceiling, kind="stable")[:MOST_REMOVED]:
-            saved[place] = saved_ns(graph, rows[keys[place]]) if ceiling[place] else 0
-        together = saved_ns(graph, every)
-    whatif = replace(fitted, all_saved_ns=together, all_ceiling_ns=ceiling_ns(trace, costs, every))
-    sites = sites.assign(ceiling_ns=ceiling, saved_ns=pd.array(saved, dtype="Int64"))
-    return sites, {"whatif": pd.DataFrame([asdict(whatif)])}
 
 
 def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:

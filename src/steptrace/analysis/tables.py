@@ -27,7 +27,7 @@ from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.queues import queue_lengths, queues
-from steptrace.analysis.syncs import sync_costs, sync_prices, sync_sites
+from steptrace.analysis.syncs import sync_costs, sync_sites
 from steptrace.analysis.timeline.measure import timeline
 from steptrace.schema import with_version
 from steptrace.trace.model import Trace
@@ -55,8 +55,7 @@ def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[
     """
     yield from _of_program(trace, device, lines)
     costs = sync_costs(trace, device, lines)
-    sites, whatif = sync_prices(trace, device, costs, sync_sites(trace, device, costs))
-    yield {"sync_costs": costs, "sync_sites": sites, **whatif}
+    yield {"sync_costs": costs, "sync_sites": sync_sites(trace, device, costs)}
     yield critical_paths(trace)
     yield {"quality_checks": quality_checks(trace)}
     yield {"step_times": steps.step_times(trace, device), "temporal": steps.temporal_breakdown(trace)}

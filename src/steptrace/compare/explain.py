@@ -42,9 +42,7 @@ _PARTS = ("compute", "exposed_comm", "exposed_memory", "idle")
 #: What tells one sync site from another, as far as a trace says.
 _PLACE = Place.__struct_fields__
 _SITE_KEY = (*_PLACE, "kind")
-_SITE_FIGURES = ("count", "blocked_ns", "exposed_idle_ns")
-#: What a site costs at most, and what is saved without it by replay: null where a trace cannot say.
-_SITE_PRICES = ("ceiling_ns", "saved_ns")
+_SITE_FIGURES = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")
 
 _Item = TypeVar("_Item")
 
@@ -109,6 +107,10 @@ def sync_figures(variant: Variant) -> tuple[dict[str, Any], list[str]]:
             predicted_not_judged=len(prediction.get("unknown") or ()) if prediction else None,
             predicted_batch_size=prediction.get("batch_size"),
             warned_per_step=median_of(warned, lambda record: record["per_step"]),
+            ceiling_ns_per_step=median_of(
+                [trace for trace in traces if trace.quality.steps],
+                lambda trace: _per_step(trace.syncs.ceiling_ns, trace.quality.steps),
+            ),
         ),
         "sync_sites": sites,
         "predicted_sites": predicted,
@@ -194,17 +196,16 @@ def _sites(runs: Sequence[tuple[Sequence[Mapping[str, Any]], int]]) -> list[Sync
 
     A site that most traces do not have is left out; that their counts differ is a warning of its own.
     """
-    found: dict[tuple[Any, ...], list[dict[str, float | None]]] = {}
+    found: dict[tuple[Any, ...], list[dict[str, float]]] = {}
     for of_run, steps in runs:
         for site in of_run:
             key = tuple(site.get(name) for name in _SITE_KEY)
             figures = {f"{name}_per_step": (site.get(name) or 0) / steps for name in _SITE_FIGURES}
-            prices = {f"{name}_per_step": _per_step(site.get(name), steps) for name in _SITE_PRICES}
-            found.setdefault(key, []).append(figures | prices)
+            found.setdefault(key, []).append(figures)
     sites = []
     for key, rows in found.items():
-        absent: list[float | None] = [0.0] * (len(runs) - len(rows))
-        medians = {name: _median_or_none([row[name] for row in rows] + absent) for name in rows[0]}
+        absent = [0.0] * (len(runs) - len(rows))
+        medians = {name: _plain(float(np.median([row[name] for row in rows] + absent))) for name in rows[0]}
         if medians["count_per_step"]:
             sites.append(convert(dict(zip(_SITE_KEY, key, strict=True)) | medians, SyncSiteOfVariant))
     return sorted(sites, key=lambda site: (-(site.exposed_idle_ns_per_step or 0), -(site.blocked_ns_per_step or 0)))
@@ -212,12 +213,6 @@ def _sites(runs: Sequence[tuple[Sequence[Mapping[str, Any]], int]]) -> list[Sync
 
 def _per_step(total: float | None, steps: int) -> float | None:
     return None if total is None else total / steps
-
-
-def _median_or_none(values: Sequence[float | None]) -> float | None:
-    """The median, None if any of the values is missing."""
-    known = [value for value in values if value is not None]
-    return _plain(float(np.median(known))) if len(known) == len(values) else None
 
 
 def _warned(variant: Variant) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from steptrace.compare.against_baseline import basis_of, predicted_step, sync_diff, sync_prices, waterfall
+from steptrace.compare.against_baseline import basis_of, sync_diff, waterfall
 from steptrace.compare.estimates import estimates
 from steptrace.compare.explain import equivalence, sync_figures, trace_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
@@ -106,7 +106,6 @@ def _against_baseline(
         entry,
         **waterfall(baseline, by_name[name], ratio),
         sync_diff=diff,
-        whatif=predicted_step(baseline, before.step_ms, entry.step_ms, diff),
     )
 
 
@@ -125,7 +124,6 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
         ratio=timing.ratio,
         noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings)),
         **syncs,
-        sync_prices=sync_prices(variant),
         **trace_figures(variant),
         input=input_figures(variant),
         **overview_figures(variant),

@@ -21,7 +21,7 @@ from steptrace.documents.quality import Quality
 from steptrace.documents.queues import Queue
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import StepFigures
-from steptrace.documents.syncs import Syncs, WhatIf
+from steptrace.documents.syncs import Syncs
 from steptrace.documents.timeline import Timeline
 
 #: Why a GPU's figures are missing.
@@ -54,7 +54,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
     host_gaps: HostGaps | None
     syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]
-    whatif: WhatIf | None
     input: Annotated[Input, subject("Waiting for data", "the trace holds no label of a data loader")]
     kernels: Annotated[tuple[KernelName, ...], subject("Kernels", NO_GPU)]
     kernel_types: tuple[KernelType, ...]

@@ -63,8 +63,25 @@ class SyncSite(Place, frozen=True):
             "ns",
         ),
     ]
-    ceiling_ns: Annotated[int | None, field("What all steps could be shorter by at most, were they gone.", "ns")]
-    saved_ns: Annotated[int | None, field("What the dependency graph saves without them, over all steps.", "ns")]
+    ceiling_ns: Annotated[
+        int | None,
+        column(
+            "Saves at most, in all",
+            "Upper bound of what all steps save without these syncs: the time the host was blocked in them, and not "
+            "more than the busiest stream was idle from their start until a later wait by which all work launched "
+            "was done.",
+            "ns",
+        ),
+    ]
+    ceiling_ns_per_step: Annotated[
+        float | None,
+        column(
+            "Saves at most",
+            "Upper bound of what a step saves without these syncs: the time the host was blocked in them, and not more "
+            "than the busiest stream was idle from their start until a later wait by which all work launched was done.",
+            "ns",
+        ),
+    ]
 
 
 class Syncs(Document, frozen=True):
@@ -83,25 +100,12 @@ class Syncs(Document, frozen=True):
         int | None,
         column("Caused by syncs", "Of the exposed idle, what lies in gaps whose cause is a sync.", "ns", total=True),
     ]
+    ceiling_ns: Annotated[
+        int | None, column("Saves at most", "Upper bound of what all steps save without any of them.", "ns")
+    ]
     by_kind: Annotated[dict[str, int], field("Counts by kind.")]
     outside_steps: Annotated[
         int, column("Outside the steps", "Not counted: outside the steps, such as the profiler's own at its end.")
     ]
     other_threads: Annotated[int, field("Not counted: on threads without training work.")]
     sites: Annotated[tuple[SyncSite, ...], field("By place, the most blocking first.")]
-
-
-class WhatIf(Document, frozen=True):
-    """How well the dependency model explains the trace, and what is saved without any counted sync."""
-
-    steps: Annotated[int, field("Steps; 0: the whole trace.")]
-    measured_ns: Annotated[int, field("Measured time of all steps.", "ns")]
-    replayed_ns: Annotated[int, field("The model's, with nothing removed.", "ns")]
-    error: Annotated[
-        float,
-        field("Modelled over measured time, less 1: activities that overlap on one stream run one after the other."),
-    ]
-    unexplained_ns: Annotated[int, field("Waiting of the GPU taken over without a known cause.", "ns")]
-    reason: Annotated[str | None, field("Why nothing is predicted; null if the model fits.")]
-    all_saved_ns: Annotated[int | None, field("Saved over all steps without any counted sync.", "ns")]
-    all_ceiling_ns: Annotated[int, field("What that could be at most.", "ns")]

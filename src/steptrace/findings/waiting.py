@@ -76,7 +76,7 @@ def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
 
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0
-#: Together all syncs must save so many times what they save one by one.
+#: The upper bound of all syncs together must be so many times the sum of the bounds one by one.
 _TOGETHER: Final = 1.5
 
 
@@ -93,36 +93,23 @@ def _gpu_idle(window: Window) -> Iterator[Match]:
     )
 
 
-def saving_ns(window: Window, site: SyncSite) -> tuple[float, float]:
-    """What a step saves without the site, as far as is known, and at most; profiled ns.
-
-    Where a replay of the trace does not fit, it is taken to be the exposed idle, though not more than the host was
-    blocked.
-    """
-    exposed, most = site.exposed_idle_ns or 0, site.ceiling_ns
-    if most is None:
-        most = min(exposed, site.blocked_ns)
-    return window.each(min(exposed, most) if site.saved_ns is None else site.saved_ns), window.each(most)
-
-
 def _sync_sites(window: Window) -> Iterator[Match]:
     """The sync sites of a step that cost time by themselves."""
     per = window.per
     for site in window.entry.syncs.sites if window.parts else ():
-        saved_ns, most_ns = saving_ns(window, site)
-        if window.share(saved_ns) < NOISE_FLOOR:
+        most_ns = window.each(site.ceiling_ns or 0)
+        if window.share(most_ns) < NOISE_FLOOR:
             continue
         idle_ns = window.each(site.exposed_idle_ns or 0)
-        replayed = f"a replay without it saves {duration(saved_ns)} {per}, at most {duration(most_ns)}"
         yield Match(
-            severity="high" if window.share(saved_ns) >= MODERATE_SHARE else "warning",
+            severity="high" if window.share(most_ns) >= MODERATE_SHARE else "warning",
             claim=f"{place(site)} makes the host wait for the GPU ({site.op or site.kind})"
             + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
             evidence=(
                 f"{plural(round(window.each(site.count), 2), 'sync')} {per}",
                 f"host blocked {duration(window.each(site.blocked_ns))} {per}",
                 f"GPU idle {duration(idle_ns)} {per} from the sync to the next GPU work, of {duration(window.step_ns)}",
-                *([replayed] if site.saved_ns is not None else []),
+                f"removing it saves {duration(most_ns)} {per} at most",
                 *([f"code: {site.code}"] if site.code else []),
             ),
             cost_ns_per_step=most_ns,
@@ -148,24 +135,24 @@ def source_of(site: PredictedSite | SyncSite) -> Source | None:
 
 def _syncs_together(window: Window) -> Iterator[Match]:
     """Whether a step's syncs cost time only all together."""
-    sites, prices, per = window.entry.syncs.sites, window.entry.whatif, window.per
-    if prices is None or prices.all_saved_ns is None or len(sites) < 2 or not window.parts:
+    syncs, sites, per = window.entry.syncs, window.entry.syncs.sites, window.per
+    if len(sites) < 2 or not window.parts:
         return
-    saved_ns, alone_ns = window.each(prices.all_saved_ns), window.each(sum(site.saved_ns or 0 for site in sites))
-    if window.share(saved_ns) < NOISE_FLOOR or saved_ns < _TOGETHER * alone_ns:
+    most_ns, alone_ns = window.each(syncs.ceiling_ns or 0), window.each(sum(site.ceiling_ns or 0 for site in sites))
+    if window.share(most_ns) < NOISE_FLOOR or most_ns < _TOGETHER * alone_ns:
         return
     longest = sorted(sites, key=lambda site: -site.blocked_ns)[:_NAMED]
     names = list(dict.fromkeys(map(place, sorted(sites, key=lambda site: -site.blocked_ns))))
     yield Match(
-        severity="high" if window.share(saved_ns) >= MODERATE_SHARE else "warning",
+        severity="high" if window.share(most_ns) >= MODERATE_SHARE else "warning",
         claim=f"{len(sites)} sites sync one after another, and removing only one moves the wait to the next: "
         f"{'; '.join(names[:_NAMED])}{'; …' if len(names) > _NAMED else ''}",
         evidence=(
-            f"a replay without any sync saves {duration(saved_ns)} of {duration(window.step_ns)} {per}",
-            f"replays without one site each save {duration(alone_ns)} in all",
+            f"removing all of them saves {duration(most_ns)} of {duration(window.step_ns)} {per} at most",
+            f"removing one at a time saves {duration(alone_ns)} in all at most",
             *(f"{place(s)}: host blocked {duration(window.each(s.blocked_ns))} {per}" for s in longest),
         ),
-        cost_ns_per_step=saved_ns,
+        cost_ns_per_step=most_ns,
         source=source_of(longest[0]),
     )
 

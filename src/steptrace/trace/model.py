@@ -149,13 +149,6 @@ def median_step(trace: Trace) -> int | None:
     return int(rows[by_time[(len(rows) - 1) // 2]])
 
 
-def forget(trace: Trace, computed: Callable[..., Any]) -> None:
-    """Let go of what a function decorated with `once` has computed of a trace."""
-    compute = getattr(computed, "__wrapped__", None)
-    for key in [key for key in trace.derived if key[0] is compute]:
-        del trace.derived[key]
-
-
 def emptied(trace: Trace, *names: str) -> Trace:
     """The trace without the rows of some tables; what was computed of it before stays."""
     lean = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in names})

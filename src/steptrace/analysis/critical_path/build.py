@@ -3,13 +3,12 @@
 import numpy as np
 
 from steptrace import intervals
-from steptrace.analysis.critical_path.content import Window, content_of, overlap_ns, window_of
+from steptrace.analysis.critical_path.content import Window, content_of, window_of
 from steptrace.analysis.critical_path.dependencies import Dependencies, dependencies
 from steptrace.analysis.critical_path.graph import COLUMNS, HOST, LAUNCH, LOADER, QUEUE, SYNC, Edges, Graph, edge_order
-from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, start_end, take
-from steptrace.trace.model import Trace, once
+from steptrace.trace.model import Trace
 
 #: Of sources that happened at one instant the later in this list is binding: GPU work before launches before the host.
 _CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
@@ -17,7 +16,6 @@ _CHAIN, _HANDOVER, _LAUNCHED, _EVENT, _GRAPH, _STREAM = range(6)
 _ENDS, _HOST_NODE, _STARTS, _STEPS, _LAST = range(5)
 
 
-@once
 def graph_of(trace: Trace) -> Graph | None:
     """The graph of all steps of a trace, or of the whole trace if it has no steps; None without host events."""
     model = dependencies(trace)
@@ -36,12 +34,11 @@ class _Builder:
 
     def build(self) -> Graph:
         """The finished graph."""
-        overlap = overlap_ns(self.model, self.of.work)
         self._chain_hosts()
         self._wait_for_work()
         self._run_work()
         self._end()
-        edges, of = self.edges.columns(), self.model
+        edges = self.edges.columns()
         del self.edges
         rank = np.empty(len(self.time), dtype=np.int32)
         rank[self.order] = np.arange(len(rank))
@@ -60,10 +57,7 @@ class _Builder:
         binding[target[last]] = np.flatnonzero(last)
         between = time[target] - time[source]
         weight = np.where(last, between, np.minimum(between, edges.pop("least")))
-        kind, binds = edges["kind"][last], weight[last]
-        excess = binds - np.select([kind == LAUNCH, kind == QUEUE], [of.launch_ns, of.queue_ns], binds)
         return Graph(
-            steps=self.window.steps,
             begin=self.window.begin,
             end=rank[self._step_end + np.arange(len(self.window.begin))],
             time=time,
@@ -73,9 +67,7 @@ class _Builder:
             kept=np.minimum(edges.pop("kept"), between),
             binding=binding,
             wait=edges["wait"].view(np.bool_),
-            unexplained_ns=int(excess[excess >= KERNEL_WAIT_BELOW_NS].sum()),
-            overlap_ns=overlap,
-            **{name: edges[name] for name in ("kind", "thread", "kernel", "sync")},
+            **{name: edges[name] for name in ("kind", "thread", "kernel")},
         )
 
     def _make_nodes(self) -> None:
@@ -152,7 +144,7 @@ class _Builder:
         table = self.model.trace.syncs
         back, apart = table["ts"] + table["dur"], table["dur"] - table["blocked_ns"]
         kept = np.where(time[after] == take(back.to_numpy(), sync), take(apart.to_numpy(), sync), 0)
-        about: dict[str, Ints | int] = {"kind": kind[after], "thread": thread[after], "sync": sync, "priority": _CHAIN}
+        about: dict[str, Ints | int] = {"kind": kind[after], "thread": thread[after], "priority": _CHAIN}
         about["kept"] = np.where(sync >= 0, kept, 0)
         self.edges.add(after - 1, after, time[after - 1], **about)
         burst_thread, begin, end = self.of.bursts.T
@@ -192,7 +184,7 @@ class _Builder:
         sync, kernel = sync[known], kernel[known]
         thread = self.model.trace.syncs["thread"].to_numpy()[sync]
         back = self.sync_end[np.searchsorted(self.of.syncs, sync)]
-        about = {"thread": thread, "kernel": kernel, "sync": sync}
+        about = {"thread": thread, "kernel": kernel}
         source, at, kind = self._end_node(kernel), self.model.end[kernel], np.full(len(sync), SYNC)
         running = (at > back) & np.isin(kernel, self.of.starting)
         source[running], at[running] = self._start_node(kernel[running]), back[running]

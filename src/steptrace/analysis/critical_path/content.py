@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.critical_path.dependencies import Dependencies, stream_number
+from steptrace.analysis.critical_path.dependencies import Dependencies
 from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import start_end, take
@@ -152,14 +152,3 @@ def _spans(trace: Trace, window: Window, threads: list[int]) -> dict[int, Spans]
     order = np.argsort(thread, kind="stable")
     known, first = np.unique(thread[order], return_index=True)
     return dict(zip(known.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
-
-
-def overlap_ns(model: Dependencies, work: Ints) -> int:
-    """How much more time than it had a stream needs, at most, for its work one after the other."""
-    stream = stream_number(model.trace.kernels.iloc[work])
-    count = int(stream.max(initial=-1)) + 1
-    start, end = model.start[work], model.end[work]
-    busy = intervals.measure_by_group(stream, start, end, count)
-    together = np.zeros(count, dtype=np.int64)
-    np.add.at(together, stream, end - start)
-    return int((together - busy).max(initial=0))

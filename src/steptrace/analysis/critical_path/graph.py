@@ -41,16 +41,12 @@ class Graph:
 
     `time` is when each node happened, ns. Edges are in the order of their targets: `source`, `target` (nodes),
     `weight` (ns), `kind` (place in `CLASSES`), `thread` (row of `threads`) or `kernel` (row of `kernels`) they are
-    about, `sync` (row of `syncs`) that they are a part of, -1 for none, and `wait`, whether the host waits for work.
+    about, -1 for none, and `wait`, whether the host waits for work.
     `kept` is what remains of an edge that is removed: the host's own time between the two calls of a synchronisation.
     `binding` is each node's binding edge, -1 for the first. `begin` and `end` are each step's start and the node of its
-    end; `steps` is their number, 0 for a trace without steps, which is taken as one. `unexplained_ns` is what GPU work
-    waited, more than 30 us at a time, beyond the typical time of a launch or a change of activities. `overlap_ns` is
-    how much more time than it had a stream needs for its work one after the other: streams of a trace with sound times
-    need none.
+    end; a trace without steps is taken as one.
     """
 
-    steps: int
     begin: Ints
     end: Rows
     time: Ints
@@ -61,11 +57,8 @@ class Graph:
     kind: NDArray[np.int8]
     thread: Rows
     kernel: Rows
-    sync: Rows
     wait: Mask
     binding: Rows
-    unexplained_ns: int
-    overlap_ns: int
 
     @property
     def span_ns(self) -> int:
@@ -89,11 +82,11 @@ class Graph:
 
 #: The columns of edges. `at` is when the source really happened, be it before the first step.
 COLUMNS: dict[str, DTypeLike] = {
-    **dict.fromkeys(("source", "target", "thread", "kernel", "sync"), np.int32),
+    **dict.fromkeys(("source", "target", "thread", "kernel"), np.int32),
     **dict.fromkeys(("at", "least", "kept"), np.int64),
     **dict.fromkeys(("kind", "priority", "wait"), np.int8),
 }
-_DEFAULTS = {"least": 0, "thread": -1, "kernel": -1, "sync": -1, "kept": 0, "wait": 0, "kind": HOST}
+_DEFAULTS = {"least": 0, "thread": -1, "kernel": -1, "kept": 0, "wait": 0, "kind": HOST}
 
 
 class Edges:

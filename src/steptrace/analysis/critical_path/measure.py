@@ -35,7 +35,7 @@ from steptrace.documents.program import ClassOfPath, CriticalPath
 from steptrace.intervals import Ints
 from steptrace.schema import frame_of, validate
 from steptrace.trace.columns import references, text
-from steptrace.trace.model import Trace, forget
+from steptrace.trace.model import Trace
 
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
@@ -46,7 +46,6 @@ def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
     A trace without steps is taken as one. Without host events there is no path, and all are empty.
     """
     graph = graph_of(trace)
-    forget(trace, graph_of)  # nobody asks for it after this, and it is larger than the trace
     if graph is None:
         tables = {name: frame_of(table) for name, table in schema.PATHS.items()}
     else:

@@ -18,10 +18,8 @@ from steptrace.documents.comparison.syncs import (
     PredictedSite,
     SyncCounts,
     SyncDiff,
-    SyncPrices,
     SyncSiteOfVariant,
     UnknownPlace,
-    WhatIfOfVariant,
 )
 from steptrace.documents.comparison.window import (
     Breakdown,
@@ -76,7 +74,6 @@ class VariantResult(StepFigures, frozen=True):
     sync_sites: Annotated[tuple[SyncSiteOfVariant, ...], field("Traced, most expensive first.")]
     predicted_sites: tuple[PredictedSite, ...]
     predicted_unknown: tuple[UnknownPlace, ...]
-    sync_prices: SyncPrices | None
     nvml_util_pct: Annotated[float | None, field("NVML's sampled utilisation of the unprofiled steps.", "%")]
     profiled_over_unprofiled: Annotated[float | None, field("How much slower profiled steps are.")]
     sections_ms: Annotated[dict[str, float], field("Host time by label, a profiled step.", "ms")]
@@ -100,7 +97,6 @@ class VariantResult(StepFigures, frozen=True):
     waterfall: Annotated[tuple[WaterfallPart, ...], field("From the baseline's step time to this one's.")] = ()
     step_difference: Difference | None = None
     sync_diff: SyncDiff | None = None
-    whatif: WhatIfOfVariant | None = None
     estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there, by `estimate_gpus`.")] = ()
 
     @property

@@ -14,6 +14,9 @@ class SyncCounts(Document, frozen=True):
     predicted_not_judged: Annotated[int | None, field("Operations that the prediction cannot judge.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
     warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
+    ceiling_ns_per_step: Annotated[
+        float | None, field("Upper bound of what a step saves without any traced sync, in profiled time.", "ns")
+    ]
 
 
 class PredictedSite(Place, frozen=True):
@@ -36,17 +39,6 @@ class SyncSiteOfVariant(PredictedSite, frozen=True):
     blocked_ns_per_step: Annotated[float | None, field("Host blocked.", "ns")]
     exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle time exposed.", "ns")]
     ceiling_ns_per_step: Annotated[float | None, field("What a step could save at most without them.", "ns")]
-    saved_ns_per_step: Annotated[float | None, field("What the dependency model saves without them.", "ns")]
-
-
-class SyncPrices(Document, frozen=True):
-    """What a step would gain without any of its own syncs, in profiled time."""
-
-    all_saved_ns_per_step: Annotated[float | None, field("By the dependency model.", "ns")]
-    all_ceiling_ns_per_step: Annotated[float, field("At most.", "ns")]
-    replay_error: Annotated[float, field("Modelled over measured step time with nothing removed, less 1.")]
-    unexplained_ns_per_step: Annotated[float, field("Waiting of the GPU without a known cause.", "ns")]
-    reason: Annotated[str | None, field("Why nothing is predicted.")]
 
 
 class SyncChange(Place, frozen=True):
@@ -68,19 +60,6 @@ class SyncDiff(Document, frozen=True):
 
     basis: Annotated[Literal["measured", "predicted"], field("What is compared.")]
     sites: Annotated[tuple[SyncChange, ...], field("What changes in number first.")]
-
-
-class WhatIfOfVariant(Document, frozen=True):
-    """The variant's step time predicted from the baseline's traces, beside the measured one."""
-
-    removed_per_step: Annotated[float, field("Syncs removed.")]
-    added_per_step: Annotated[float, field("Syncs added.")]
-    predicted_ms: Annotated[float | None, field("Predicted step time.", "ms")]
-    measured_ms: Annotated[float, field("Measured step time.", "ms")]
-    error: Annotated[float | None, field("Predicted over measured, less 1.")]
-    replay_error: Annotated[float | None, field("The model's error with nothing removed.")]
-    runs: Annotated[int, field("Runs behind the prediction.")]
-    reason: Annotated[str | None, field("Why there is none.")]
 
 
 #: What a page and a message call the one place without a line of the program that everybody can name: the training loop

@@ -121,13 +121,12 @@ def syncs(view: TraceView, spot: Spot) -> Parts | None:
     trace = view.trace
     if not (trace.gpu.activities or trace.syncs.count):
         return None
-    names = ("per_step", "count", "blocked_ns", "exposed_idle_ns", "caused_idle_ns", "outside_steps")
+    names = ("per_step", "count", "blocked_ns", "exposed_idle_ns", "caused_idle_ns", "ceiling_ns", "outside_steps")
     head = facts(trace.syncs, [name for name in names if name == "count" or getattr(trace.syncs, name)])
     if not trace.syncs.sites:
         return [head, note(f"The host never waits for the GPU{' inside a step' if trace.steps else ''}.")]
-    figures = ("count", "blocked_ns", "exposed_idle_ns")
-    if trace.syncs.per_step is not None:
-        figures = ("count_per_step", "blocked_ns_per_step", "exposed_idle_ns_per_step")
+    each = "" if trace.syncs.per_step is None else "_per_step"
+    figures = [f"{name}{each}" for name in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")]
     columns = ("file", "op", "kind", "label", *figures)
     table = listing(rank_sites(trace.syncs.sites), columns, anchor=f"{spot.prefix}site-")
     cheap = [row for row in _cheap(trace) if row[2] < NOISE_FLOOR]

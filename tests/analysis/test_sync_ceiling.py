@@ -1,0 +1,138 @@
+"""What removing a wait saves at most: never below what it really saves, nothing where the GPU is busy throughout."""
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import PAGEABLE_D2H, TraceBuilder
+from recorded import needs_traces, recorded
+from simulated import simulate, time_of, without
+from steptrace.analysis.syncs import ceiling_ns, sync_costs, sync_sites
+from steptrace.trace.link import read_trace
+from steptrace.trace.model import Trace
+
+US = 1_000
+#: 2 ms of queued GPU work, a wait for it, 0.5 ms of Python, 1 ms of GPU work: the wait exposes the Python.
+WAITING = [("kernel", 2_000 * US), ("item", 10), ("python", 500 * US), ("kernel", 1_000 * US)]
+#: The same with the Python before the wait, hidden behind 2 ms of GPU work; little is left to run after it.
+HIDDEN = [("kernel", 2_000 * US), ("python", 500 * US), ("item", 10), ("kernel", 1_000 * US), ("python", 500 * US)]
+
+
+#: The simulated call of a copy that nobody waits for takes 1 ns instead of 2 us: no wait, so no part of the bound.
+CALL_NS = 2 * US
+
+
+def sites_of(trace: Trace) -> pd.DataFrame:
+    return sync_sites(trace, 0, sync_costs(trace, 0))
+
+
+def bound(trace: Trace, *lines: int) -> int:
+    """Of the waits at these lines; of all without any."""
+    costs = sync_costs(trace, 0)
+    return ceiling_ns(trace, costs, set(costs.index[costs["line"].isin(lines)] if lines else costs.index))
+
+
+@pytest.mark.parametrize("program", [WAITING, HIDDEN], ids=["exposed", "hidden"])
+def test_the_bound_is_at_least_what_is_really_saved(program: list[tuple[str, int]]) -> None:
+    really = time_of(program) - time_of(without(program, 10))
+    site = sites_of(simulate(program).trace()).iloc[0]
+    assert site["ceiling_ns"] >= really - 3 * CALL_NS
+    assert site["ceiling_ns"] <= site["blocked_ns"]
+    assert site["ceiling_ns_per_step"] == site["ceiling_ns"] / 3
+
+
+def test_where_the_gpu_is_busy_throughout_nothing_is_saved() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 3_010 * US)
+    builder.op("aten::mm", 10, 100)
+    for k in range(4):  # the host waits for the first while three more are queued
+        builder.kernel((1 + k) * US, (10 + 1_000 * k) * US, 1_000 * US)
+    builder.call("cudaEventSynchronize", 20 * US, 2_990 * US)
+    builder.kernel(3_020 * US, 4_010 * US, 500 * US)
+    trace = builder.trace()
+    assert sites_of(trace)[["blocked_ns", "ceiling_ns"]].to_numpy().tolist() == [[2_990 * US, 0]]
+
+
+def test_a_wait_that_moves_to_the_next_saves_little_alone_but_both_do() -> None:
+    program = [("kernel", 2_000 * US), ("item", 10), ("item", 20), ("python", 800 * US), ("kernel", 1_000 * US)]
+    trace = simulate(program).trace()
+    really = time_of(program) - time_of(without(without(program, 10), 20))
+    assert sites_of(trace)["ceiling_ns"].max() < 0.05 * really
+    assert bound(trace) >= really
+
+
+def test_a_short_wait_before_long_python_saves_no_more_than_it_blocks() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 5_000 * US)
+    builder.op("aten::mm", 10, 100)
+    builder.kernel(1 * US, 10 * US, 100 * US)
+    builder.call("cudaDeviceSynchronize", 105 * US, 10 * US)
+    builder.kernel(4_000 * US, 4_010 * US, 100 * US)
+    trace = builder.trace()
+    assert sites_of(trace)[["exposed_idle_ns", "ceiling_ns"]].to_numpy().tolist() == [[3_900 * US, 10 * US]]
+
+
+@pytest.mark.parametrize(
+    ("second", "ceiling"),
+    [("cudaStreamSynchronize", 500), ("cudaDeviceSynchronize", 70)],
+    ids=["a wait for one stream", "a wait for all"],
+)
+def test_only_a_wait_for_all_streams_bounds_what_an_earlier_one_can_save(second: str, ceiling: int) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 2_000 * US)
+    builder.op("aten::mm", 10, 100)
+    copy = builder.call("cudaMemcpyAsync", 100 * US, 500 * US)
+    builder.gpu(PAGEABLE_D2H, 110 * US, 490 * US, copy, stream=20)
+    builder.kernel(610 * US, 620 * US, 20 * US)
+    builder.call(second, 630 * US, 30 * US)
+    builder.kernel(1_900 * US, 1_910 * US, 50 * US)
+    site = sites_of(builder.trace()).set_index("kind").loc["d2h_copy"]
+    # Without the copy's wait another stream's 20 us are soon over, and the host runs on while the copy is under way.
+    assert site["ceiling_ns"] == ceiling * US
+
+
+@needs_traces
+@pytest.mark.parametrize("name", ["diff_control", "diff_test", "alexnet_cuda_sync", "nccl", "h100_qwen"])
+def test_all_syncs_of_a_real_trace_save_no_more_than_they_block(name: str) -> None:
+    trace = read_trace(recorded(name))
+    sites = sites_of(trace)
+    assert (sites["ceiling_ns"] <= sites["blocked_ns"]).all()
+
+
+PROGRAMS = st.lists(
+    st.one_of(
+        st.tuples(st.just("kernel"), st.integers(2, 900).map(lambda us: us * US)),
+        st.tuples(st.just("python"), st.integers(1, 700).map(lambda us: us * US)),
+        st.tuples(st.just("item"), st.integers(1, 4)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        [("python", 266), ("graph", 300), ("kernel", 200), ("item", 10)],
+        [("side", 500), ("python", 100), ("graph", 40), ("item", 10)],
+        [("graph", 90), ("side", 400), ("event", 0), ("kernel", 300), ("item", 10), ("python", 300), ("kernel", 200)],
+        [("kernel", 400), ("event", 0), ("side", 300), ("item", 10), ("python", 200), ("event", 0), ("kernel", 100)],
+        [("side", 700), ("item", 10), ("item", 20), ("python", 500), ("graph", 100), ("item", 10)],
+    ],
+)
+def test_the_bound_holds_with_several_streams_events_and_graphs(program: list[tuple[str, int]]) -> None:
+    program = [(what, number if what == "item" else number * US) for what, number in program]
+    really = time_of(program) - time_of(without(without(program, 10), 20))
+    assert bound(simulate(program).trace()) >= really - 9 * CALL_NS
+
+
+@settings(max_examples=40, deadline=None)
+@given(program=PROGRAMS, lines=st.sets(st.integers(1, 4), min_size=1))
+def test_no_simulated_saving_is_above_the_bound(program: list[tuple[str, int]], lines: set[int]) -> None:
+    faster = program
+    for line in lines:
+        faster = without(faster, line)
+    gone = sum(what == "item" and number in lines for what, number in program)
+    really = time_of(program, 2) - time_of(faster, 2)
+    assert bound(simulate(program, 2).trace(), *lines) >= really - 2 * gone * CALL_NS
